@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/bytes.h"
+
+#include "allocator/base/check.h"
+
+#include <limits>
+
+namespace spillway {
+
+Bytes& Bytes::operator+=(Bytes other) {
+  SPILLWAY_CHECK(count_ <= std::numeric_limits<std::uint64_t>::max() - other.count_);
+  count_ += other.count_;
+  return *this;
+}
+
+Bytes& Bytes::operator-=(Bytes other) {
+  SPILLWAY_CHECK(count_ >= other.count_);
+  count_ -= other.count_;
+  return *this;
+}
+
+Bytes Bytes::rounded_down(Bytes unit) const {
+  SPILLWAY_CHECK(unit.count_ > 0);
+  return Bytes{count_ - count_ % unit.count_};
+}
+
+Bytes Bytes::rounded_up(Bytes unit) const {
+  const Bytes down = rounded_down(unit);
+  return down == *this ? down : down + unit;
+}
+
+}  // namespace spillway

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace spillway {
+
+/// A number of bytes. Explicit, so that a count of anything else cannot be added to it.
+/// Subtraction below zero and addition past 2^64 are checked with SPILLWAY_CHECK.
+class Bytes {
+ public:
+  constexpr Bytes() = default;
+  explicit constexpr Bytes(std::uint64_t count) : count_(count) {}
+
+  [[nodiscard]] constexpr std::uint64_t count() const { return count_; }
+  [[nodiscard]] constexpr bool zero() const { return count_ == 0; }
+
+  friend constexpr auto operator<=>(Bytes, Bytes) = default;
+  friend constexpr bool operator==(Bytes, Bytes) = default;
+
+  Bytes& operator+=(Bytes other);
+  Bytes& operator-=(Bytes other);
+  friend Bytes operator+(Bytes left, Bytes right) { return left += right; }
+  friend Bytes operator-(Bytes left, Bytes right) { return left -= right; }
+
+  /// The smallest multiple of `unit` that holds this many bytes. Requires: unit > 0.
+  [[nodiscard]] Bytes rounded_up(Bytes unit) const;
+  /// The largest multiple of `unit` in this many bytes. Requires: unit > 0.
+  [[nodiscard]] Bytes rounded_down(Bytes unit) const;
+
+ private:
+  std::uint64_t count_ = 0;
+};
+
+namespace literals {
+constexpr Bytes operator""_B(unsigned long long n) { return Bytes{n}; }
+constexpr Bytes operator""_KiB(unsigned long long n) { return Bytes{n << 10U}; }
+constexpr Bytes operator""_MiB(unsigned long long n) { return Bytes{n << 20U}; }
+constexpr Bytes operator""_GiB(unsigned long long n) { return Bytes{n << 30U}; }
+}  // namespace literals
+
+}  // namespace spillway

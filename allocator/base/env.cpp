@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/env.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace spillway::env {
+namespace {
+
+constexpr std::array<std::string_view, 18> kKnown = {
+    "SPILLWAY_LOG",
+    "SPILLWAY_ALLOCATOR",
+    "SPILLWAY_PINNED_LIMIT",
+    "SPILLWAY_EMULATE",
+    "SPILLWAY_EMULATE_SCHEDULE",
+    "SPILLWAY_EMULATE_CHECK",
+    "SPILLWAY_EMULATE_DEVICES",
+    "SPILLWAY_EMULATE_MEMORY",
+    "SPILLWAY_EMULATE_RNG",
+    "SPILLWAY_EMULATE_CLOCK",
+    "SPILLWAY_EMULATE_LINK_H2D",
+    "SPILLWAY_EMULATE_LINK_D2H",
+    "SPILLWAY_EMULATE_LATENCY",
+    "SPILLWAY_EMULATE_PROFILE",
+    "SPILLWAY_EMULATE_SHAPE_ONLY",
+    "SPILLWAY_DEVELOPER",
+    "SPILLWAY_BUILD_DIR",
+    "SPILLWAY_OFFLINE",
+};
+
+Status bad(std::string_view name, std::string_view value, std::string_view allowed) {
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        std::string(name) + "=" + std::string(value) + ": expected " + std::string(allowed));
+}
+
+std::optional<std::string> raw(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): see the header
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> text(const char* name) { return raw(name); }
+
+Result<std::optional<bool>> flag(const char* name) {
+  const auto value = raw(name);
+  if (!value) return std::optional<bool>();
+  if (*value == "0" || *value == "1") return std::optional<bool>(*value == "1");
+  return bad(name, *value, "0 or 1");
+}
+
+Result<std::optional<double>> number(const char* name) {
+  const auto value = raw(name);
+  if (!value) return std::optional<double>();
+  char* end = nullptr;
+  const double parsed = std::strtod(value->c_str(), &end);
+  if (*end != '\0' || !std::isfinite(parsed)) return bad(name, *value, "a finite number");
+  return std::optional<double>(parsed);
+}
+
+Result<std::optional<long>> whole(const char* name, long least, long most) {
+  const auto value = raw(name);
+  if (!value) return std::optional<long>();
+  char* end = nullptr;
+  errno = 0;
+  const long parsed = std::strtol(value->c_str(), &end, 10);
+  if (*end != '\0' || errno != 0 || parsed < least || parsed > most) {
+    return bad(name, *value, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return std::optional<long>(parsed);
+}
+
+Result<std::optional<std::string>> choice(const char* name, std::initializer_list<std::string_view> allowed) {
+  const auto value = raw(name);
+  if (!value || std::find(allowed.begin(), allowed.end(), *value) != allowed.end()) return value;
+  std::string list;
+  for (const std::string_view each : allowed) list += (list.empty() ? "" : ", ") + std::string(each);
+  return bad(name, *value, "one of " + list);
+}
+
+Result<std::optional<Bytes>> size(const char* name) {
+  const auto value = raw(name);
+  if (!value) return std::optional<Bytes>();
+  SPILLWAY_ASSIGN_OR_RETURN(const Bytes parsed, parse_size(*value, name));
+  return std::optional<Bytes>(parsed);
+}
+
+Result<Bytes> parse_size(std::string_view value, std::string_view name) {
+  constexpr std::string_view kAllowed = "a size such as 512, 64KiB or 1.5GiB";
+  const std::string copy(value);
+  char* end = nullptr;
+  if (copy.empty() || std::isdigit(static_cast<unsigned char>(copy.front())) == 0) {
+    return bad(name, value, kAllowed);
+  }
+  const double parsed = std::strtod(copy.c_str(), &end);
+  const std::string_view unit(end);
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  const auto* found = std::find(kUnits.begin(), kUnits.end(), unit.empty() ? "B" : unit);
+  if (found == kUnits.end()) return bad(name, value, kAllowed);
+  const double bytes = std::ldexp(parsed, 10 * static_cast<int>(found - kUnits.begin()));
+  if (!(bytes < 0x1p63)) return bad(name, value, "a size below 2^63 bytes");
+  return Bytes{static_cast<std::uint64_t>(bytes)};
+}
+
+Status check_names() {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view line(*entry);
+    const std::string_view name = line.substr(0, line.find('='));
+    if (!name.starts_with("SPILLWAY_")) continue;
+    if (std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) continue;
+    std::string list;
+    for (const std::string_view known : kKnown) list += (list.empty() ? "" : ", ") + std::string(known);
+    return SPILLWAY_ERROR(Code::kInvalidArgument, std::string(name) + ": unknown setting; known are " + list);
+  }
+  return {};
+}
+
+}  // namespace spillway::env

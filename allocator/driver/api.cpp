@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/api.h"
+
+#include "allocator/base/env.h"
+
+#include <dlfcn.h>
+
+namespace spillway::driver {
+namespace {
+
+PFN_cuGetProcAddress_v12000 real_get_proc_address() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return nullptr;
+  return reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+}
+
+void* real_lookup(const char* name, int version) {
+  static const auto get = real_get_proc_address();
+  void* function = nullptr;
+  CUdriverProcAddressQueryResult found{};
+  if (get == nullptr || get(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return function;
+}
+
+void* emulated_lookup(const char* name, int version) {
+  using Door = void* (*)(const char*, int);
+  static const auto door = reinterpret_cast<Door>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
+  return door == nullptr ? nullptr : door(name, version);
+}
+
+Result<const Api*> load_once() {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
+  SPILLWAY_ASSIGN_OR_RETURN(Api table, load(emulate.value_or(false) ? emulated_lookup : real_lookup));
+  const auto* api = new Api(table);  // never freed: used until the process ends
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));
+  return api;
+}
+
+}  // namespace
+
+Result<Api> load(Lookup lookup) {
+  Api api;
+#define SPILLWAY_CU(name, version)                                                               \
+  api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));           \
+  if (api.name == nullptr) {                                                                     \
+    return SPILLWAY_ERROR(Code::kNoDriver,                                                       \
+                          "cu" #name                                                             \
+                          " was not found: is an NVIDIA driver installed? Without a GPU, start " \
+                          "the program with `spillway run --emulate`");                          \
+  }
+#include "allocator/driver/symbols.inc"
+#undef SPILLWAY_CU
+  return api;
+}
+
+Result<const Api*> api() {
+  static const Result<const Api*> loaded = load_once();
+  return loaded;
+}
+
+bool emulated() {
+  static const bool on = [] {
+    const auto flag = env::flag("SPILLWAY_EMULATE");
+    return flag.ok() && flag.value().value_or(false);
+  }();
+  return on;
+}
+
+Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line) {
+  if (result == CUDA_SUCCESS) return {};
+  const char* name = nullptr;
+  if (api.GetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown CUresult";
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    return {Code::kOutOfDeviceMemory, std::string(call) + ": " + name, file, line};
+  }
+  return Status::driver(static_cast<int>(result), name, call, file, line);
+}
+
+}  // namespace spillway::driver

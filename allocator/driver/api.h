@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/result.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+namespace spillway::driver {
+
+/// CUDA's driver functions as one table: the only door to CUDA in this project. A copy with some entries
+/// replaced is a legal table too (tests inject faults and leave out waits that way).
+struct Api {
+#define SPILLWAY_CU(name, version) PFN_cu##name##_v##version name = nullptr;
+#include "allocator/driver/symbols.inc"
+#undef SPILLWAY_CU
+};
+
+/// Looks up one driver function. `name` has its cu prefix; null where there is none.
+using Lookup = void* (*)(const char* name, int version);
+
+/// Fills a table. Errors: kNoDriver naming the first function that is missing.
+Result<Api> load(Lookup lookup);
+
+/// This process's table, loaded once and never unloaded: from libcuda.so.1, or, where SPILLWAY_EMULATE=1,
+/// from the emulated driver in this process (`spillway_emulator_proc_address`, emulator/emulator.h).
+/// cuInit has been called. Threads: safe. Errors: kNoDriver, kDriver, kInvalidArgument (environment).
+Result<const Api*> api();
+
+/// True where `api()` stands on the emulated GPU. Every result printed must say so.
+bool emulated();
+
+/// `result` as a Status that names the call; kOutOfDeviceMemory for CUDA_ERROR_OUT_OF_MEMORY.
+Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line);
+
+}  // namespace spillway::driver
+
+/// Calls one entry of a table and gives a Status: SPILLWAY_CALL(api, MemRelease, handle).
+#define SPILLWAY_CALL(table, name, ...) \
+  ::spillway::driver::to_status((table), (table).name(__VA_ARGS__), "cu" #name, __FILE__, __LINE__)

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/handles.h"
+
+#include <atomic>
+
+namespace spillway::driver {
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+std::atomic<std::uint64_t> registrations{0};
+std::atomic<std::uint64_t> host_syncs{0};
+
+}  // namespace
+
+CurrentDevice::CurrentDevice(const Api& api, CUcontext context)
+    : api_(api), pushed_(api.CtxPushCurrent(context) == CUDA_SUCCESS) {}
+
+CurrentDevice::~CurrentDevice() {
+  CUcontext popped = nullptr;
+  if (pushed_) api_.CtxPopCurrent(&popped);
+}
+
+Result<Device> Device::open(const Api& api, DeviceId id) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, DeviceGet, &device, static_cast<int>(id)));
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, DevicePrimaryCtxRetain, &context, device));
+  return Device{&api, id, context};
+}
+
+Counters counters() { return {allocations.load(), registrations.load(), host_syncs.load()}; }
+
+void count_allocation() { allocations.fetch_add(1, std::memory_order_relaxed); }
+
+void count_registration() { registrations.fetch_add(1, std::memory_order_relaxed); }
+
+void count_host_sync() { host_syncs.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace spillway::driver

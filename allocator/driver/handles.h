@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
+#include "allocator/driver/api.h"
+
+#include <compare>
+
+namespace spillway::driver {
+
+/// A CUDA stream that somebody else owns. Not constructible from a literal 0.
+/// The legacy default stream is Stream{CUstream{nullptr}} and is written so on purpose.
+class Stream {
+ public:
+  explicit constexpr Stream(CUstream handle) : handle_(handle) {}
+  Stream(int) = delete;
+  [[nodiscard]] constexpr CUstream handle() const { return handle_; }
+  friend constexpr bool operator==(Stream, Stream) = default;
+
+ private:
+  CUstream handle_;
+};
+
+/// An address in device memory: cannot be dereferenced, moves by Bytes only.
+class DevicePtr {
+ public:
+  constexpr DevicePtr() = default;
+  explicit constexpr DevicePtr(CUdeviceptr address) : address_(address) {}
+  explicit DevicePtr(const void* address) : address_(reinterpret_cast<CUdeviceptr>(address)) {}
+  [[nodiscard]] constexpr CUdeviceptr address() const { return address_; }
+  [[nodiscard]] void* raw() const { return reinterpret_cast<void*>(address_); }  // NOLINT(performance-no-int-to-ptr): CUDA's own identity
+  friend constexpr auto operator<=>(DevicePtr, DevicePtr) = default;
+  friend DevicePtr operator+(DevicePtr at, Bytes by) { return DevicePtr(at.address_ + by.count()); }
+
+ private:
+  CUdeviceptr address_ = 0;
+};
+
+/// Makes a device's primary context current on this thread for a scope.
+/// Errors are sticky driver states; they show in the next call, so construction cannot fail.
+class CurrentDevice {
+ public:
+  CurrentDevice(const Api& api, CUcontext context);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  const Api& api_;
+  bool pushed_;
+};
+
+/// A device as the stages see it: the table, its ordinal and its retained primary context.
+struct Device {
+  const Api* api;
+  DeviceId id;
+  CUcontext context;
+
+  /// Retains the primary context (never released: other libraries in the process use it too).
+  static Result<Device> open(const Api& api, DeviceId id);
+};
+
+/// What Spillway itself has asked of the driver since the process began, over all devices.
+/// Law 10 is read off these. Threads: safe.
+struct Counters {
+  std::uint64_t allocations;    // cuMemCreate that succeeded
+  std::uint64_t registrations;  // cuMemHostRegister that succeeded
+  std::uint64_t host_syncs;     // times the host waited for the device
+};
+Counters counters();
+void count_allocation();
+void count_registration();
+void count_host_sync();
+
+}  // namespace spillway::driver

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/timeline.h"
+
+#include <algorithm>
+
+namespace spillway::driver {
+namespace {
+
+/// Markers above this many are queried when the next one is made, so that a stream nobody asks about stays bounded.
+constexpr std::size_t kOutstandingBeforeQuery = 64;
+
+}  // namespace
+
+Timeline::~Timeline() {
+  const CurrentDevice current(*device_.api, device_.context);
+  for (const Marker& marker : outstanding_) device_.api->EventDestroy(marker.event);
+  for (CUevent event : spare_) device_.api->EventDestroy(event);
+}
+
+Result<Fence> Timeline::mark() {
+  const Lock lock(mutex_);
+  const CurrentDevice current(*device_.api, device_.context);
+  if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
+  CUevent event = nullptr;
+  if (spare_.empty()) {
+    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, EventCreate, &event, CU_EVENT_DISABLE_TIMING));
+  } else {
+    event = spare_.back();
+    spare_.pop_back();
+  }
+  if (Status status = SPILLWAY_CALL(*device_.api, EventRecord, event, stream_.handle()); !status.ok()) {
+    spare_.push_back(event);
+    return status;
+  }
+  outstanding_.push_back({next_, event});
+  return Fence{this, next_++};
+}
+
+Status Timeline::wait(Stream waiter, Fence fence) {
+  if (!fence.set() || fence.timeline->stream_ == waiter) return {};
+  Timeline& self = *fence.timeline;
+  const Lock lock(self.mutex_);
+  CUevent event = self.event_for(fence.point);
+  if (event == nullptr) return {};
+  return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
+}
+
+bool Timeline::passed(Fence fence) {
+  if (!fence.set()) return true;
+  Timeline& self = *fence.timeline;
+  const Lock lock(self.mutex_);
+  if (fence.point > self.passed_) self.retire_passed();
+  return fence.point <= self.passed_;
+}
+
+Status Timeline::wait_sync(Fence fence) {
+  if (!fence.set()) return {};
+  Timeline& self = *fence.timeline;
+  const Lock lock(self.mutex_);
+  CUevent event = self.event_for(fence.point);
+  if (event == nullptr) return {};
+  count_host_sync();
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
+  self.retire_passed();
+  return {};
+}
+
+void Timeline::retire_passed() {
+  while (!outstanding_.empty() && device_.api->EventQuery(outstanding_.front().event) == CUDA_SUCCESS) {
+    passed_ = outstanding_.front().point;
+    spare_.push_back(outstanding_.front().event);
+    outstanding_.pop_front();
+  }
+}
+
+CUevent Timeline::event_for(std::uint64_t point) {
+  const auto at = std::find_if(outstanding_.begin(), outstanding_.end(), [&](const Marker& marker) {
+    return marker.point >= point;
+  });
+  return at == outstanding_.end() ? nullptr : at->event;
+}
+
+}  // namespace spillway::driver

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/result.h"
+#include "allocator/heap/heap.h"
+#include "allocator/residency/residency.h"
+#include "allocator/transfer/copy_engine.h"
+#include "allocator/transfer/host_arena.h"
+
+#include <atomic>
+#include <memory>
+
+namespace spillway {
+
+struct RuntimeOptions {
+  Bytes pinned_limit;      // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes min_bytes{1024};   // smaller storages stay on the device
+  /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
+  static Result<RuntimeOptions> from_environment();
+};
+
+/// One of each stage for one device, in stage order.
+/// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones.
+class DeviceRuntime {
+ public:
+  static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device, const RuntimeOptions& options);
+
+  Heap& heap() { return *heap_; }
+  HostArena& arena() { return *arena_; }
+  CopyEngine& copies() { return *copies_; }
+  Residency& residency() { return *residency_; }
+  [[nodiscard]] const driver::Device& device() const { return device_; }
+
+ private:
+  explicit DeviceRuntime(const driver::Device& device) : device_(device) {}
+
+  const driver::Device device_;
+  std::atomic<std::uint64_t> away_{0};
+  std::unique_ptr<Heap> heap_;
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<CopyEngine> copies_;
+  std::unique_ptr<Residency> residency_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/ids.h"
+#include "allocator/base/mutex.h"
+#include "allocator/base/result.h"
+#include "allocator/plan/ratio_chooser.h"
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/stats.h"
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+/// Where one storage stands in its step: what a handle must remember to report on it later.
+struct Site {
+  TagId tag = TagId::kUntagged;
+  DeviceId device{};
+  std::uint64_t step = 0;
+  std::size_t index = 0;
+};
+
+/// What to do with one storage that autograd saves.
+struct Decision {
+  bool move = false;
+  Site site;
+};
+
+/// The process-wide joint of all stages: one DeviceRuntime per device, one ratio per tag, and the one definition of a
+/// step. Built on first use, never destroyed (CUDA may be gone when destructors run). Inert in a forked child.
+///
+/// A step ends when no packed handle lives any more after the backward pass has begun or outside all regions, at an
+/// optimizer's post-step hook, or by end_step().
+///
+/// Threads: safe. Its lock is never held across a call into a DeviceRuntime's stages that can block, nor into PyTorch.
+class Runtime {
+ public:
+  static Runtime& instance();
+
+  /// For tests: a Runtime of its own with its own options.
+  explicit Runtime(RuntimeOptions options) : options_(options) {}
+
+  /// The device's stages, made on first use. Errors: kNoDriver, kDriver, kInvalidArgument (environment).
+  Result<DeviceRuntime*> device(DeviceId id);
+  /// As `device`, but null where it has not been made.
+  DeviceRuntime* device_if_made(DeviceId id);
+
+  /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in this step.
+  Status enter_region(TagId tag, Ratio ratio);
+  void leave_region(TagId tag);
+
+  /// The next movable storage under `tag`. Requires: a region with that tag was entered in this step.
+  Decision decide(TagId tag, DeviceId device, Bytes size);
+  /// The decision to move could not be carried out (no host memory): the storage stays.
+  void not_moved(const Site& site, Bytes size);
+  /// The storage was alive at its unpack: aliased, and not moved again in this shape. Ignored for an ended step.
+  void alive_at_unpack(const Site& site, Bytes size);
+  /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per storage and step.
+  void skipped(TagId tag, SkipReason reason, Bytes size);
+  void moved(const Site& site, Bytes size);
+  void fetched(const Site& site, Bytes size);
+
+  /// A packed handle began or ended to live; `unpacked` says that the backward pass has begun.
+  void handle_made();
+  void handle_gone();
+  void unpacked();
+
+  /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
+  void end_step();
+
+  [[nodiscard]] RuntimeStats stats() const;
+
+ private:
+  struct Tag {
+    RatioChooser chooser;
+    int open = 0;
+    TagStepStats step;  // of the running step
+    TagStepStats last;  // of the last step that saved anything
+  };
+
+  void end_step_locked() SPILLWAY_REQUIRES(mutex_);
+  Tag& tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+
+  const RuntimeOptions options_;
+  mutable Mutex mutex_;
+  std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t live_handles_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  bool unpacked_ SPILLWAY_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace spillway

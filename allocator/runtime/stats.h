@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
+#include "allocator/driver/handles.h"
+#include "allocator/heap/heap.h"
+#include "allocator/residency/residency.h"
+#include "allocator/transfer/host_arena.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+/// Why a saved tensor is not among the bytes that can be moved.
+enum class SkipReason {
+  kParameter,      // a parameter or a view of one: resident anyway
+  kHeldElsewhere,  // was alive at its unpack before: somebody else keeps it
+  kNotOnDevice,    // CPU, meta, or no storage
+  kNotStrided,     // sparse, quantised, nested, mkldnn
+  kSubclass,       // Python subclass, functorch wrapper, fake tensor
+  kTiny,           // below RuntimeOptions::min_bytes
+  kNoHostMemory,   // pinned budget or machine limit reached
+  kCapturing,      // the stream is being captured into a graph
+  kCount,
+};
+std::string_view skip_reason_name(SkipReason reason);
+
+struct SkipCount {
+  std::uint64_t storages = 0;
+  Bytes bytes;
+};
+
+/// One step of one tag, in unique storage bytes.
+struct TagStepStats {
+  std::uint64_t step = 0;
+  Bytes movable;  // saved, and could be moved
+  Bytes moved;    // copied to the host
+  Bytes fetched;  // copied back
+  std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
+};
+
+struct TagStats {
+  TagId tag;
+  double ratio;
+  TagStepStats running;
+  TagStepStats last;
+  std::uint64_t plan_mismatches;
+};
+
+struct DeviceStats {
+  DeviceId device;
+  HeapStats heap;
+  HostArenaStats host;
+  ResidencyStats residency;
+};
+
+struct RuntimeStats {
+  std::uint64_t steps;  // ended since the process began
+  std::int64_t live_handles;
+  driver::Counters driver;
+  std::vector<TagStats> tags;
+  std::vector<DeviceStats> devices;
+};
+
+}  // namespace spillway
