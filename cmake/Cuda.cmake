@@ -1,0 +1,19 @@
+# spillway::cuda_headers: cuda.h and friends, from an installed CUDA 13 toolkit or else from the headers that the
+# torch wheels bring. libcuda and libcudart are never linked.
+find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
+
+if(NOT SPILLWAY_CUDA_INCLUDE)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c
+      "import sysconfig, pathlib; print(pathlib.Path(sysconfig.get_paths()['purelib'])/'nvidia/cu13/include')"
+    OUTPUT_VARIABLE SPILLWAY_WHEEL_CUDA OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  find_path(SPILLWAY_CUDA_INCLUDE cudaTypedefs.h
+    HINTS ${SPILLWAY_WHEEL_CUDA} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+endif()
+if(NOT SPILLWAY_CUDA_INCLUDE)
+  message(FATAL_ERROR "No CUDA 13 headers: run scripts/bootstrap, or set SPILLWAY_CUDA_INCLUDE to a folder with cuda.h")
+endif()
+message(STATUS "CUDA headers: ${SPILLWAY_CUDA_INCLUDE}")
+add_library(spillway_cuda_headers INTERFACE)
+add_library(spillway::cuda_headers ALIAS spillway_cuda_headers)
+target_include_directories(spillway_cuda_headers SYSTEM INTERFACE ${SPILLWAY_CUDA_INCLUDE})

@@ -1,0 +1,57 @@
+# Small functions that keep all targets alike.
+include(CMakeParseArguments)
+set(SPILLWAY_PYTHON_DIR ${CMAKE_BINARY_DIR}/python)         # an importable tree: package, libraries, entry points
+set(SPILLWAY_LIB_DIR ${SPILLWAY_PYTHON_DIR}/spillway/lib)   # every shared library that a user loads
+
+# spillway_library(NAME heap SRCS heap.cpp DEPS driver): the static library spillway::heap of one folder.
+function(spillway_library)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_library(spillway_${ARG_NAME} STATIC ${ARG_SRCS})
+  add_library(spillway::${ARG_NAME} ALIAS spillway_${ARG_NAME})
+  target_include_directories(spillway_${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM ARG_DEPS PREPEND spillway::)
+  target_link_libraries(spillway_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE spillway::warnings)
+endfunction()
+
+# spillway_module(NAME spillway_emulator SRCS … DEPS … EXPORTS file.map): a shared library that binds to itself and
+# exports only what the version script lists.
+function(spillway_module)
+  cmake_parse_arguments(ARG "" "NAME;EXPORTS" "SRCS;DEPS" ${ARGN})
+  add_library(${ARG_NAME} SHARED ${ARG_SRCS})
+  target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM ARG_DEPS PREPEND spillway::)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} spillway::warnings ${CMAKE_DL_LIBS} Threads::Threads)
+  set(map ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXPORTS})
+  target_link_options(${ARG_NAME} PRIVATE -Wl,-Bsymbolic -Wl,--version-script=${map} -Wl,-z,defs)
+  if(SPILLWAY_SANITIZE)
+    target_link_options(${ARG_NAME} PRIVATE -Wl,-z,undefs)  # the sanitizer's runtime is in the executable
+  endif()
+  set_target_properties(${ARG_NAME} PROPERTIES
+    LINK_DEPENDS ${map} LIBRARY_OUTPUT_DIRECTORY ${SPILLWAY_LIB_DIR} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${ARG_NAME} LIBRARY DESTINATION spillway/lib)
+endfunction()
+
+# spillway_test(NAME heap_test SRCS … DEPS … LABELS unit [EMULATED]): one GoogleTest program; its cases are ctest cases.
+# EMULATED links the emulated GPU and runs on it.
+function(spillway_test)
+  cmake_parse_arguments(ARG "EMULATED" "NAME" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM ARG_DEPS PREPEND spillway::)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} spillway::warnings GTest::gtest GTest::gtest_main)
+  if(ARG_EMULATED)
+    target_link_libraries(${ARG_NAME} PRIVATE -Wl,--no-as-needed spillway_emulator -Wl,--as-needed)
+    list(APPEND ARG_ENVIRONMENT SPILLWAY_EMULATE=1)
+  endif()
+  gtest_discover_tests(${ARG_NAME} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT 300)
+endfunction()
+
+# spillway_bench(NAME heap_bench SRCS … DEPS …): one Google Benchmark program.
+function(spillway_bench)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM ARG_DEPS PREPEND spillway::)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} spillway::warnings benchmark::benchmark)
+endfunction()
