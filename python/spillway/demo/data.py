@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text as bytes: what the demonstration trains on."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+LEAST = 4096  # bytes of text; a few times the longest context
+MOST = 4 << 20
+
+
+def standard_library(most: int = MOST) -> bytes:
+    """The sources of Python's standard library, in the order of their paths, cut at `most` bytes."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths = sorted(
+        (path for path in root.rglob("*.py") if "site-packages" not in path.parts),
+        key=lambda path: path.relative_to(root).as_posix(),
+    )
+    text = bytearray()
+    for path in paths:
+        if path.is_file():
+            text += path.read_bytes()
+        if len(text) >= most:
+            break
+    return bytes(text[:most])
+
+
+def problem(path: Path) -> str | None:
+    """Why `path` cannot be trained on, as one line for the user; None where it can."""
+    allowed = f"expected a readable text file of at least {LEAST} bytes"
+    if not path.exists():
+        return f"--data {path}: no such file; {allowed}"
+    if not path.is_file():
+        return f"--data {path}: not a file; {allowed}"
+    try:
+        with path.open("rb") as file:
+            size = len(file.read(LEAST))
+    except OSError as error:
+        return f"--data {path}: {error.strerror}; {allowed}"
+    return None if size >= LEAST else f"--data {path}: {size} bytes are too few; {allowed}"
+
+
+def load(path: Path | None) -> bytes:
+    """The bytes of `path`, or the standard library's sources. Requires: problem(path) is None."""
+    if path is None:
+        return standard_library()
+    with path.open("rb") as file:
+        return file.read(MOST)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of device memory over one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402 (the backend is chosen before)
+
+COLORS = ("#444444", "#1f77b4", "#d95f02")
+
+
+def draw(document: dict[str, Any], path: Path) -> None:
+    """Writes the last step of every arm as a PNG: live bytes as a line, bytes held from the driver dotted."""
+    figure, axes = plt.subplots(figsize=(9, 4.8), dpi=120, layout="constrained")
+    for arm, color in zip(document["arms"], COLORS):
+        live = [sample["live_bytes"] / 2**20 for sample in arm["memory"]]
+        held = [sample["held_bytes"] / 2**20 for sample in arm["memory"]]
+        axes.plot(live, color=color, linewidth=2, label=f"{arm['name']}: peak {max(live):.0f} MiB")
+        axes.plot(held, color=color, linewidth=1, linestyle=":")
+    phases = [sample["phase"] for sample in document["arms"][0]["memory"]]
+    for phase in ("backward", "optimizer"):
+        axes.axvline(phases.index(phase), color="#999999", linewidth=0.8)
+    for phase in ("forward", "backward", "optimizer"):
+        axes.text(phases.index(phase), 1.01, phase, transform=axes.get_xaxis_transform(), fontsize=9)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(0, len(phases) - 1)
+    axes.set_xlabel("module boundaries of one training step")
+    axes.set_ylabel("device memory (MiB)\nline: live, dotted: held from the driver")
+    title = f"Training a {document['parameters'] / 1e6:.1f} M parameter GPT on the {document['device_name']}"
+    axes.set_title(title, pad=20)
+    axes.grid(alpha=0.25)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+    plt.close(figure)

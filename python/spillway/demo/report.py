@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of `spillway.stats()` that the demonstration shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Stats = dict[str, Any]
+
+
+def nothing_moved() -> Stats:
+    """step_bytes of an arm without Spillway."""
+    return {"saved_bytes": 0, "offloaded_bytes": 0, "fetched_bytes": 0, "skipped": {}}
+
+
+def step_bytes(stats: Stats) -> Stats:
+    """Unique bytes of the last ended step, over all tags: could be moved, moved, came back, and skipped by reason."""
+    result = nothing_moved()
+    for tag in stats["tags"]:
+        last = tag["last"]
+        result["saved_bytes"] += last["movable_bytes"]
+        result["offloaded_bytes"] += last["moved_bytes"]
+        result["fetched_bytes"] += last["fetched_bytes"]
+        for reason, count in last["skipped"].items():
+            if count["storages"]:
+                seen = result["skipped"].setdefault(reason, {"storages": 0, "bytes": 0})
+                seen["storages"] += count["storages"]
+                seen["bytes"] += count["bytes"]
+    return result
+
+
+def driver_counts(stats: Stats) -> dict[str, int]:
+    """What Spillway asked of the driver since the process began."""
+    return {key: value for key, value in stats["driver"].items() if isinstance(value, int)}
+
+
+def no_totals() -> Stats:
+    """totals of an arm without Spillway."""
+    return {
+        "host_peak_bytes": 0,
+        "host_slots_peak_bytes": 0,
+        "away_at_peak_bytes": 0,
+        "away_at_live_peak_bytes": 0,
+    }
+
+
+def totals(stats: Stats) -> Stats:
+    """Pinned bytes and the bytes that were away at the peaks, over all devices and the whole run."""
+    result = no_totals()
+    for device in stats["devices"]:
+        result["host_peak_bytes"] += device["host"]["registered_peak_bytes"]
+        result["host_slots_peak_bytes"] += device["host"]["in_slots_peak_bytes"]
+        result["away_at_peak_bytes"] += device["heap"]["away_at_held_peak_bytes"]
+        result["away_at_live_peak_bytes"] += device["heap"]["away_at_live_peak_bytes"]
+    return result

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One arm of the demonstration, in a process of its own: `python -m spillway.demo.train_arm CONFIG FD`.
+
+CONFIG is an ArmConfig as JSON. Every step is reported to the file descriptor FD as one line of JSON, the result as the
+last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from spillway.demo import data, measure, report
+from spillway.demo.config import STEADY, ArmConfig
+from spillway.demo.model import SIZES, Batches, Gpt
+
+def main(arguments: list[str]) -> None:
+    config = ArmConfig(**json.loads(arguments[0]))
+    with os.fdopen(int(arguments[1]), "w", buffering=1) as out:
+        arm = Arm(config)
+        for step in range(1, config.steps + 1):
+            arm.train(step)
+            emit(out, {"step": step})
+        emit(out, arm.result())
+
+
+def emit(out: TextIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+
+
+class Arm:
+    def __init__(self, config: ArmConfig) -> None:
+        self.config = config
+        self.spillway: Any = None
+        if config.ratio is not None:
+            import spillway
+
+            self.spillway = spillway
+            if config.allocator == "spillway":
+                spillway.use_allocator()
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.manual_seed(config.seed)
+        size = SIZES[config.size]
+        text = data.load(None if config.data is None else Path(config.data))
+        self.batches = Batches(text, size, config.seed)
+        self.model = Gpt(size).to("cuda")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.memory = measure.MemoryOverStep(self.model)
+        self.steps: list[dict[str, Any]] = []
+        self.steady_from: dict[str, Any] | None = None
+
+    def region(self) -> contextlib.AbstractContextManager[Any]:
+        if self.spillway is None:
+            return contextlib.nullcontext()
+        return self.spillway.CPUOffload(self.config.ratio, tag="demo")
+
+    def train(self, step: int) -> None:
+        if step == STEADY:
+            self.steady_from = self.counts()
+        self.memory.on = step == self.config.steps
+        began = time.perf_counter()
+        tokens, targets = self.batches.at(step, "cuda")
+        self.memory.note("start", "step")
+        with self.region():
+            loss = self.model(tokens, targets)
+        loss.backward()
+        self.memory.note("backward", "end")
+        value, gradients = loss.item(), measure.gradient_hash(self.model)
+        del loss
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        self.memory.note("optimizer", "end")
+        taken = (time.perf_counter() - began) * 1e3
+        moved = report.step_bytes(self.spillway.stats()) if self.spillway else report.nothing_moved()
+        self.steps.append({"loss": value, "gradients": gradients, "ms": taken, **moved})
+
+    def counts(self) -> dict[str, Any]:
+        own = report.driver_counts(self.spillway.stats()) if self.spillway else {}
+        return {"emulator": measure.emulator_counts(), "spillway": own}
+
+    def result(self) -> dict[str, Any]:
+        counts = self.counts()
+        unordered = counts["emulator"].get("unordered")
+        name = "emulated GPU" if self.config.device == "emulated" else torch.cuda.get_device_name()
+        return {
+            "ratio": self.config.ratio,
+            "device_name": name,
+            "cuda": torch.version.cuda,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "peak_device_bytes": torch.cuda.max_memory_reserved(),
+            "peak_live_bytes": torch.cuda.max_memory_allocated(),
+            "emulator_peak_bytes": measure.emulator_peak(),
+            "unordered": unordered,
+            "steps": self.steps,
+            "steady": self.steady_from and {
+                who: {name: counts[who][name] - before for name, before in self.steady_from[who].items()}
+                for who in counts
+            },
+            "memory": self.memory.samples,
+            **(report.totals(self.spillway.stats()) if self.spillway else report.no_totals()),
+        }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment that a program needs to run under Spillway. Imports no torch: starting must be quick."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).absolute().parent
+LIBRARIES = PACKAGE / "lib"
+SHIM = LIBRARIES / "libspillway_preload.so"
+EMULATOR = LIBRARIES / "libspillway_emulator.so"
+
+_UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+class LaunchError(ValueError):
+    """A value that cannot be used, or a library that is missing. Its text is one line for the user."""
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        if value not in allowed:
+            raise LaunchError(f"{name}={value}: expected one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def _whole(least: int, most: int) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
+            raise LaunchError(f"{name}={value}: expected a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _size(name: str, value: str) -> str:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
+    if found is None or not 0 < float(found[1]) * 2 ** _UNITS[found[2]] < 2**63:
+        raise LaunchError(f"{name}={value}: expected a size such as 512MiB or 1.5GiB, above 0 and below 2^63 bytes")
+    return value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of the emulated GPU: its option, its variable, and what is allowed."""
+
+    option: str
+    variable: str
+    check: Callable[[str, str], str]
+    help: str
+
+
+SETTINGS = (
+    Setting(
+        "schedule", "SPILLWAY_EMULATE_SCHEDULE", _choice("eager", "late"), "when asynchronous copies run: eager or late"
+    ),
+    Setting("check", "SPILLWAY_EMULATE_CHECK", _choice("0", "1"), "report operations that touch the same bytes unordered"),
+    Setting("devices", "SPILLWAY_EMULATE_DEVICES", _whole(1, 8), "how many devices there are, 1 to 8"),
+    Setting("memory", "SPILLWAY_EMULATE_MEMORY", _size, "memory of each device, such as 8GiB"),
+    Setting(
+        "rng", "SPILLWAY_EMULATE_RNG", _choice("philox", "cpu"), "random numbers: the CUDA generator's, or a CPU run's"
+    ),
+)
+
+
+def environment(
+    emulate: bool = False, base: Mapping[str, str] | None = None, **options: str | int | bool | None
+) -> dict[str, str]:
+    """`base` (default: this process's environment) with all that a program under Spillway needs.
+
+    `options` are those of SETTINGS; None leaves a setting as `base` has it. The shim comes before the emulator, because a
+    shim behind it would never be called, and both before whatever was preloaded already.
+
+    Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
+    """
+    env = dict(os.environ if base is None else base)
+    changes = {"LD_PRELOAD": _preload(emulate, env.get("LD_PRELOAD", ""))}
+    unknown = options.keys() - {setting.option for setting in SETTINGS}
+    if unknown:
+        raise LaunchError(f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in SETTINGS)}")
+    for setting in SETTINGS:
+        value = options.get(setting.option)
+        if value is not None:
+            if not emulate:
+                raise LaunchError(f"--{setting.option} needs --emulate")
+            changes[setting.variable] = setting.check(f"--{setting.option}", str(int(value) if value is True else value))
+        elif emulate and env.get(setting.variable):
+            setting.check(setting.variable, env[setting.variable])
+    if emulate:
+        changes["SPILLWAY_EMULATE"] = "1"
+    tree = str(PACKAGE.parent)
+    # An installed package is found without help, and site-packages must not come before the standard library.
+    if tree not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        rest = [each for each in env.get("PYTHONPATH", "").split(os.pathsep) if each and each != tree]
+        changes["PYTHONPATH"] = os.pathsep.join([tree, *rest])
+    return env | changes
+
+
+def _preload(emulate: bool, before: str) -> str:
+    ours = [str(SHIM), str(EMULATOR)] if emulate else [str(SHIM)]
+    for library in ours:
+        if not os.path.exists(library):
+            raise LaunchError(f"{library} is missing: build it with scripts/build, or install the package again")
+        if re.search(r"[:\s]", library):
+            raise LaunchError(f"{library}: LD_PRELOAD cannot hold a path with a colon or a space; move the package")
+    others = [each for each in re.split(r"[:\s]+", before) if each and each not in (str(SHIM), str(EMULATOR))]
+    return ":".join(ours + others)
