@@ -14,20 +14,21 @@ function(spillway_library)
 endfunction()
 
 # spillway_module(NAME spillway_emulator SRCS … DEPS … EXPORTS file.map): a shared library that binds to itself and
-# exports only what the version script lists.
+# exports only what the version script lists (the `exports` tests compare).
 function(spillway_module)
   cmake_parse_arguments(ARG "" "NAME;EXPORTS" "SRCS;DEPS" ${ARGN})
   add_library(${ARG_NAME} SHARED ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND spillway::)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} spillway::warnings ${CMAKE_DL_LIBS} Threads::Threads)
-  set(map ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXPORTS})
+  cmake_path(ABSOLUTE_PATH ARG_EXPORTS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE map)
   target_link_options(${ARG_NAME} PRIVATE -Wl,-Bsymbolic -Wl,--version-script=${map} -Wl,-z,defs)
   if(SPILLWAY_SANITIZE)
     target_link_options(${ARG_NAME} PRIVATE -Wl,-z,undefs)  # the sanitizer's runtime is in the executable
   endif()
   set_target_properties(${ARG_NAME} PROPERTIES
     LINK_DEPENDS ${map} LIBRARY_OUTPUT_DIRECTORY ${SPILLWAY_LIB_DIR} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  set_property(GLOBAL APPEND PROPERTY SPILLWAY_MODULES "$<TARGET_FILE:${ARG_NAME}>=${map}")
   install(TARGETS ${ARG_NAME} LIBRARY DESTINATION spillway/lib)
 endfunction()
 

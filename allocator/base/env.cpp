@@ -11,8 +11,9 @@
 namespace spillway::env {
 namespace {
 
-constexpr std::array<std::string_view, 18> kKnown = {
+constexpr std::array<std::string_view, 19> kKnown = {
     "SPILLWAY_LOG",
+    "SPILLWAY_DISABLE",
     "SPILLWAY_ALLOCATOR",
     "SPILLWAY_PINNED_LIMIT",
     "SPILLWAY_EMULATE",

@@ -71,17 +71,23 @@ SETTINGS = (
 
 
 def environment(
-    emulate: bool = False, base: Mapping[str, str] | None = None, **options: str | int | bool | None
+    emulate: bool = False,
+    *,
+    preload: bool = True,
+    base: Mapping[str, str] | None = None,
+    **options: str | int | bool | None,
 ) -> dict[str, str]:
     """`base` (default: this process's environment) with all that a program under Spillway needs.
 
-    `options` are those of SETTINGS; None leaves a setting as `base` has it. The shim comes before the emulator, because a
-    shim behind it would never be called, and both before whatever was preloaded already.
+    `preload=False` leaves out the shim. `options` are those of SETTINGS; None leaves a setting as `base` has it. The shim
+    comes before the emulator, because a shim behind it would never be called, and both before whatever was preloaded
+    already.
 
     Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
     """
     env = dict(os.environ if base is None else base)
-    changes = {"LD_PRELOAD": _preload(emulate, env.get("LD_PRELOAD", ""))}
+    ours = [str(SHIM)] * preload + [str(EMULATOR)] * emulate
+    changes = {"LD_PRELOAD": _preload(ours, env.get("LD_PRELOAD", ""))}
     unknown = options.keys() - {setting.option for setting in SETTINGS}
     if unknown:
         raise LaunchError(f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in SETTINGS)}")
@@ -103,8 +109,7 @@ def environment(
     return env | changes
 
 
-def _preload(emulate: bool, before: str) -> str:
-    ours = [str(SHIM), str(EMULATOR)] if emulate else [str(SHIM)]
+def _preload(ours: list[str], before: str) -> str:
     for library in ours:
         if not os.path.exists(library):
             raise LaunchError(f"{library} is missing: build it with scripts/build, or install the package again")

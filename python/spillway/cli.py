@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `spillway` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from spillway.launch import SETTINGS, LaunchError, environment
+
+BAD_USAGE = 2
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for a mistake, not a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("spillway")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    settings = _Parser(add_help=False, allow_abbrev=False)
+    settings.add_argument("--emulate", action="store_true", help="run on the emulated GPU: needs no GPU")
+    for setting in SETTINGS:
+        if setting.option == "check":
+            settings.add_argument("--check", action="store_true", default=None, help=setting.help)
+        else:
+            settings.add_argument(f"--{setting.option}", help=setting.help)
+
+    parser = _Parser(prog="spillway", allow_abbrev=False, description="Train with more memory than the GPU has.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="door", metavar="{run,env}", parser_class=_Parser)
+    run = commands.add_parser(
+        "run",
+        parents=[settings],
+        allow_abbrev=False,
+        usage="spillway run [options] -- command ...",
+        help="run a command under Spillway",
+        description="Runs a command under Spillway. Signals and the exit status are the command's own.",
+    )
+    run.add_argument("command", nargs=argparse.REMAINDER, help="the command and its arguments")
+    commands.add_parser(
+        "env",
+        parents=[settings],
+        allow_abbrev=False,
+        help="print what `run` would set, for a shell to evaluate",
+        description="Prints the variables that `spillway run` with the same options would set.",
+    )
+    return parser
+
+
+def _chosen_environment(chosen: argparse.Namespace) -> dict[str, str]:
+    emulate = chosen.emulate or os.environ.get("SPILLWAY_EMULATE") == "1"
+    return environment(emulate, **{setting.option: getattr(chosen, setting.option) for setting in SETTINGS})
+
+
+def _run(command: Sequence[str], env: dict[str, str]) -> int:
+    """Becomes the command; returns only where that fails."""
+    program = shutil.which(command[0], path=env.get("PATH"))
+    if program is None:
+        there = os.path.exists(command[0]) and os.sep in command[0]
+        why = "is not executable" if there else "was not found"
+        print(f"spillway run: {command[0]} {why}", file=sys.stderr)
+        return NOT_EXECUTABLE if there else NOT_FOUND
+    try:
+        os.execve(program, list(command), env)
+    except OSError as error:
+        print(f"spillway run: {program}: {error.strerror}", file=sys.stderr)
+        return NOT_EXECUTABLE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.version:
+        print(f"spillway {_version()}")
+        return 0
+    if chosen.door is None:
+        parser.error("expected a command: run or env")
+    try:
+        env = _chosen_environment(chosen)
+    except LaunchError as error:
+        print(f"spillway {chosen.door}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    if chosen.door == "env":
+        for name in sorted(env):
+            if env[name] != os.environ.get(name):
+                print(f"export {name}={shlex.quote(env[name])}")
+        return 0
+    command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
+    if not command:
+        print("spillway run: expected a command after --, as in: spillway run -- python train.py", file=sys.stderr)
+        return BAD_USAGE
+    return _run(command, env)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
