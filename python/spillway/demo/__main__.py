@@ -94,8 +94,11 @@ def main(arguments: list[str]) -> int:
         parse.error("--device cuda: no GPU found (libcuda.so.1 with a device); use --device emulated")
     if device == "auto":
         device = "cuda" if gpu_present() else "emulated"
-    if device == "emulated" and not launch.EMULATOR.exists():
-        parse.error(f"--device emulated: {launch.EMULATOR} is not built; run scripts/build")
+    if device == "emulated":
+        try:
+            launch.environment(True)
+        except launch.LaunchError as problem:
+            parse.error(str(problem))
     path = None if options.data is None else str(options.data.resolve())
     config = ArmConfig(None, options.allocator, device, options.steps, 1, options.size, path)
     console = Console()

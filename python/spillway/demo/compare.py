@@ -24,7 +24,7 @@ class ArmFailed(Exception):
 
 def run_arm(config: ArmConfig, on_step: Callable[[int], None]) -> dict[str, Any]:
     """Trains one arm to its end and returns its result."""
-    environment = launch.environment(config.device == "emulated", preload=config.device == "emulated")
+    environment = launch.environment(True) if config.device == "emulated" else dict(os.environ)
     environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic matrix products on a real GPU
     read, write = os.pipe()
     command = [sys.executable, "-m", "spillway.demo.train_arm", json.dumps(asdict(config)), str(write)]
