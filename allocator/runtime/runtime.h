@@ -71,6 +71,12 @@ class Runtime {
   void end_step();
 
   [[nodiscard]] RuntimeStats stats() const;
+  [[nodiscard]] const RuntimeOptions& options() const { return options_; }
+  /// The number of the running step.
+  [[nodiscard]] std::uint64_t step() const {
+    Lock lock(mutex_);
+    return step_;
+  }
 
  private:
   struct Tag {
