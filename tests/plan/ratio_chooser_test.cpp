@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/ratio_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <set>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using Choice = RatioChooser::Choice;
+using Sizes = std::vector<Bytes>;
+
+Ratio ratio(double value) {
+  return Ratio::of(value).value();
+}
+
+/// Offers a whole step without closing it.
+std::vector<Choice> offer(RatioChooser& chooser, const Sizes& sizes) {
+  std::vector<Choice> choices;
+  for (const Bytes size : sizes)
+    choices.push_back(chooser.choose(size));
+  return choices;
+}
+
+std::vector<Choice> step(RatioChooser& chooser, const Sizes& sizes) {
+  std::vector<Choice> choices = offer(chooser, sizes);
+  chooser.end_step();
+  return choices;
+}
+
+/// At most the share, and less than `largest` below it.
+testing::AssertionResult meets(const RatioChooser& chooser, Bytes largest) {
+  const Bytes share = chooser.ratio().share_of(chooser.seen_bytes());
+  if (chooser.moved_bytes() > share) {
+    return testing::AssertionFailure()
+           << chooser.moved_bytes().count() << " moved, over " << share.count();
+  }
+  const Bytes missing = share - chooser.moved_bytes();
+  if (missing.zero() || missing < largest) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << missing.count() << " missing of " << share.count();
+}
+
+/// Sizes as training has them: many equal ones, some tiny, a few huge.
+Sizes random_sizes(std::mt19937_64& random) {
+  const std::uint64_t unit = 1 + random() % 100000;
+  Sizes sizes(1 + random() % 60);
+  for (Bytes& size : sizes) {
+    const std::uint64_t kind = random() % 4;
+    size = Bytes{kind == 0   ? unit
+                 : kind == 1 ? 1 + random() % 16
+                 : kind == 2 ? unit * 64
+                             : 1 + random() % unit};
+  }
+  return sizes;
+}
+
+class RandomShapes : public testing::TestWithParam<double> {};
+
+TEST_P(RandomShapes, EveryPrefixOfANewShapeMeetsTheRatio) {
+  std::mt19937_64 random(7);
+  for (int trial = 0; trial < 200; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    Bytes largest;
+    for (const Bytes size : random_sizes(random)) {
+      chooser.choose(size);
+      largest = std::max(largest, size);
+      ASSERT_TRUE(meets(chooser, largest)) << "trial " << trial << ", storage " << chooser.seen();
+    }
+  }
+}
+
+TEST_P(RandomShapes, EveryStepOfAChangingBatchSizeMeetsTheRatio) {
+  std::mt19937_64 random(11);
+  for (int trial = 0; trial < 50; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    const Sizes one = random_sizes(random);
+    for (int steps = 0; steps < 12; ++steps) {
+      const std::uint64_t batch = 1 + random() % 3;
+      Sizes sizes = one;
+      for (Bytes& size : sizes)
+        size = Bytes{size.count() * batch};
+      offer(chooser, sizes);
+      ASSERT_TRUE(meets(chooser, *std::max_element(sizes.begin(), sizes.end())))
+          << "trial " << trial;
+      chooser.end_step();
+    }
+  }
+}
+
+TEST_P(RandomShapes, APlannedStepWithStoragesHeldElsewhereMeetsTheRatioOfTheRest) {
+  std::mt19937_64 random(13);
+  for (int trial = 0; trial < 100; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    const Sizes sizes = random_sizes(random);
+    std::set<std::size_t> alive;
+    for (int steps = 0; steps < 3; ++steps) {
+      offer(chooser, sizes);
+      alive.insert(random() % sizes.size());
+      for (const std::size_t index : alive)
+        chooser.alive_at_unpack(index);
+      chooser.end_step();
+    }
+
+    const std::vector<Choice> choices = offer(chooser, sizes);
+
+    Bytes rest;
+    Bytes largest;
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      ASSERT_EQ(choices[index] == Choice::kHeldElsewhere, alive.contains(index));
+      if (alive.contains(index)) continue;
+      rest += sizes[index];
+      largest = std::max(largest, sizes[index]);
+    }
+    ASSERT_EQ(chooser.seen_bytes(), rest);
+    ASSERT_TRUE(meets(chooser, largest)) << "trial " << trial;
+  }
+}
+
+TEST_P(RandomShapes, ADifferenceInMidStepStillMeetsTheRatioOnceTheEvenSpreadHasCaughtUp) {
+  std::mt19937_64 random(17);
+  for (int trial = 0; trial < 100; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    Sizes sizes = random_sizes(random);
+    step(chooser, sizes);
+    Bytes largest = *std::max_element(sizes.begin(), sizes.end());
+    const Bytes total = [&] {
+      Bytes sum;
+      for (const Bytes size : sizes)
+        sum += size;
+      return sum;
+    }();
+
+    offer(chooser, sizes);
+    for (Bytes more; more < total;) {
+      const Bytes size{1 + random() % largest.count()};
+      chooser.choose(size);
+      more += size;
+    }
+
+    ASSERT_EQ(chooser.mismatches(), 1U);
+    ASSERT_TRUE(meets(chooser, largest)) << "trial " << trial;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ratios, RandomShapes, testing::Values(0.0, 0.1, 1.0 / 3, 0.5, 0.999, 1.0));
+
+TEST(RatioTest, OnlySharesFromZeroToOneAreRatios) {
+  for (const double value : {-0.1,
+                             1.0001,
+                             std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity()}) {
+    const auto made = Ratio::of(value);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(made.status().detail().find("from 0 to 1"), std::string::npos);
+  }
+}
+
+TEST(RatioTest, SharesOfHugeTotalsAreExact) {
+  EXPECT_EQ(ratio(1.0).share_of(Bytes{~0ULL}), Bytes{~0ULL});
+  EXPECT_EQ(ratio(0.5).share_of(Bytes{~0ULL}), Bytes{~0ULL / 2});
+  EXPECT_EQ(ratio(0.0).share_of(Bytes{~0ULL}), 0_B);
+}
+
+TEST(RatioTest, AShareIsNeverMoreThanTheNumberThatWasGiven) {
+  for (const double value : {0.1, 1.0 / 3, 0.7})
+    EXPECT_LE(ratio(value).value(), value);
+}
+
+TEST(RatioChooserTest, ANewShapeIsSpreadEvenly) {
+  RatioChooser chooser(ratio(0.5));
+
+  const auto choices = step(chooser, Sizes(4, 100_B));
+
+  EXPECT_EQ(choices, (std::vector{Choice::kKeep, Choice::kMove, Choice::kKeep, Choice::kMove}));
+}
+
+TEST(RatioChooserTest, AKnownShapeMovesItsEarliestStorages) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+
+  const auto choices = step(chooser, Sizes(4, 100_B));
+
+  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kMove, Choice::kKeep, Choice::kKeep}));
+}
+
+TEST(RatioChooserTest, AStorageThatWasAliveAtItsUnpackIsNotMovedAgain) {
+  RatioChooser chooser(ratio(1.0));
+  offer(chooser, Sizes(2, 100_B));
+  chooser.alive_at_unpack(0);
+  chooser.end_step();
+
+  step(chooser, Sizes(2, 100_B));
+  const auto choices = step(chooser, Sizes(2, 100_B));
+
+  EXPECT_EQ(choices, (std::vector{Choice::kHeldElsewhere, Choice::kMove}));
+}
+
+TEST(RatioChooserTest, TwoAlternatingShapesAreBothPlanned) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+  step(chooser, Sizes(4, 300_B));
+
+  offer(chooser, Sizes(4, 100_B));
+
+  EXPECT_TRUE(chooser.planned());
+  EXPECT_EQ(chooser.mismatches(), 0U);
+}
+
+TEST(RatioChooserTest, ADifferentSizeEndsThePlanForTheStep) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+
+  const auto choices = offer(chooser, {100_B, 200_B, 100_B});
+
+  EXPECT_FALSE(chooser.planned());
+  EXPECT_EQ(chooser.mismatches(), 1U);
+  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kMove}));
+}
+
+TEST(RatioChooserTest, ALongerStepEndsThePlan) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(2, 100_B));
+
+  offer(chooser, Sizes(3, 100_B));
+
+  EXPECT_EQ(chooser.mismatches(), 1U);
+}
+
+TEST(RatioChooserTest, AShorterStepIsNoMismatch) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+
+  step(chooser, Sizes(2, 100_B));
+
+  EXPECT_EQ(chooser.mismatches(), 0U);
+}
+
+TEST(RatioChooserTest, WhatCouldNotMoveCountsAsSeenAndNotAsMoved) {
+  RatioChooser chooser(ratio(1.0));
+  offer(chooser, Sizes(2, 100_B));
+
+  chooser.not_moved(1);
+
+  EXPECT_EQ(chooser.seen_bytes(), 200_B);
+  EXPECT_EQ(chooser.moved_bytes(), 100_B);
+}
+
+TEST(RatioChooserTest, AStepWithoutStoragesChangesNothing) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+
+  chooser.end_step();
+
+  offer(chooser, Sizes(4, 100_B));
+  EXPECT_TRUE(chooser.planned());
+}
+
+TEST(RatioChooserTest, EverNewShapesDoNotGrowTheMemoryWithoutEnd) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, {1_B});
+  for (std::uint64_t size = 2; size < 2000; ++size)
+    step(chooser, {Bytes{size}});
+
+  chooser.choose(1_B);
+
+  EXPECT_FALSE(chooser.planned());
+}
+
+}  // namespace
+}  // namespace spillway
