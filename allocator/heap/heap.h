@@ -17,27 +17,32 @@ namespace spillway {
 struct HeapOptions {
   /// Most bytes the heap may hold from the driver; zero: as much as the device gives.
   Bytes limit;
-  /// Bytes of storages that are on the host instead of on the device, kept by residency; read when a peak is reached.
+  /// Bytes of storages that are on the host instead of on the device, kept by residency; read when
+  /// a peak is reached.
   const std::atomic<std::uint64_t>* away = nullptr;
+  /// The name of a tag, for reports; called without the heap's lock. Null: reports show numbers.
+  std::string (*name_of)(TagId) = nullptr;
 };
 
 struct HeapStats {
-  Bytes live;         // handed out and not freed, as rounded
-  Bytes requested;    // handed out and not freed, as asked for
-  Bytes held;         // physical bytes held from the driver
+  Bytes live;       // handed out and not freed, as rounded
+  Bytes requested;  // handed out and not freed, as asked for
+  Bytes held;       // physical bytes held from the driver
   Bytes live_peak;
   Bytes requested_peak;
   Bytes held_peak;
   Bytes away_at_live_peak;
   Bytes away_at_held_peak;
-  Bytes pending;      // free, but with a fence that has not been seen to pass
-  std::uint64_t allocations = 0;       // since creation
+  Bytes pending;  // free, but with a fence that has not been seen to pass
+  Bytes lost;     // freed, but a stream that used it could not be marked: never handed out again
+  std::uint64_t allocations = 0;  // since creation
   std::uint64_t frees = 0;
   std::uint64_t live_blocks = 0;
   std::uint64_t driver_allocations = 0;  // chunks created since creation
   std::uint64_t driver_releases = 0;
-  std::uint64_t fence_waits = 0;         // stream waits made because a block was reused before its fence passed
-  std::uint64_t out_of_memory = 0;       // times allocate() failed
+  std::uint64_t fence_waits =
+      0;  // stream waits made because a block was reused before its fence passed
+  std::uint64_t out_of_memory = 0;  // times allocate() failed
 };
 
 /// One block as a snapshot shows it.
@@ -58,45 +63,53 @@ struct HeapSegmentInfo {
   std::vector<HeapBlockInfo> blocks;  // in address order, covering the segment
 };
 
-/// A stream-ordered caching sub-allocator on virtual memory: one address reservation per device, physical chunks mapped
-/// on demand, caches per stream. Addresses of live blocks never move. Blocks are 512-byte aligned.
+/// A stream-ordered caching sub-allocator on virtual memory: one address reservation per device,
+/// physical chunks mapped on demand, caches per stream. Addresses of live blocks never move. Blocks
+/// are 512-byte aligned.
 ///
-/// Free memory is reused at once on its own stream. A block that was freed while a copy or another stream still uses it
-/// carries those fences; whoever is handed that block gets it after a stream wait on them, and nobody else waits.
+/// Free memory is reused at once on its own stream. A block that was freed while a copy or another
+/// stream still uses it carries those fences; whoever is handed that block gets it after a stream
+/// wait on them, and nobody else waits.
 ///
 /// Threads: safe. Its lock is innermost: nothing is called back under it.
-/// Ownership: owns the reservation, the chunks and the timelines it makes for record_use. Never destroyed in a process
-/// that has used it from PyTorch (CUDA may be gone); the destructor is for tests and requires that no block is live.
+/// Ownership: owns the reservation, the chunks and the timelines it makes for record_use. Never
+/// destroyed in a process that has used it from PyTorch (CUDA may be gone); the destructor is for
+/// tests and requires that no block is live and that the device is done with all of them. It looks
+/// at no fence: their timelines may be gone.
 class Heap {
  public:
-  static Result<std::unique_ptr<Heap>> create(const driver::Device& device, const HeapOptions& options);
+  static Result<std::unique_ptr<Heap>> create(const driver::Device& device,
+                                              const HeapOptions& options);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
   /// A block of at least `size` for work on `stream`. Zero bytes give a null pointer.
   /// Stream: usable on `stream` at once; no host wait, except before the out-of-memory error.
-  /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report: asked, held, live and
-  /// cached bytes, and live bytes per tag. kDriver. The heap is then as it was.
+  /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report:
+  /// asked, held, live and cached bytes, and live bytes per tag. kDriver. The heap is then as it
+  /// was.
   Result<driver::DevicePtr> allocate(Bytes size, driver::Stream stream, TagId tag);
 
   /// Gives a block back. Requires: `at` came from allocate and is live (null is ignored).
-  /// Stream: work already submitted to its own stream, its uses and its fences come first for whoever gets it next.
+  /// Stream: work already submitted to its own stream, its uses and its fences come first for
+  /// whoever gets it next.
   void free(driver::DevicePtr at);
 
-  /// The block around `at` must not be reused before `fence` passes; kept until the block is handed out again.
-  /// Returns false where `at` is not inside a live block.
+  /// The block around `at` must not be reused before `fence` passes; kept until the block is handed
+  /// out again. Returns false where `at` is not inside a live block.
   bool add_fence(driver::DevicePtr at, driver::Fence fence);
 
-  /// The block around `at` is also used by work on `stream` (PyTorch's record_stream): reuse waits for what that stream
-  /// has been given by the time of the free. Returns false where `at` is not inside a live block.
+  /// The block around `at` is also used by work on `stream` (PyTorch's record_stream): reuse waits
+  /// for what that stream has been given by the time of the free. Returns false where `at` is not
+  /// inside a live block.
   bool record_use(driver::DevicePtr at, driver::Stream stream);
 
   /// The live block around `at`: its base and rounded size; size zero where there is none.
   [[nodiscard]] HeapBlockInfo find(driver::DevicePtr at) const;
 
-  /// Waits for the fences of free blocks and returns all free chunks to the driver; returns how many bytes.
-  /// Stream: may block the host (counted in driver::Counters::host_syncs).
+  /// Waits for the fences of free blocks and returns all free chunks to the driver; returns how
+  /// many bytes. Stream: may block the host (counted in driver::Counters::host_syncs).
   Bytes trim_sync();
 
   /// Caps the bytes held from the driver; zero removes the cap.
@@ -108,6 +121,8 @@ class Heap {
   [[nodiscard]] std::vector<HeapSegmentInfo> segments() const;
   /// "who holds what": the text of the out-of-memory report.
   [[nodiscard]] std::string report() const;
+  /// The first thing in the books that is wrong, empty where nothing is. For tests.
+  [[nodiscard]] std::string check() const;
 
  private:
   struct State;

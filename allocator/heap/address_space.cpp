@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/address_space.h"
+
+#include "allocator/heap/backing.h"
+
+#include <cstddef>
+
+namespace spillway {
+
+AddressSpace::~AddressSpace() {
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  for (const Range& range : reserved_) {
+    device_.api->MemAddressFree(range.begin.address(), range.size.count());
+  }
+}
+
+Status AddressSpace::open() {
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  std::size_t granularity = 0;
+  const CUmemAllocationProp memory = Backing::memory_of(device_);
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, MemGetInfo, &free, &total));
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
+                                         MemGetAllocationGranularity,
+                                         &granularity,
+                                         &memory,
+                                         CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  granularity_ = Bytes{granularity};
+  range_size_ = (Bytes{total} + Bytes{total}).rounded_up(granularity_);
+  return reserve();
+}
+
+Result<Range> AddressSpace::take() {
+  if (given_ == reserved_.back().size) SPILLWAY_RETURN_IF_ERROR(reserve());
+  const Range range{reserved_.back().begin + given_, range_size_};
+  given_ += range_size_;
+  return range;
+}
+
+Status AddressSpace::reserve() {
+  constexpr int kDoublings = 3;  // eight ranges: sixteen times the device's memory
+  Bytes size = range_size_;
+  for (int i = 0; i < kDoublings; ++i)
+    size += size;
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  CUdeviceptr begin = 0;
+  SPILLWAY_RETURN_IF_ERROR(
+      SPILLWAY_CALL(*device_.api, MemAddressReserve, &begin, size.count(), 0, 0, 0));
+  reserved_.push_back({driver::DevicePtr(begin), size});
+  given_ = Bytes{};
+  return {};
+}
+
+}  // namespace spillway

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
+#include "allocator/driver/handles.h"
+#include "allocator/heap/range.h"
+
+#include <vector>
+
+namespace spillway {
+
+/// Device addresses without memory behind them, reserved in large pieces and given out as equal
+/// ranges. Each range is twice the device's memory, so that a region runs out of memory long before
+/// it runs out of addresses.
+///
+/// Threads: confined; the heap holds its lock.
+/// Ownership: owns the reservations; nothing may be mapped any more when it is destroyed.
+class AddressSpace {
+ public:
+  explicit AddressSpace(const driver::Device& device) : device_(device) {}
+
+  ~AddressSpace();
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+
+  /// Asks the device for its sizes and reserves the first piece. Errors: kDriver.
+  Status open();
+
+  /// The next range; reserves another piece where none is left. Errors: kDriver.
+  Result<Range> take();
+
+  [[nodiscard]] Bytes granularity() const { return granularity_; }
+
+  [[nodiscard]] Bytes range_size() const { return range_size_; }
+
+ private:
+  Status reserve();
+
+  const driver::Device device_;
+  Bytes granularity_;  // physical memory comes in multiples of this
+  Bytes range_size_;
+  std::vector<Range> reserved_;
+  Bytes given_;  // of the latest reservation
+};
+
+}  // namespace spillway
