@@ -49,7 +49,10 @@ bool Timeline::passed(Fence fence) {
   if (!fence.set()) return true;
   Timeline& self = *fence.timeline;
   const Lock lock(self.mutex_);
-  if (fence.point > self.passed_) self.retire_passed();
+  if (fence.point > self.passed_) {
+    const CurrentDevice current(*self.device_.api, self.device_.context);
+    self.retire_passed();
+  }
   return fence.point <= self.passed_;
 }
 
@@ -60,6 +63,7 @@ Status Timeline::wait_sync(Fence fence) {
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
   count_host_sync();
+  const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
   self.retire_passed();
   return {};
@@ -74,6 +78,7 @@ void Timeline::retire_passed() {
 }
 
 CUevent Timeline::event_for(std::uint64_t point) {
+  if (point <= passed_) return nullptr;
   const auto at = std::find_if(outstanding_.begin(), outstanding_.end(), [&](const Marker& marker) {
     return marker.point >= point;
   });
