@@ -48,6 +48,26 @@ function(spillway_test)
     PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT 300)
 endfunction()
 
+# spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): each test_*.py of a folder is one ctest
+# case, on the build tree's package. EMULATED preloads the shim and the emulated GPU, in this order.
+function(spillway_pytest)
+  cmake_parse_arguments(ARG "EMULATED" "FOLDER" "LABELS;ENVIRONMENT" ${ARGN})
+  set(environment PYTHONPATH=${SPILLWAY_PYTHON_DIR} OMP_NUM_THREADS=1 ${ARG_ENVIRONMENT})
+  if(ARG_EMULATED)
+    list(APPEND environment SPILLWAY_EMULATE=1
+      LD_PRELOAD=${SPILLWAY_LIB_DIR}/libspillway_preload.so:${SPILLWAY_LIB_DIR}/libspillway_emulator.so)
+  endif()
+  cmake_path(GET ARG_FOLDER FILENAME suite)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/test_*.py)
+  foreach(file IN LISTS files)
+    cmake_path(GET file STEM name)
+    add_test(NAME ${suite}.${name}
+      COMMAND ${Python_EXECUTABLE} -m pytest --rootdir=${PROJECT_SOURCE_DIR} -c ${PROJECT_SOURCE_DIR}/pyproject.toml ${file}
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${suite}.${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}" TIMEOUT 900)
+  endforeach()
+endfunction()
+
 # spillway_bench(NAME heap_bench SRCS … DEPS …): one Google Benchmark program.
 function(spillway_bench)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})

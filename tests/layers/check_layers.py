@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fails on an include that the order of the folders does not allow: check_layers.py ROOT."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# A folder may include itself and what stands to its left.
+ORDER = ("base", "driver", "heap", "tag", "lifetime", "plan", "transfer", "residency", "runtime", "abi")
+# These call no CUDA and replay from files, so of what stands to their left they see only this.
+PURE = ("base", "tag", "lifetime", "plan")
+ALLOCATOR = tuple(f"allocator/{stage}" for stage in ORDER)
+
+# What each folder outside the allocator may include of the project, besides itself. The longest match counts.
+SEES = {
+    "emulator": ("allocator/base",),
+    "emulator/operators": ("allocator/base", "emulator/emulator.h"),
+    "hooks": ("allocator/base", "allocator/driver", "allocator/lifetime"),
+    "interpose": ("allocator/base", "allocator/abi", "hooks"),
+    "torch_glue": (*ALLOCATOR, "hooks"),
+    "examples": ("allocator/abi", "torch_glue"),
+    "tests": (*ALLOCATOR, "hooks", "interpose", "torch_glue", "tests", "bench", "emulator/emulator.h"),
+    "bench": (*ALLOCATOR, "hooks", "interpose", "torch_glue", "tests", "emulator/emulator.h"),
+}
+
+# Headers from outside, and who may include them; everybody else goes through a folder that does.
+CUDA_HEADER = re.compile(r"(cuda|cupti|nvrtc|cublas|nvtx).*|driver_types\.h|vector_types\.h")
+CUDA = ("allocator/driver", "emulator", "interpose", "hooks", "tests", "bench")
+TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/.*|Python\.h")
+TORCH = ("torch_glue", "emulator/operators", "tests/torch_glue", "tests/emulator_operators", "examples", "bench")
+
+SOURCES = (".h", ".hpp", ".inc", ".c", ".cc", ".cpp", ".cu", ".cuh")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+
+
+def within(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def allowed_folders(path: str) -> tuple[str, ...]:
+    """The folders that the file at `path` may include from."""
+    if path.startswith("allocator/"):
+        stage = path.split("/")[1]
+        left = ORDER[: ORDER.index(stage) + 1] if stage in ORDER else ()
+        return tuple(f"allocator/{each}" for each in left if stage not in PURE or each in PURE)
+    owner = max((folder for folder in SEES if within(path, (folder,))), key=len, default=None)
+    return (owner, *SEES[owner]) if owner else ()
+
+
+def problem(root: Path, path: str, kind: str, header: str) -> str | None:
+    """Why the file at `path` may not include `header`, or None."""
+    if CUDA_HEADER.fullmatch(header) and not within(path, CUDA) and not within(path, TORCH):
+        return f"CUDA headers are for {', '.join(CUDA)}"
+    if TORCH_HEADER.fullmatch(header):
+        return None if within(path, TORCH) else f"torch headers are for {', '.join(TORCH)}"
+    if kind == "<":
+        return None
+    if not (root / header).is_file():
+        return "not a path from the root of the project"
+    if not within(header, allowed_folders(path)):
+        return f"this folder may include {', '.join(allowed_folders(path)) or 'nothing of the project'}"
+    return None
+
+
+def problems(root: Path) -> Iterator[str]:
+    for folder in ("allocator", *SEES):
+        # A folder inside another is walked with it.
+        if any(other != folder and within(folder, (other,)) for other in SEES):
+            continue
+        for file in sorted((root / folder).rglob("*")):
+            path = file.relative_to(root).as_posix()
+            if file.suffix not in SOURCES:
+                continue
+            for found in INCLUDE.finditer(file.read_text(encoding="utf-8")):
+                why = problem(root, path, found[1], found[2])
+                if why:
+                    yield f"{path}: {found[2]}: {why}"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or not Path(arguments[0], "allocator").is_dir():
+        print("usage: check_layers.py ROOT, where ROOT holds the folder allocator", file=sys.stderr)
+        return 2
+    found = list(problems(Path(arguments[0])))
+    print("\n".join(found) if found else "every include follows the order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
