@@ -103,6 +103,7 @@ def arm(result: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
         "offloaded_bytes_by_step": column("offloaded_bytes"),
         "saved_bytes_by_step": column("saved_bytes"),
         "host_peak_bytes": result["host_peak_bytes"],
+        "host_pinned_bytes": result["host_pinned_bytes"],
         "host_slots_peak_bytes": result["host_slots_peak_bytes"],
         "step_ms": column("ms"),
         "losses": column("loss"),

@@ -38,6 +38,7 @@ def no_totals() -> Stats:
     """totals of an arm without Spillway."""
     return {
         "host_peak_bytes": 0,
+        "host_pinned_bytes": 0,
         "host_slots_peak_bytes": 0,
         "away_at_peak_bytes": 0,
         "away_at_live_peak_bytes": 0,
@@ -49,6 +50,7 @@ def totals(stats: Stats) -> Stats:
     result = no_totals()
     for device in stats["devices"]:
         result["host_peak_bytes"] += device["host"]["registered_peak_bytes"]
+        result["host_pinned_bytes"] += device["host"]["registered_bytes"]
         result["host_slots_peak_bytes"] += device["host"]["in_slots_peak_bytes"]
         result["away_at_peak_bytes"] += device["heap"]["away_at_held_peak_bytes"]
         result["away_at_live_peak_bytes"] += device["heap"]["away_at_live_peak_bytes"]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.figures`: measures figures, prints them, writes them down."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures.registry import FIGURES, Figure
+from bench.figures.session import MeasureFailed, Session
+from spillway.demo.__main__ import Parser, gpu_present, output
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def parser() -> argparse.ArgumentParser:
+    result = Parser(prog="figures", description=__doc__, allow_abbrev=False)
+    result.add_argument("names", nargs="*", metavar="NAME", help="which figures (all)")
+    result.add_argument("--list", action="store_true", help="print name, bound and claim of every figure and stop")
+    result.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
+    result.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
+    return result
+
+
+def measure(figure: Figure, session: Session, console: Console) -> dict[str, Any]:
+    """The figure's entry in the document. A figure whose program fails has no value and is short."""
+    entry = {"name": figure.name, "value": None, "unit": figure.unit, "bound": figure.bound.text}
+    device = "cpu" if figure.needs == "cpu" else session.device
+    if figure.needs == "gpu" and session.device != "cuda":
+        return {**entry, "status": "needs-gpu", "device": device}
+    try:
+        value = figure.measure(session)
+    except MeasureFailed as failure:
+        console.print(f"{figure.name}: {failure}", style="red", highlight=False, markup=False)
+        return {**entry, "status": "short", "device": device}
+    return {**entry, "value": value, "status": "ok" if figure.bound.keeps(value) else "short", "device": device}
+
+
+def document(entries: list[dict[str, Any]], session: Session, command: list[str]) -> dict[str, Any]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": device_name(session.device),
+        "versions": {
+            "spillway": version("spillway"), "torch": version("torch"), "python": platform.python_version(),
+        },
+        "command": command,
+        "figures": entries,
+    }
+
+
+def version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def device_name(device: str) -> str:
+    if device == "emulated":
+        return "emulated GPU"
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def show(entries: list[dict[str, Any]], device: str, console: Console) -> None:
+    table = Table(title=f"figures, {device}")
+    for heading in ("figure", "value", "bound", "unit", "status"):
+        table.add_column(heading, justify="right" if heading == "value" else "left")
+    for entry in entries:
+        value = "-" if entry["value"] is None else f"{entry['value']:.4g}"
+        table.add_row(entry["name"], value, entry["bound"], entry["unit"], entry["status"])
+    console.print(table)
+
+
+def main(arguments: list[str]) -> int:
+    parse = parser()
+    options = parse.parse_args(arguments)
+    unknown = sorted(set(options.names) - set(FIGURES))
+    if unknown:
+        parse.error(f"{unknown[0]}: unknown figure; known are {', '.join(sorted(FIGURES))}")
+    if options.list:
+        for figure in FIGURES.values():
+            print(f"{figure.name}  {figure.bound.text} {figure.unit}, needs {figure.needs}\n    {figure.claim}")
+        return 0
+    console = Console()
+    session = Session("cuda" if gpu_present() else "emulated", options.programs)
+    chosen = [figure for name, figure in FIGURES.items() if not options.names or name in options.names]
+    entries = []
+    for figure in chosen:
+        console.print(f"measuring {figure.name}", highlight=False)
+        entries.append(measure(figure, session, console))
+    result = document(entries, session, ["scripts/figures", *command_words(options)])
+    show(entries, result["device"], console)
+    path = options.json
+    if path is None and not options.names:
+        slug = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path = RESULTS / f"{result['date']}-{slug}.json"
+    if path is None:
+        console.print("not written down: some figures only, and no --json FILE", highlight=False)
+    else:
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        console.print(f"written to {path}", highlight=False)
+    return 0 if all(entry["status"] != "short" for entry in entries) else 1
+
+
+def command_words(options: argparse.Namespace) -> list[str]:
+    return [*options.names, *(["--json", str(options.json)] if options.json else [])]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

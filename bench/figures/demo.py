@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of one run of the demonstration."""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+
+def moving(session: Session) -> list[dict]:
+    """The arms that move, with plain under "plain" in each."""
+    plain, *arms = session.demo()["arms"]
+    return [{**arm, "plain": plain} for arm in arms]
+
+
+def everything(session: Session) -> dict:
+    return next(arm for arm in moving(session) if arm["ratio"] == 1.0)
+
+
+@figure("demo_losses_equal", "share of arms", "= 1", "emulated")
+def losses_equal(session: Session) -> float:
+    """Losses and gradients of every step have plain PyTorch's bits."""
+    arms = moving(session)
+    return sum(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in arms) / len(arms)
+
+
+@figure("demo_peak_saved", "share of plain's peak", ">= 0.3", "emulated")
+def peak_saved(session: Session) -> float:
+    """With ratio 1, so much of the physical device memory that plain PyTorch holds at its peak is not needed."""
+    arm = everything(session)
+    return 1 - arm["peak_device_bytes"] / arm["plain"]["peak_device_bytes"]
+
+
+@figure("demo_peak_fall_held", "share of the bytes away at the peak", ">= 0.9", "emulated")
+def peak_fall_held(session: Session) -> float:
+    """Bytes that are away at the peak really leave the device: physical bytes held from the driver, worst arm."""
+    return min(
+        (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"]) / max(arm["away_at_peak_bytes"], 1)
+        for arm in moving(session)
+    )
+
+
+@figure("demo_peak_fall_live", "share of the bytes away at the peak", ">= 0.9", "emulated")
+def peak_fall_live(session: Session) -> float:
+    """The same for live bytes."""
+    return min(
+        (arm["plain"]["peak_live_bytes"] - arm["peak_live_bytes"]) / max(arm["away_at_live_peak_bytes"], 1)
+        for arm in moving(session)
+    )
+
+
+@figure("demo_moved_over_ratio", "bytes above ratio x movable, most in any step", "<= 0", "emulated")
+def moved_over_ratio(session: Session) -> float:
+    """No step of any arm, the first included, moves more than its ratio of the bytes that could be moved."""
+    return max(
+        moved - int(arm["ratio"] * saved)
+        for arm in moving(session)
+        for moved, saved in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"])
+    )
+
+
+@figure("demo_moved_at_one", "share of the movable bytes", "= 1", "emulated")
+def moved_at_one(session: Session) -> float:
+    """With ratio 1 every byte that can be moved is moved and comes back, from the first step on."""
+    arm = everything(session)
+    moved = all(a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"]))
+    return arm["fetched_bytes"] / max(arm["saved_bytes"], 1) if moved else 0.0
+
+
+@figure("demo_pinned_overhead", "pinned bytes / bytes in slots at the peak", "<= 1.1", "emulated")
+def pinned_overhead(session: Session) -> float:
+    """Pinned host memory is hardly more than what lies in it, in the worst arm."""
+    return max(arm["host_pinned_bytes"] / max(arm["host_slots_peak_bytes"], 1) for arm in moving(session))
+
+
+@figure("demo_steady_driver_allocs", "calls after step 2", "= 0", "emulated")
+def steady_driver_allocs(session: Session) -> float:
+    """After the second step Spillway asks the driver for no memory and registers none."""
+    return max(arm["steady_driver_allocs"] for arm in moving(session))
+
+
+@figure("demo_steady_host_syncs", "calls after step 2", "= 0", "emulated")
+def steady_host_syncs(session: Session) -> float:
+    """After the second step Spillway never makes the host wait for the device."""
+    return max(arm["steady_host_syncs"] for arm in moving(session))
+
+
+@figure("demo_torch_allocator_losses_equal", "share of arms", "= 1", "emulated")
+def torch_allocator_losses_equal(session: Session) -> float:
+    """The same bits over PyTorch's own allocator."""
+    arms = session.demo("torch")["arms"][1:]
+    return sum(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in arms) / len(arms)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every figure that the project claims, each registered once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+_COMPARISONS = {"=": operator.eq, "<=": operator.le, ">=": operator.ge}
+NEEDS = ("cpu", "emulated", "gpu")
+
+
+class Session(Protocol):
+    """What a figure may ask of the run it is measured in; see session.py."""
+
+    def demo(self, allocator: str = "spillway") -> dict: ...
+
+    def probe(self, name: str, *arguments: str) -> dict: ...
+
+    def benchmark(self, program: str) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`<= 1.1`, `>= 0.9` or `= 0`; a figure that keeps it is ok, otherwise short."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        comparison, _, limit = self.text.partition(" ")
+        if comparison not in _COMPARISONS:
+            raise ValueError(f"bound {self.text!r}: expected one of {', '.join(_COMPARISONS)} and a number")
+        float(limit)
+
+    def keeps(self, value: float) -> bool:
+        comparison, _, limit = self.text.partition(" ")
+        return bool(_COMPARISONS[comparison](value, float(limit)))
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    unit: str
+    bound: Bound
+    needs: str  # the least it needs: an emulated figure is measured on a GPU where there is one
+    claim: str
+    measure: Callable[[Session], float]
+
+
+FIGURES: dict[str, Figure] = {}
+
+
+def figure(name: str, unit: str, bound: str, needs: str) -> Callable[[Callable[[Session], float]], Callable]:
+    """Registers the decorated function; its docstring is the claim in words."""
+
+    def register(measure: Callable[[Session], float]) -> Callable[[Session], float]:
+        if name in FIGURES:
+            raise ValueError(f"figure {name} is registered twice")
+        if needs not in NEEDS:
+            raise ValueError(f"figure {name} needs {needs}: expected one of {', '.join(NEEDS)}")
+        claim = (measure.__doc__ or "").strip()
+        if not claim:
+            raise ValueError(f"figure {name} has no claim: write the function's docstring")
+        FIGURES[name] = Figure(name, unit, Bound(bound), needs, claim, measure)
+        return measure
+
+    return register
