@@ -12,10 +12,10 @@
 namespace spillway {
 
 struct ResidencyStats {
-  Bytes stashed;          // bytes copied or being copied to the host, since creation
-  Bytes fetched;          // bytes copied or being copied back, since creation
-  Bytes on_host;          // held in slots by living stashes now
-  Bytes away;             // of those: not on the device as well
+  Bytes stashed;  // bytes copied or being copied to the host, since creation
+  Bytes fetched;  // bytes copied or being copied back, since creation
+  Bytes on_host;  // held in slots by living stashes now
+  Bytes away;     // of those: not on the device as well
   std::uint64_t stashes = 0;
   std::uint64_t fetches = 0;
   std::uint64_t dropped = 0;  // stashes that ended without ever being fetched
@@ -29,23 +29,27 @@ struct Stash {
   bool away = false;         // counted as not on the device
 };
 
-/// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are away). Decides nothing.
+/// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
+/// away). Decides nothing.
 ///
 /// Threads: safe for different stashes; one stash must not be used by two threads at once.
-/// Ownership: borrows heap, arena, copies and `away`, the counter of bytes that are on the host only (HeapOptions::away).
+/// Ownership: borrows heap, arena, copies and `away`, the counter of bytes that are on the host
+/// only (HeapOptions::away).
 class Residency {
  public:
   Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& away)
       : heap_(heap), arena_(arena), copies_(copies), away_(away) {}
 
-  /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time afterwards: in our
-  /// heap it then carries the copy's fence (law 2). Where `source` is not in our heap, the caller must keep it alive
-  /// until Stash::written has passed.
-  /// Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver; nothing has changed then.
+  /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
+  /// afterwards: in our heap it then carries the copy's fence (law 2). Where `source` is not in our
+  /// heap, the caller must keep it alive until Stash::written has passed. Stream: after what
+  /// `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver; nothing has changed
+  /// then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
 
-  /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the host copy stays.
-  /// The returned fence must be waited for (driver::Timeline::wait) by every stream that reads the destination.
+  /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
+  /// host copy stays. The returned fence must be waited for (driver::Timeline::wait) by every
+  /// stream that reads the destination.
   Result<driver::Fence> fetch(Stash& stash, driver::DevicePtr destination, driver::Stream consumer);
 
   /// The fetched copy has left the device again while the stash lives on; only the books change.

@@ -9,7 +9,8 @@
 
 namespace spillway {
 
-/// One copy stream per direction of one device. A copy returns its fence; nothing here blocks the host.
+/// One copy stream per direction of one device. A copy returns its fence; nothing here blocks the
+/// host.
 ///
 /// Threads: safe. Ownership: owns both streams; borrows nothing beyond a call.
 class CopyEngine {
@@ -20,13 +21,14 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   /// Copies slot.size bytes from the device into `slot`.
-  /// Stream: after everything submitted to `producer` so far (law 1) and after slot.fences, which are cleared (law 4).
-  /// Errors: kDriver; then nothing was queued and the slot is as it was.
+  /// Stream: after everything submitted to `producer` so far (law 1) and after slot.fences, which
+  /// are cleared (law 4). Errors: kDriver; then nothing was queued and the slot is as it was.
   Result<driver::Fence> to_host(driver::DevicePtr source, HostSlot& slot, driver::Stream producer);
 
   /// Copies slot.size bytes from `slot` to the device.
-  /// Stream: after `written`, the fence of the copy that filled the slot, and after everything submitted so far to
-  /// `consumer`, the stream that `destination` was allocated on (law 3). The consumer must still wait for the fence.
+  /// Stream: after `written`, the fence of the copy that filled the slot, and after everything
+  /// submitted so far to `consumer`, the stream that `destination` was allocated on (law 3). The
+  /// consumer must still wait for the fence.
   Result<driver::Fence> to_device(const HostSlot& slot,
                                   driver::Fence written,
                                   driver::DevicePtr destination,

@@ -11,28 +11,33 @@
 
 namespace spillway {
 
-/// Pinned host memory for one storage. Move-only by convention of its owner: give each slot back exactly once.
+/// Pinned host memory for one storage. Move-only by convention of its owner: give each slot back
+/// exactly once.
 struct HostSlot {
   std::byte* data = nullptr;
   Bytes size;
-  /// What must pass before these bytes may be overwritten; whoever writes into the slot waits for them on the device.
+  /// What must pass before these bytes may be overwritten; whoever writes into the slot waits for
+  /// them on the device.
   std::vector<driver::Fence> fences;
 };
 
 struct HostArenaStats {
-  Bytes registered;       // pinned bytes now
+  Bytes registered;  // pinned bytes now
   Bytes registered_peak;
-  Bytes in_slots;         // handed out now, plus given back with a fence that has not been seen to pass
-  Bytes in_slots_peak;    // since the last reset_peak()
+  Bytes in_slots;  // handed out now, plus given back with a fence that has not been seen to pass
+  Bytes in_slots_peak;  // since the last reset_peak()
   std::uint64_t registrations = 0;
 };
 
-/// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best fit, coalescing.
+/// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best
+/// fit, coalescing.
 ///
-/// A slot that is given back with a fence is handed out again only together with that fence. Which slot is handed out
-/// depends on sizes alone, never on timing, so that a step that repeats finds the same places and the arena stops growing.
+/// A slot that is given back with a fence is handed out again only together with that fence. Which
+/// slot is handed out depends on sizes alone, never on timing, so that a step that repeats finds
+/// the same places and the arena stops growing.
 ///
-/// Threads: safe. Ownership: owns the pieces; the destructor (tests only) requires that no slot is out.
+/// Threads: safe. Ownership: owns the pieces; the destructor (tests only) requires that no slot is
+/// out.
 class HostArena {
  public:
   /// `limit`: most pinned bytes, zero for none.
@@ -41,16 +46,17 @@ class HostArena {
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
-  /// Stream: never blocks on the device; may register a new piece (counted). Errors: kOutOfHostMemory at the limit or
-  /// where the machine refuses; kDriver.
+  /// Stream: never blocks on the device; may register a new piece (counted). Errors:
+  /// kOutOfHostMemory at the limit or where the machine refuses; kDriver.
   Result<HostSlot> take(Bytes size);
 
   /// Gives a slot back; `last` is the last copy that reads or writes it.
   void give(HostSlot slot, driver::Fence last);
 
-  /// Re-pins so that the registered bytes fit the peak of in_slots since the last reset_peak(): frees pieces that hold
-  /// no slot and no unpassed fence. May be called at any time; does what it can without blocking. Returns true when
-  /// registered <= 1.03 x that peak (rounded up to a page per piece).
+  /// Re-pins so that the registered bytes fit the peak of in_slots since the last reset_peak():
+  /// frees pieces that hold no slot and no unpassed fence. May be called at any time; does what it
+  /// can without blocking. Returns true when registered <= 1.03 x that peak (rounded up to a page
+  /// per piece). From the first success on the arena grows by little more than what is asked for.
   bool trim();
 
   [[nodiscard]] HostArenaStats stats() const;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/free_ranges.h"
+
+#include "allocator/base/check.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace spillway {
+namespace {
+
+std::byte* end_of(std::byte* at, Bytes size) {
+  return at + size.count();
+}
+
+Bytes between(const std::byte* from, const std::byte* to) {
+  return Bytes{static_cast<std::uint64_t>(to - from)};
+}
+
+}  // namespace
+
+void add_fence(std::vector<driver::Fence>& fences, driver::Fence fence) {
+  if (!fence.set()) return;
+  const auto same = std::find_if(fences.begin(), fences.end(), [&](driver::Fence known) {
+    return known.timeline == fence.timeline;
+  });
+  if (same == fences.end()) {
+    fences.push_back(fence);
+  } else {
+    same->point = std::max(same->point, fence.point);
+  }
+}
+
+void FreeRanges::add(std::byte* at,
+                     Bytes size,
+                     std::byte* piece,
+                     std::vector<driver::Fence> fences) {
+  if (!fences.empty()) {
+    fences_.emplace(at, Fenced{size, std::move(fences)});
+    fenced_ += size;
+  }
+  const auto after = ranges_.lower_bound(at);
+  if (after != ranges_.end() && after->first == end_of(at, size) && after->second.piece == piece) {
+    size += after->second.size;
+    erase(after);
+  }
+  const auto next = ranges_.lower_bound(at);
+  if (next != ranges_.begin()) {
+    const auto before = std::prev(next);
+    if (end_of(before->first, before->second.size) == at && before->second.piece == piece) {
+      at = before->first;
+      size += before->second.size;
+      erase(before);
+    }
+  }
+  insert(at, {size, piece});
+}
+
+std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
+  const auto fit = by_size_.lower_bound({size, nullptr});
+  if (fit == by_size_.end()) return std::nullopt;
+  const auto found = ranges_.find(fit->second);
+  std::byte* at = found->first;
+  const Range range = found->second;
+  erase(found);
+  if (range.size > size) insert(end_of(at, size), {range.size - size, range.piece});
+  return Place{at, take_fences(at, size)};
+}
+
+bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {
+  const auto whole = ranges_.find(piece);
+  if (whole == ranges_.end() || whole->second.size != size) return false;
+  const auto fence = first_overlapping(piece);
+  if (fence != fences_.end() && fence->first < end_of(piece, size)) return false;
+  erase(whole);
+  return true;
+}
+
+void FreeRanges::forget_passed_fences() {
+  for (auto each = fences_.begin(); each != fences_.end();) {
+    std::erase_if(each->second.fences,
+                  [](driver::Fence fence) { return driver::Timeline::passed(fence); });
+    if (!each->second.fences.empty()) {
+      ++each;
+      continue;
+    }
+    fenced_ -= each->second.size;
+    each = fences_.erase(each);
+  }
+}
+
+void FreeRanges::erase(std::map<std::byte*, Range>::iterator at) {
+  by_size_.erase({at->second.size, at->first});
+  ranges_.erase(at);
+}
+
+void FreeRanges::insert(std::byte* at, Range range) {
+  ranges_.emplace(at, range);
+  by_size_.emplace(range.size, at);
+}
+
+FreeRanges::FencedMap::iterator FreeRanges::first_overlapping(std::byte* at) {
+  auto first = fences_.lower_bound(at);
+  if (first != fences_.begin()) {
+    const auto before = std::prev(first);
+    if (end_of(before->first, before->second.size) > at) first = before;
+  }
+  return first;
+}
+
+std::vector<driver::Fence> FreeRanges::take_fences(std::byte* at, Bytes size) {
+  std::vector<driver::Fence> taken;
+  std::byte* const end = end_of(at, size);
+  auto each = first_overlapping(at);
+  while (each != fences_.end() && each->first < end) {
+    std::byte* const from = each->first;
+    std::byte* const to = end_of(from, each->second.size);
+    std::vector<driver::Fence> fences = std::move(each->second.fences);
+    for (const driver::Fence fence : fences)
+      add_fence(taken, fence);
+    fenced_ -= between(std::max(from, at), std::min(to, end));
+    each = fences_.erase(each);
+    if (from < at) fences_.emplace(from, Fenced{between(from, at), fences});
+    if (to > end) each = fences_.emplace(end, Fenced{between(end, to), std::move(fences)}).first;
+  }
+  return taken;
+}
+
+}  // namespace spillway

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/driver/timeline.h"
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+/// Which bytes of the arena's pieces are free, and which of those a copy may still use.
+///
+/// The two are kept apart: free ranges merge whatever their fences, so that placement depends on
+/// sizes alone, and a slot gets exactly the fences of the bytes that it overlaps.
+///
+/// Threads: confined; the arena holds its lock.
+class FreeRanges {
+ public:
+  /// A free range and the piece around it. Ranges of different pieces never merge: one copy must
+  /// not cross two registrations.
+  void add(std::byte* at, Bytes size, std::byte* piece, std::vector<driver::Fence> fences);
+
+  /// A place with the fences that cover it. Best fit: the smallest range that is large enough, the
+  /// lowest among equals.
+  struct Place {
+    std::byte* at;
+    std::vector<driver::Fence> fences;  // the latest of each timeline
+  };
+
+  std::optional<Place> take(Bytes size);
+
+  /// Forgets a free range that is a whole piece. Returns false, and changes nothing, where part of
+  /// it is not free or is still fenced.
+  bool remove_piece(std::byte* piece, Bytes size);
+
+  /// Free bytes with a fence that has not been seen to pass.
+  [[nodiscard]] Bytes fenced() const { return fenced_; }
+
+  /// Looks at the fences; no host wait.
+  void forget_passed_fences();
+
+ private:
+  struct Range {
+    Bytes size;
+    std::byte* piece;
+  };
+
+  struct Fenced {
+    Bytes size;
+    std::vector<driver::Fence> fences;
+  };
+
+  using FencedMap = std::map<std::byte*, Fenced>;
+
+  void erase(std::map<std::byte*, Range>::iterator at);
+  void insert(std::byte* at, Range range);
+  [[nodiscard]] FencedMap::iterator first_overlapping(std::byte* at);
+  std::vector<driver::Fence> take_fences(std::byte* at, Bytes size);
+
+  std::map<std::byte*, Range> ranges_;
+  std::set<std::pair<Bytes, std::byte*>> by_size_;
+  FencedMap fences_;  // disjoint, inside free ranges
+  Bytes fenced_;
+};
+
+/// Adds a fence, keeping only the latest of each timeline. An unset fence adds nothing.
+void add_fence(std::vector<driver::Fence>& fences, driver::Fence fence);
+
+}  // namespace spillway

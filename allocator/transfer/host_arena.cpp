@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/host_arena.h"
+
+#include "allocator/transfer/free_ranges.h"
+#include "allocator/transfer/pinned_pieces.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+constexpr Bytes kSlotUnit = 64_B;
+
+/// What the arena grows by at least, until it knows what a step needs: registration costs a call
+/// each time.
+constexpr Bytes kFirstPieces = 8_MiB;
+/// Afterwards, as a part of what is registered: less than what trim() lets stand.
+constexpr std::uint64_t kLaterPieces = 64;
+
+Bytes rounded(Bytes size) {
+  return std::max(size, kSlotUnit).rounded_up(kSlotUnit);
+}
+
+}  // namespace
+
+struct HostArena::State {
+  State(const driver::Device& device, Bytes limit) : pieces(device, limit) {}
+
+  [[nodiscard]] Bytes in_slots() const { return out + free.fenced(); }
+
+  [[nodiscard]] bool fits() const {
+    const Bytes allowed{peak.count() + peak.count() * 3 / 100};
+    return pieces.registered() <= std::max(allowed, PinnedPieces::whole_pages(peak));
+  }
+
+  /// Errors: kOutOfHostMemory; nothing has changed then.
+  Status add_piece(Bytes size) {
+    SPILLWAY_ASSIGN_OR_RETURN(std::byte * piece, pieces.add(size));
+    free.add(piece, PinnedPieces::whole_pages(size), piece, {});
+    return {};
+  }
+
+  /// Makes room for a slot of `size`.
+  Status grow(Bytes size) {
+    const Bytes part{pieces.registered().count() / kLaterPieces};
+    const Bytes wanted = std::max(size, trimmed ? part : kFirstPieces);
+    if (wanted > size && add_piece(wanted).ok()) return {};
+    return add_piece(size);
+  }
+
+  /// Frees pieces that are wholly free, as long as `keep` bytes stay.
+  void remove_pieces(Bytes keep) {
+    const std::map<std::byte*, Bytes> all = pieces.all();
+    for (const auto& [piece, size] : all) {
+      if (pieces.registered() < keep + size) continue;
+      if (free.remove_piece(piece, size)) pieces.remove(piece);
+    }
+  }
+
+  Mutex mutex;
+  PinnedPieces pieces;
+  FreeRanges free;
+  Bytes out;
+  Bytes peak;
+  bool trimmed = false;  // the arena knows what a step needs
+};
+
+HostArena::HostArena(const driver::Device& device, Bytes limit)
+    : state_(std::make_unique<State>(device, limit)) {}
+
+HostArena::~HostArena() {
+  SPILLWAY_CHECK(state_->out.zero());
+}
+
+Result<HostSlot> HostArena::take(Bytes size) {
+  if (size > kNoMachineHasThis) {
+    return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                          std::to_string(size.count()) + " bytes: no machine has that much");
+  }
+  const Bytes room = rounded(size);
+  const Lock lock(state_->mutex);
+  auto place = state_->free.take(room);
+  if (!place) {
+    SPILLWAY_RETURN_IF_ERROR(state_->grow(room));
+    place = state_->free.take(room);
+  }
+  SPILLWAY_CHECK(place.has_value());
+  state_->out += room;
+  state_->peak = std::max(state_->peak, state_->in_slots());
+  return HostSlot{place->at, size, std::move(place->fences)};
+}
+
+void HostArena::give(HostSlot slot, driver::Fence last) {
+  add_fence(slot.fences, last);
+  const Bytes room = rounded(slot.size);
+  const Lock lock(state_->mutex);
+  const auto& pieces = state_->pieces.all();
+  const auto after = pieces.upper_bound(slot.data);
+  SPILLWAY_CHECK(after != pieces.begin());
+  state_->out -= room;
+  state_->free.add(slot.data, room, std::prev(after)->first, std::move(slot.fences));
+}
+
+bool HostArena::trim() {
+  const Lock lock(state_->mutex);
+  State& state = *state_;
+  state.free.forget_passed_fences();
+  if (!state.fits()) {
+    if (state.out.zero() && !state.free.fenced().zero()) return false;
+    const bool idle = state.out.zero();
+    state.remove_pieces(idle ? Bytes{} : state.peak);
+    // One piece holds a step's slots without gaps. Where the machine refuses it, the next step
+    // grows as it needs.
+    if (idle && !state.peak.zero()) static_cast<void>(state.add_piece(state.peak).ok());
+  }
+  if (!state.fits()) return false;
+  state.trimmed = !state.peak.zero() && state.pieces.registered() >= state.peak;
+  return true;
+}
+
+HostArenaStats HostArena::stats() const {
+  const Lock lock(state_->mutex);
+  state_->free.forget_passed_fences();
+  return {state_->pieces.registered(),
+          state_->pieces.registered_peak(),
+          state_->in_slots(),
+          state_->peak,
+          state_->pieces.registrations()};
+}
+
+void HostArena::reset_peak() {
+  const Lock lock(state_->mutex);
+  state_->free.forget_passed_fences();
+  state_->peak = state_->in_slots();
+}
+
+}  // namespace spillway
