@@ -69,6 +69,9 @@ Result<driver::DevicePtr> Heap::State::allocate(Bytes size, driver::Stream strea
   block->tag = tag;
   ++stats.allocations;
   ++stats.live_blocks;
+  stats.live_blocks_peak = std::max(stats.live_blocks_peak, stats.live_blocks);
+  stats.requested_total += size;
+  stats.live_total += rounded;
   stats.requested += size;
   stats.requested_peak = std::max(stats.requested_peak, stats.requested);
   stats.live += rounded;
@@ -84,6 +87,7 @@ Result<Block*> Heap::State::find_block(Region& region, Bytes size, driver::Devic
   if (!fitting) {
     SPILLWAY_ASSIGN_OR_RETURN(const Bytes mapped, region.grow(size, room()));
     ++stats.driver_allocations;
+    stats.held_total += mapped;
     stats.held += mapped;
     if (stats.held > stats.held_peak) {
       stats.held_peak = stats.held;
@@ -190,6 +194,7 @@ HeapStats Heap::stats() const {
 void Heap::reset_peaks() {
   const Lock lock(state_->mutex);
   HeapStats& stats = state_->stats;
+  stats.live_blocks_peak = stats.live_blocks;
   stats.live_peak = stats.live;
   stats.requested_peak = stats.requested;
   stats.held_peak = stats.held;

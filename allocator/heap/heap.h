@@ -33,11 +33,15 @@ struct HeapStats {
   Bytes held_peak;
   Bytes away_at_live_peak;
   Bytes away_at_held_peak;
-  Bytes pending;  // free, but with a fence that has not been seen to pass
-  Bytes lost;     // freed, but a stream that used it could not be marked: never handed out again
+  Bytes pending;     // free, but with a fence that has not been seen to pass
+  Bytes lost;        // freed, but a stream that used it could not be marked: never handed out again
+  Bytes live_total;  // ever handed out, as rounded
+  Bytes requested_total;          // ever handed out, as asked for
+  Bytes held_total;               // ever taken from the driver
   std::uint64_t allocations = 0;  // since creation
   std::uint64_t frees = 0;
   std::uint64_t live_blocks = 0;
+  std::uint64_t live_blocks_peak = 0;
   std::uint64_t driver_allocations = 0;  // chunks created since creation
   std::uint64_t driver_releases = 0;
   std::uint64_t fence_waits =
