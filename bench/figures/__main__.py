@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.figures.registry import FIGURES, Figure
 from bench.figures.session import MeasureFailed, Session
-from spillway.demo.__main__ import Parser, gpu_present, output
+from spillway.demo.cli import Parser, gpu_present, output
 
 RESULTS = Path(__file__).parents[1] / "results"
 

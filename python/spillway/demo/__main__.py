@@ -1,126 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m spillway.demo`: trains the same model plain and with its activations moved, and compares."""
 
-from __future__ import annotations
-
-import argparse
-import ctypes
-import dataclasses
-import json
 import sys
-from pathlib import Path
-from typing import Any, NoReturn
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+try:
+    from spillway.demo.cli import main
+except ModuleNotFoundError as missing:
+    if missing.name not in ("rich", "matplotlib"):
+        raise
+    sys.exit(f"demo: the Python package {missing.name} is missing: install rich and matplotlib")
 
-from spillway import launch
-from spillway.demo import compare, data, picture, table
-from spillway.demo.config import SIZE_NAMES, ArmConfig
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, exit status 2."""
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
-
-
-def ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
-    return value
-
-
-def steps(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1 to 100000")
-    return int(text)
-
-
-def output(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: expected a file name in an existing folder")
-    return path
-
-
-def parser() -> argparse.ArgumentParser:
-    result = Parser(prog="demo", description=__doc__, allow_abbrev=False)
-    result.add_argument("--steps", type=steps, default=8, metavar="N", help="training steps of each arm (8)")
-    result.add_argument("--ratio", type=ratio, default=0.5, metavar="R", help="share to move in the middle arm (0.5)")
-    result.add_argument("--data", type=Path, metavar="FILE", help="text to train on (Python's standard library)")
-    result.add_argument("--allocator", choices=("spillway", "torch"), default="spillway")
-    result.add_argument("--device", choices=("auto", "cuda", "emulated"), default="auto")
-    result.add_argument("--size", choices=SIZE_NAMES, default="demo", help="small: a quick check")
-    result.add_argument("--json", type=output, metavar="FILE", help="write the comparison here")
-    result.add_argument("--picture", type=output, metavar="FILE", help="write the picture of device memory here (PNG)")
-    return result
-
-
-def gpu_present() -> bool:
-    """Whether the driver library loads and reports a device."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-    except (OSError, AttributeError):
-        return False
-
-
-def run_arms(config: ArmConfig, ratios: list[float | None], console: Console) -> list[dict[str, Any]]:
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    results = []
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("plain", total=config.steps * len(ratios))
-        for share in ratios:
-            progress.update(task, description=compare.name(share))
-            arm = dataclasses.replace(config, ratio=share)
-            results.append(compare.run_arm(arm, lambda _step: progress.advance(task)))
-    return results
-
-
-def main(arguments: list[str]) -> int:
-    parse = parser()
-    options = parse.parse_args(arguments)
-    bad_data = data.problem(options.data) if options.data else None
-    if bad_data:
-        parse.error(bad_data)
-    device = options.device
-    if device == "cuda" and not gpu_present():
-        parse.error("--device cuda: no GPU found (libcuda.so.1 with a device); use --device emulated")
-    if device == "auto":
-        device = "cuda" if gpu_present() else "emulated"
-    if device == "emulated":
-        try:
-            launch.environment(True)
-        except launch.LaunchError as problem:
-            parse.error(str(problem))
-    path = None if options.data is None else str(options.data.resolve())
-    config = ArmConfig(None, options.allocator, device, options.steps, 1, options.size, path)
-    console = Console()
-    console.print(f"Training on the {'emulated GPU' if device == 'emulated' else 'GPU'}", highlight=False)
-    ratios = [None, *sorted({options.ratio, 1.0})]
-    try:
-        results = run_arms(config, ratios, console)
-    except compare.ArmFailed as failure:
-        print(f"demo: {failure}", file=sys.stderr)
-        return 1
-    document = compare.document(config, results, ["demo", *arguments])
-    table.show(document, console)
-    if options.picture:
-        picture.draw(document, options.picture)
-        console.print(f"Device memory over one step: {options.picture}", highlight=False)
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    equal = all(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in document["arms"])
-    if not equal:
-        print("demo: losses or gradients differ from the plain arm's", file=sys.stderr)
-    return 0 if equal else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
