@@ -23,6 +23,6 @@ bad_usage() {
 }
 
 # The comment at the top of a script, without its marks.
-print_help() { sed -n '3,/^[^#]/{/^#/!q;s/^# \{0,1\}//p}' "$root/$self"; }
+print_help() { awk 'NR > 2 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$root/$self"; }
 
 python() { "$(cat "$root/$python_path_file")" "$@"; }

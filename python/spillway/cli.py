@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
         else:
             settings.add_argument(f"--{setting.option}", help=setting.help)
 
-    parser = _Parser(prog="spillway", allow_abbrev=False, description="Train with more memory than the GPU has.")
+    parser = _Parser(
+        prog="spillway", allow_abbrev=False, description="Train with more memory than the GPU has."
+    )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="door", metavar="{run,env}", parser_class=_Parser)
     run = commands.add_parser(
@@ -105,7 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
     if not command:
-        print("spillway run: expected a command after --, as in: spillway run -- python train.py", file=sys.stderr)
+        print(
+            "spillway run: expected a command after --, as in: spillway run -- python train.py",
+            file=sys.stderr,
+        )
         return BAD_USAGE
     return _run(command, env)
 

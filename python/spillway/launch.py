@@ -43,7 +43,9 @@ def _whole(least: int, most: int) -> Callable[[str, str], str]:
 def _size(name: str, value: str) -> str:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
     if found is None or not 0 < float(found[1]) * 2 ** _UNITS[found[2]] < 2**63:
-        raise LaunchError(f"{name}={value}: expected a size such as 512MiB or 1.5GiB, above 0 and below 2^63 bytes")
+        raise LaunchError(
+            f"{name}={value}: expected a size such as 512MiB or 1.5GiB, above 0 and below 2^63 bytes"
+        )
     return value
 
 
@@ -59,13 +61,24 @@ class Setting:
 
 SETTINGS = (
     Setting(
-        "schedule", "SPILLWAY_EMULATE_SCHEDULE", _choice("eager", "late"), "when asynchronous copies run: eager or late"
+        "schedule",
+        "SPILLWAY_EMULATE_SCHEDULE",
+        _choice("eager", "late"),
+        "when asynchronous copies run: eager or late",
     ),
-    Setting("check", "SPILLWAY_EMULATE_CHECK", _choice("0", "1"), "report operations that touch the same bytes unordered"),
+    Setting(
+        "check",
+        "SPILLWAY_EMULATE_CHECK",
+        _choice("0", "1"),
+        "report operations that touch the same bytes unordered",
+    ),
     Setting("devices", "SPILLWAY_EMULATE_DEVICES", _whole(1, 8), "how many devices there are, 1 to 8"),
     Setting("memory", "SPILLWAY_EMULATE_MEMORY", _size, "memory of each device, such as 8GiB"),
     Setting(
-        "rng", "SPILLWAY_EMULATE_RNG", _choice("philox", "cpu"), "random numbers: the CUDA generator's, or a CPU run's"
+        "rng",
+        "SPILLWAY_EMULATE_RNG",
+        _choice("philox", "cpu"),
+        "random numbers: the CUDA generator's, or a CPU run's",
     ),
 )
 
@@ -79,9 +92,9 @@ def environment(
 ) -> dict[str, str]:
     """`base` (default: this process's environment) with all that a program under Spillway needs.
 
-    `preload=False` leaves out the shim. `options` are those of SETTINGS; None leaves a setting as `base` has it. The shim
-    comes before the emulator, because a shim behind it would never be called, and both before whatever was preloaded
-    already.
+    `preload=False` leaves out the shim. `options` are those of SETTINGS; None leaves a setting as `base`
+    has it. The shim comes before the emulator, because a shim behind it would never be called, and both
+    before whatever was preloaded already.
 
     Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
     """
@@ -90,13 +103,17 @@ def environment(
     changes = {"LD_PRELOAD": _preload(ours, env.get("LD_PRELOAD", ""))}
     unknown = options.keys() - {setting.option for setting in SETTINGS}
     if unknown:
-        raise LaunchError(f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in SETTINGS)}")
+        raise LaunchError(
+            f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in SETTINGS)}"
+        )
     for setting in SETTINGS:
         value = options.get(setting.option)
         if value is not None:
             if not emulate:
                 raise LaunchError(f"--{setting.option} needs --emulate")
-            changes[setting.variable] = setting.check(f"--{setting.option}", str(int(value) if value is True else value))
+            changes[setting.variable] = setting.check(
+                f"--{setting.option}", str(int(value) if value is True else value)
+            )
         elif emulate and env.get(setting.variable):
             setting.check(setting.variable, env[setting.variable])
     if emulate:
@@ -112,8 +129,12 @@ def environment(
 def _preload(ours: list[str], before: str) -> str:
     for library in ours:
         if not os.path.exists(library):
-            raise LaunchError(f"{library} is missing: build it with scripts/build, or install the package again")
+            raise LaunchError(
+                f"{library} is missing: build it with scripts/build, or install the package again"
+            )
         if re.search(r"[:\s]", library):
-            raise LaunchError(f"{library}: LD_PRELOAD cannot hold a path with a colon or a space; move the package")
+            raise LaunchError(
+                f"{library}: LD_PRELOAD cannot hold a path with a colon or a space; move the package"
+            )
     others = [each for each in re.split(r"[:\s]+", before) if each and each not in (str(SHIM), str(EMULATOR))]
     return ":".join(ours + others)

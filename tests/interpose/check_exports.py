@@ -22,7 +22,9 @@ def listed(script: str) -> list[str]:
 
 
 def exported(nm: str, library: str) -> set[str]:
-    lines = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(
+        [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    ).stdout
     return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
 
 

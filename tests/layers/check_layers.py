@@ -30,7 +30,14 @@ SEES = {
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvrtc|cublas|nvtx).*|driver_types\.h|vector_types\.h")
 CUDA = ("allocator/driver", "emulator", "interpose", "hooks", "tests", "bench")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/.*|Python\.h")
-TORCH = ("torch_glue", "emulator/operators", "tests/torch_glue", "tests/emulator_operators", "examples", "bench")
+TORCH = (
+    "torch_glue",
+    "emulator/operators",
+    "tests/torch_glue",
+    "tests/emulator_operators",
+    "examples",
+    "bench",
+)
 
 SOURCES = (".h", ".hpp", ".inc", ".c", ".cc", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `spillway` command: what it sets, what it refuses, and that the command's end is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spillway import launch
+
+SHOW = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+
+
+def spillway(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "spillway", *arguments],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def seen_by_command(*options: str, **environment: str) -> dict[str, str]:
+    result = spillway("run", *options, "--", *SHOW, **environment)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_shim_comes_before_the_emulator_and_both_before_the_rest() -> None:
+    env = seen_by_command("--emulate", LD_PRELOAD="libm.so.6")
+    assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}:libm.so.6"
+
+
+def test_without_emulate_only_the_shim_is_preloaded() -> None:
+    env = seen_by_command()
+    assert env["LD_PRELOAD"] == str(launch.SHIM)
+    assert "SPILLWAY_EMULATE" not in env
+
+
+def test_a_run_inside_a_run_preloads_nothing_twice() -> None:
+    env = seen_by_command("--emulate", LD_PRELOAD=f"{launch.SHIM}:{launch.EMULATOR}")
+    assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}"
+
+
+def test_options_become_the_emulator_s_settings() -> None:
+    env = seen_by_command(
+        "--emulate", "--schedule", "late", "--check", "--devices", "2", "--memory", "1.5GiB", "--rng", "cpu"
+    )
+    settings = {name: value for name, value in env.items() if name.startswith("SPILLWAY_")}
+    assert settings == {
+        "SPILLWAY_EMULATE": "1",
+        "SPILLWAY_EMULATE_SCHEDULE": "late",
+        "SPILLWAY_EMULATE_CHECK": "1",
+        "SPILLWAY_EMULATE_DEVICES": "2",
+        "SPILLWAY_EMULATE_MEMORY": "1.5GiB",
+        "SPILLWAY_EMULATE_RNG": "cpu",
+    }
+
+
+def test_the_package_s_own_tree_is_first_on_the_path() -> None:
+    env = seen_by_command(PYTHONPATH=f"elsewhere{os.pathsep}{launch.PACKAGE.parent}")
+    assert env["PYTHONPATH"] == f"{launch.PACKAGE.parent}{os.pathsep}elsewhere"
+
+
+def test_the_command_s_arguments_are_its_own() -> None:
+    result = spillway(
+        "run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--emulate", "--", "-x"
+    )
+    assert result.stdout == "['--emulate', '--', '-x']\n"
+
+
+def test_the_exit_status_is_the_command_s() -> None:
+    assert spillway("run", "--", sys.executable, "-c", "raise SystemExit(41)").returncode == 41
+
+
+def test_a_signal_reaches_the_command() -> None:
+    wait = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    with subprocess.Popen(
+        [sys.executable, "-m", "spillway", "run", "--", sys.executable, "-c", wait],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == process.pid  # the command has taken the process over
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--schedule", "soon"], "--schedule=soon: expected one of eager, late"),
+        (["--devices", "9"], "--devices=9: expected a whole number from 1 to 8"),
+        (["--devices", "0"], "--devices=0: expected a whole number from 1 to 8"),
+        (["--devices", "two"], "--devices=two: expected a whole number from 1 to 8"),
+        (["--memory", "8GB"], "--memory=8GB: expected a size such as 512MiB or 1.5GiB"),
+        (["--memory", "0"], "--memory=0: expected a size such as 512MiB or 1.5GiB"),
+        (["--memory", "-1GiB"], "--memory"),
+        (["--rng", "dice"], "--rng=dice: expected one of philox, cpu"),
+        (["--speed", "9"], "unrecognized arguments: --speed"),
+    ],
+)
+def test_a_bad_option_is_one_line_and_starts_nothing(tmp_path: Path, options: list[str], said: str) -> None:
+    started = tmp_path / "started"
+    result = spillway("run", "--emulate", *options, "--", "touch", started)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not started.exists()
+
+
+def test_a_bad_inherited_setting_is_named() -> None:
+    result = spillway("run", "--emulate", "--", "true", SPILLWAY_EMULATE_SCHEDULE="soon")
+    assert result.returncode == 2
+    assert "SPILLWAY_EMULATE_SCHEDULE=soon: expected one of eager, late" in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--schedule", "late"], ["--check"], ["--memory", "1GiB"]])
+def test_an_option_of_the_emulated_gpu_needs_it(options: list[str]) -> None:
+    result = spillway("run", *options, "--", "true")
+    assert result.returncode == 2
+    assert f"{options[0]} needs --emulate" in result.stderr
+
+
+def test_a_command_that_is_not_there_is_127() -> None:
+    result = spillway("run", "--", "no-such-command")
+    assert result.returncode == 127
+    assert result.stderr == "spillway run: no-such-command was not found\n"
+
+
+def test_a_command_that_cannot_be_run_is_126(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("words")
+    result = spillway("run", "--", text)
+    assert result.returncode == 126
+    assert result.stderr == f"spillway run: {text} is not executable\n"
+
+
+def test_no_command_is_a_mistake() -> None:
+    result = spillway("run", "--emulate")
+    assert result.returncode == 2
+    assert "expected a command" in result.stderr
+
+
+def test_env_prints_what_a_shell_can_evaluate() -> None:
+    result = spillway("env", "--emulate", "--memory", "2GiB")
+    assert result.returncode == 0, result.stderr
+    assert "export SPILLWAY_EMULATE=1\n" in result.stdout
+    assert "export SPILLWAY_EMULATE_MEMORY=2GiB\n" in result.stdout
+    assert f"export LD_PRELOAD={launch.SHIM}:{launch.EMULATOR}\n" in result.stdout
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert spillway("--version").stdout == "spillway 0.1.0\n"
+
+
+def test_starting_imports_no_torch() -> None:
+    code = "import sys, spillway.cli; raise SystemExit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_setting_is_known_to_the_library() -> None:
+    known = (Path(__file__).parents[2] / "allocator/base/env.cpp").read_text()
+    assert all(f'"{setting.variable}"' in known for setting in launch.SETTINGS)
