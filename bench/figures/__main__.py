@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from spillway.demo.cli import Parser, gpu_present, output
 
 from bench.figures.registry import FIGURES, Figure
 from bench.figures.session import MeasureFailed, Session
-from spillway.demo.cli import Parser, gpu_present, output
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -26,7 +26,9 @@ RESULTS = Path(__file__).parents[1] / "results"
 def parser() -> argparse.ArgumentParser:
     result = Parser(prog="figures", description=__doc__, allow_abbrev=False)
     result.add_argument("names", nargs="*", metavar="NAME", help="which figures (all)")
-    result.add_argument("--list", action="store_true", help="print name, bound and claim of every figure and stop")
+    result.add_argument(
+        "--list", action="store_true", help="print name, bound and claim of every figure and stop"
+    )
     result.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
     result.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
     return result
@@ -43,7 +45,12 @@ def measure(figure: Figure, session: Session, console: Console) -> dict[str, Any
     except MeasureFailed as failure:
         console.print(f"{figure.name}: {failure}", style="red", highlight=False, markup=False)
         return {**entry, "status": "short", "device": device}
-    return {**entry, "value": value, "status": "ok" if figure.bound.keeps(value) else "short", "device": device}
+    return {
+        **entry,
+        "value": value,
+        "status": "ok" if figure.bound.keeps(value) else "short",
+        "device": device,
+    }
 
 
 def document(entries: list[dict[str, Any]], session: Session, command: list[str]) -> dict[str, Any]:
@@ -51,7 +58,9 @@ def document(entries: list[dict[str, Any]], session: Session, command: list[str]
         "date": datetime.date.today().isoformat(),
         "device": device_name(session.device),
         "versions": {
-            "spillway": version("spillway"), "torch": version("torch"), "python": platform.python_version(),
+            "spillway": version("spillway"),
+            "torch": version("torch"),
+            "python": platform.python_version(),
         },
         "command": command,
         "figures": entries,
@@ -91,7 +100,9 @@ def main(arguments: list[str]) -> int:
         parse.error(f"{unknown[0]}: unknown figure; known are {', '.join(sorted(FIGURES))}")
     if options.list:
         for figure in FIGURES.values():
-            print(f"{figure.name}  {figure.bound.text} {figure.unit}, needs {figure.needs}\n    {figure.claim}")
+            print(
+                f"{figure.name}  {figure.bound.text} {figure.unit}, needs {figure.needs}\n    {figure.claim}"
+            )
         return 0
     console = Console()
     session = Session("cuda" if gpu_present() else "emulated", options.programs)

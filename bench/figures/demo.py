@@ -25,14 +25,14 @@ def losses_equal(session: Session) -> float:
 
 @figure("demo_peak_saved", "share of plain's peak", ">= 0.3", "emulated")
 def peak_saved(session: Session) -> float:
-    """With ratio 1, so much of the physical device memory that plain PyTorch holds at its peak is not needed."""
+    """With ratio 1, this much of the device memory that plain PyTorch holds at its peak is not needed."""
     arm = everything(session)
     return 1 - arm["peak_device_bytes"] / arm["plain"]["peak_device_bytes"]
 
 
 @figure("demo_peak_fall_held", "share of the bytes away at the peak", ">= 0.9", "emulated")
 def peak_fall_held(session: Session) -> float:
-    """Bytes that are away at the peak really leave the device: physical bytes held from the driver, worst arm."""
+    """Bytes that are away at the peak have left the device: bytes held from the driver, worst arm."""
     return min(
         (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"]) / max(arm["away_at_peak_bytes"], 1)
         for arm in moving(session)
@@ -54,7 +54,7 @@ def moved_over_ratio(session: Session) -> float:
     return max(
         moved - int(arm["ratio"] * saved)
         for arm in moving(session)
-        for moved, saved in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"])
+        for moved, saved in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)
     )
 
 
@@ -62,7 +62,9 @@ def moved_over_ratio(session: Session) -> float:
 def moved_at_one(session: Session) -> float:
     """With ratio 1 every byte that can be moved is moved and comes back, from the first step on."""
     arm = everything(session)
-    moved = all(a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"]))
+    moved = all(
+        a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)
+    )
     return arm["fetched_bytes"] / max(arm["saved_bytes"], 1) if moved else 0.0
 
 

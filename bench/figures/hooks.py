@@ -8,6 +8,6 @@ from bench.figures.registry import Session, figure
 
 @figure("hooks_engine_over_python", "time per saved tensor, engine / Python hook pair", "<= 0.8", "emulated")
 def engine_over_python(session: Session) -> float:
-    """Packing and unpacking a tensor that stays costs less in the engine than in a Python pair that does nothing."""
+    """A tensor that stays is packed and unpacked in less time than by a Python pair that does nothing."""
     times = session.probe("hooks")
     return (times["engine"] - times["none"]) / (times["python"] - times["none"])

@@ -6,8 +6,15 @@ from __future__ import annotations
 from bench.figures.registry import Session, figure
 
 
-@figure("tensor_hit_over_torch", "time of torch.empty and its free, Spillway / PyTorch's allocator", "<= 1.3", "emulated")
+@figure(
+    "tensor_hit_over_torch",
+    "time of torch.empty and its free, Spillway / PyTorch's allocator",
+    "<= 1.3",
+    "emulated",
+)
 def tensor_hit(session: Session) -> float:
     """Allocating a tensor of a cached size costs about what it costs with PyTorch's own allocator."""
-    spillway, torch = (min(session.probe("tensors", name)["ns"] for _ in range(3)) for name in ("spillway", "torch"))
+    spillway, torch = (
+        min(session.probe("tensors", name)["ns"] for _ in range(3)) for name in ("spillway", "torch")
+    )
     return spillway / torch

@@ -55,5 +55,7 @@ class Session:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             tail = (done.stdout + done.stderr).strip().splitlines()[-12:]
-            raise MeasureFailed("\n".join([f"{' '.join(command)} ended with status {done.returncode}:", *tail]))
+            raise MeasureFailed(
+                "\n".join([f"{' '.join(command)} ended with status {done.returncode}:", *tail])
+            )
         return done.stdout

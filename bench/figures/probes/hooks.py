@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-import torch
-
 import spillway
+import torch
 
 OPERATIONS = 400
 ROUNDS = 60

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from spillway import launch
 from spillway.demo import compare, data, picture, table
 from spillway.demo.config import SIZE_NAMES, ArmConfig
@@ -50,17 +49,24 @@ def output(text: str) -> Path:
 
 def parser() -> argparse.ArgumentParser:
     result = Parser(
-        prog="demo", allow_abbrev=False,
+        prog="demo",
+        allow_abbrev=False,
         description="Trains the same model plain and with its saved activations on the host, and compares.",
     )
     result.add_argument("--steps", type=steps, default=8, metavar="N", help="training steps of each arm (8)")
-    result.add_argument("--ratio", type=ratio, default=0.5, metavar="R", help="share to move in the middle arm (0.5)")
-    result.add_argument("--data", type=Path, metavar="FILE", help="text to train on (Python's standard library)")
+    result.add_argument(
+        "--ratio", type=ratio, default=0.5, metavar="R", help="share to move in the middle arm (0.5)"
+    )
+    result.add_argument(
+        "--data", type=Path, metavar="FILE", help="text to train on (Python's standard library)"
+    )
     result.add_argument("--allocator", choices=("spillway", "torch"), default="spillway")
     result.add_argument("--device", choices=("auto", "cuda", "emulated"), default="auto")
     result.add_argument("--size", choices=SIZE_NAMES, default="demo", help="small: a quick check")
     result.add_argument("--json", type=output, metavar="FILE", help="write the comparison here")
-    result.add_argument("--picture", type=output, metavar="FILE", help="write the picture of device memory here (PNG)")
+    result.add_argument(
+        "--picture", type=output, metavar="FILE", help="write the picture of device memory here (PNG)"
+    )
     return result
 
 

@@ -75,7 +75,7 @@ class Gpt(nn.Module):
 
 
 class Batches:
-    """Windows of the text, drawn on the host from the seed and the step alone, so that every arm sees the same."""
+    """Windows of the text, drawn on the host from seed and step alone: the same in every arm."""
 
     def __init__(self, text: bytes, size: Size, seed: int) -> None:
         self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)

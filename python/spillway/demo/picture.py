@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 (the backend is chosen before)
+from matplotlib import pyplot as plt
 
 COLORS = ("#444444", "#1f77b4", "#d95f02")
 
@@ -17,7 +17,7 @@ COLORS = ("#444444", "#1f77b4", "#d95f02")
 def draw(document: dict[str, Any], path: Path) -> None:
     """Writes the last step of every arm as a PNG: live bytes as a line, bytes held from the driver dotted."""
     figure, axes = plt.subplots(figsize=(9, 4.8), dpi=120, layout="constrained")
-    for arm, color in zip(document["arms"], COLORS):
+    for arm, color in zip(document["arms"], COLORS, strict=False):
         live = [sample["live_bytes"] / 2**20 for sample in arm["memory"]]
         held = [sample["held_bytes"] / 2**20 for sample in arm["memory"]]
         axes.plot(live, color=color, linewidth=2, label=f"{arm['name']}: peak {max(live):.0f} MiB")

@@ -14,7 +14,7 @@ def nothing_moved() -> Stats:
 
 
 def step_bytes(stats: Stats) -> Stats:
-    """Unique bytes of the last ended step, over all tags: could be moved, moved, came back, and skipped by reason."""
+    """Unique bytes of the last ended step over all tags: movable, moved, fetched, and skipped by reason."""
     result = nothing_moved()
     for tag in stats["tags"]:
         last = tag["last"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
 from spillway.demo.config import STEADY
 
 
@@ -18,9 +17,16 @@ def show(document: dict[str, Any], console: Console) -> None:
     emulated = document["device"] == "emulated"
     table = Table(title=f"{document['parameters'] / 1e6:.1f} M parameters on the {device}")
     for heading in (
-        "arm", "peak device\nheld MiB", "peak device\nlive MiB", "to host\nMiB/step", "back\nMiB/step",
-        "pinned host\npeak MiB", "step ms\n(emulated: CPU time)" if emulated else "step ms", "final loss",
-        "losses equal\nbit for bit", "gradients equal\nbit for bit",
+        "arm",
+        "peak device\nheld MiB",
+        "peak device\nlive MiB",
+        "to host\nMiB/step",
+        "back\nMiB/step",
+        "pinned host\npeak MiB",
+        "step ms\n(emulated: CPU time)" if emulated else "step ms",
+        "final loss",
+        "losses equal\nbit for bit",
+        "gradients equal\nbit for bit",
     ):
         table.add_column(heading, justify="left" if heading == "arm" else "right")
     for arm in document["arms"]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One arm of the demonstration, in a process of its own: `python -m spillway.demo.train_arm CONFIG FD`.
 
-CONFIG is an ArmConfig as JSON. Every step is reported to the file descriptor FD as one line of JSON, the result as the
-last one.
+CONFIG is an ArmConfig as JSON. Every step is reported to the file descriptor FD as one line of JSON,
+the result as the last one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-
 from spillway.demo import data, measure, report
 from spillway.demo.config import STEADY, ArmConfig
 from spillway.demo.model import SIZES, Batches, Gpt
+
 
 def main(arguments: list[str]) -> None:
     config = ArmConfig(**json.loads(arguments[0]))
@@ -101,7 +101,8 @@ class Arm:
             "emulator_peak_bytes": measure.emulator_peak(),
             "unordered": unordered,
             "steps": self.steps,
-            "steady": self.steady_from and {
+            "steady": self.steady_from
+            and {
                 who: {name: counts[who][name] - before for name, before in self.steady_from[who].items()}
                 for who in counts
             },

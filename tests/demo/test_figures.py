@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry of figures and its command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Script
+
+import bench.figures  # noqa: F401 (importing registers)
+from bench.figures import registry
+from bench.figures.__main__ import measure
+from bench.figures.session import MeasureFailed
+
+ROOT = Path(__file__).parents[2]
+
+
+class Device:
+    device = "emulated"
+
+
+class Silent:
+    def print(self, *_words: object, **_style: object) -> None:
+        pass
+
+
+def status(value: float, bound: str, needs: str = "cpu") -> str:
+    figure = registry.Figure("name", "unit", registry.Bound(bound), needs, "claim", lambda _session: value)
+    return measure(figure, Device(), Silent())["status"]
+
+
+def test_name_registers_once() -> None:
+    name = next(iter(registry.FIGURES))
+
+    with pytest.raises(ValueError, match=f"{name} is registered twice"):
+        registry.figure(name, "unit", "= 0", "cpu")(lambda _session: 0.0)
+
+
+def test_figure_without_a_claim_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no claim"):
+        registry.figure("test_without_claim", "unit", "= 0", "cpu")(lambda _session: 0.0)
+
+
+def test_bound_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="bound"):
+        registry.Bound("about 3")
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "expected"),
+    [(1.1, "<= 1.1", "ok"), (1.11, "<= 1.1", "short"), (0.9, ">= 0.9", "ok"), (1, "= 0", "short")],
+)
+def test_status_follows_the_bound(value: float, bound: str, expected: str) -> None:
+    assert status(value, bound) == expected
+
+
+def test_figure_of_a_gpu_is_not_measured_without_one() -> None:
+    assert status(0, "= 0", needs="gpu") == "needs-gpu"
+
+
+def test_figure_whose_program_fails_is_short() -> None:
+    def fail(_session: object) -> float:
+        raise MeasureFailed("program ended with status 1")
+
+    figure = registry.Figure("name", "unit", registry.Bound("= 0"), "cpu", "claim", fail)
+    entry = measure(figure, Device(), Silent())
+
+    assert (entry["value"], entry["status"]) == (None, "short")
+
+
+def test_unknown_name_is_refused_before_set_up(script: Script) -> None:
+    done = script.run("figures", "no_such_figure")
+
+    assert done.returncode == 2
+    assert "no_such_figure: unknown figure; known are demo_losses_equal" in done.stderr
+    assert not script.set_up_began
+
+
+def test_every_registered_name_is_known_to_the_script(script: Script) -> None:
+    done = script.run("figures", *registry.FIGURES)
+
+    assert done.returncode == 9
+    assert script.set_up_began
+
+
+def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.figures", "--programs", str(tmp_path), "no_such_figure"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("figures: no_such_figure: unknown figure; known are ")
