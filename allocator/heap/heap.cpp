@@ -185,6 +185,7 @@ HeapStats Heap::stats() const {
   const Lock lock(state_->mutex);
   HeapStats stats = state_->stats;
   for (const auto& [begin, region] : state_->regions) {
+    stats.held += region->backing().stuck();
     stats.pending += region->pending();
     stats.fence_waits += region->fence_waits();
   }

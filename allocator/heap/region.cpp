@@ -42,8 +42,10 @@ Result<Bytes> Region::grow(Bytes size, Bytes room) {
   if (growth->where.size > room) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
   }
-  if (growth->left != blocks_.end()) SPILLWAY_RETURN_IF_ERROR(settle(growth->left));
-  if (growth->right != blocks_.end()) SPILLWAY_RETURN_IF_ERROR(settle(growth->right));
+  for (const auto neighbour : {growth->left, growth->right}) {
+    if (neighbour == blocks_.end() || seen_to_pass(neighbour)) continue;
+    SPILLWAY_RETURN_IF_ERROR(settle(neighbour));
+  }
   SPILLWAY_RETURN_IF_ERROR(backing_.map(growth->where));
 
   // Nothing below may fail.
@@ -190,7 +192,7 @@ bool Region::seen_to_pass(Blocks::iterator block) {
 
 /// Orders the region's stream after the fences of a free block, which then needs them no more.
 Status Region::settle(Blocks::iterator block) {
-  if (seen_to_pass(block)) return {};
+  if (block->second.fences.empty()) return {};
   const driver::CurrentDevice current(*device_.api, device_.context);
   SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits, block->second.fences.wait(stream_));
   fence_waits_ += waits;

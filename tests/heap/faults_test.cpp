@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+namespace spillway {
+namespace {
+
+using driver::Api;
+
+/// One driver call fails; everything before and after it works.
+class HeapFaultsTest : public HeapTest {
+ protected:
+  /// Allocates where growth is needed, which must fail with `code` and change nothing; then again,
+  /// which must work.
+  void expect_unchanged_by_failure(Code code) {
+    const HeapStats before = heap_->stats();
+    const auto used = spillway_emulator_used(0);
+
+    const auto refused = heap_->allocate(6_MiB, main_, TagId::kUntagged);
+
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), code);
+    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->stats().held, before.held);
+    EXPECT_EQ(heap_->stats().live, before.live);
+    EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
+    EXPECT_EQ(spillway_emulator_used(0), used);
+    EXPECT_NE(allocate(6_MiB), driver::DevicePtr{});
+  }
+};
+
+TEST_F(HeapFaultsTest, AChunkThatCannotBeCreatedChangesNothing) {
+  static_cast<void>(allocate(2_MiB));
+  const Fault<&Api::MemCreate> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  expect_unchanged_by_failure(Code::kDriver);
+}
+
+TEST_F(HeapFaultsTest, AChunkThatCannotBeMappedChangesNothing) {
+  static_cast<void>(allocate(2_MiB));
+  const Fault<&Api::MemMap> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  expect_unchanged_by_failure(Code::kDriver);
+}
+
+TEST_F(HeapFaultsTest, AChunkThatCannotBeMadeAccessibleChangesNothing) {
+  static_cast<void>(allocate(2_MiB));
+  const Fault<&Api::MemSetAccess> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  expect_unchanged_by_failure(Code::kDriver);
+}
+
+TEST_F(HeapFaultsTest, GrowthThatCannotWaitForTheTailChangesNothing) {
+  const auto tail = allocate(4_MiB);
+  heap_->add_fence(tail, stuck_fence());
+  free(tail);
+  const Fault<&Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
+  expect_unchanged_by_failure(Code::kDriver);
+}
+
+TEST_F(HeapFaultsTest, ABlockThatCannotBeWaitedForStaysFreeAndFenced) {
+  const auto block = allocate(4_MiB);
+  heap_->add_fence(block, stuck_fence());
+  free(block);
+  const Fault<&Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
+
+  const auto refused = heap_->allocate(4_MiB, main_, TagId::kUntagged);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kDriver);
+  EXPECT_NE(refused.status().detail().find("cuStreamWaitEvent"), std::string::npos);
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB), block);
+}
+
+TEST_F(HeapFaultsTest, OutOfMemoryAtTheDriverIsTriedAgainAfterATrim) {
+  free(allocate(4_MiB));
+  const Fault<&Api::MemCreate> fault(table_, 1, CUDA_ERROR_OUT_OF_MEMORY);
+
+  EXPECT_NE(allocate(6_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().driver_releases, 1U);
+  EXPECT_EQ(heap_->stats().held, 6_MiB);
+}
+
+TEST_F(HeapFaultsTest, ABlockWhoseUsersCannotBeMarkedIsNeverHandedOutAgain) {
+  const auto block = allocate(4_MiB);
+  heap_->record_use(block, side_);
+  const Fault<&Api::EventRecord> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  free(block);
+
+  EXPECT_EQ(heap_->stats().lost, 4_MiB);
+  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_NE(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->trim_sync(), 0_B);
+}
+
+TEST_F(HeapFaultsTest, AChunkThatCannotBeUnmappedIsKeptAndUsed) {
+  const auto block = allocate(4_MiB);
+  free(block);
+  const Fault<&Api::MemUnmap> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+
+  EXPECT_EQ(heap_->trim_sync(), 0_B);
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+}
+
+TEST_F(HeapFaultsTest, AFenceThatCannotBeWaitedForKeepsItsChunkFromTrim) {
+  const auto block = allocate(4_MiB);
+  heap_->add_fence(block, stuck_fence());
+  free(block);
+  const Fault<&Api::EventSynchronize> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
+
+  EXPECT_EQ(heap_->trim_sync(), 0_B);
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+}
+
+TEST_F(HeapFaultsTest, AMappingThatCannotBeUndoneIsCountedAndNotUsed) {
+  const Fault<&Api::MemSetAccess> access(table_, 1, CUDA_ERROR_UNKNOWN);
+  const Fault<&Api::MemUnmap> unmap(table_, 1, CUDA_ERROR_UNKNOWN);
+
+  ASSERT_FALSE(heap_->allocate(4_MiB, main_, TagId::kUntagged).ok());
+
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->check(), "");
+  EXPECT_NE(allocate(4_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
+TEST_F(HeapFaultsTest, AReservationThatFailsIsATypedError) {
+  const Fault<&Api::MemAddressReserve> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+
+  const auto heap = Heap::create(device_, {});
+
+  ASSERT_FALSE(heap.ok());
+  EXPECT_EQ(heap.status().code(), Code::kDriver);
+  EXPECT_NE(heap.status().detail().find("cuMemAddressReserve"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace spillway

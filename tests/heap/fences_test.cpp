@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/heap/heap_fixture.h"
+
+namespace spillway {
+namespace {
+
+class HeapFencesTest : public HeapTest {};
+
+TEST_F(HeapFencesTest, AFencedBlockIsHandedOutAgainWithAStreamWaitAndNoHostWait) {
+  const auto block = allocate(4_MiB);
+  ASSERT_TRUE(heap_->add_fence(block + 1_MiB, stuck_fence()));
+  free(block);
+  const auto host_syncs = driver::counters().host_syncs;
+
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+  EXPECT_EQ(driver::counters().host_syncs, host_syncs);
+}
+
+TEST_F(HeapFencesTest, AFenceThatHasPassedCostsNoWait) {
+  const auto block = allocate(4_MiB);
+  heap_->add_fence(block, passed_fence());
+  free(block);
+
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+}
+
+TEST_F(HeapFencesTest, AmongEqualSizesABlockThatHasPassedIsPreferred) {
+  const auto waiting = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  const auto ready = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  heap_->add_fence(waiting, stuck_fence());
+  heap_->add_fence(ready, passed_fence());
+  free(waiting);
+  free(ready);
+
+  EXPECT_EQ(allocate(4_MiB), ready);
+  EXPECT_EQ(allocate(4_MiB), waiting);
+}
+
+TEST_F(HeapFencesTest, AMergedBlockWaitsForTheFencesOfItsParts) {
+  const auto first = allocate(2_MiB);
+  const auto second = allocate(2_MiB);
+  heap_->add_fence(first, stuck_fence());
+  heap_->add_fence(second, stuck_fence());
+  free(first);
+  free(second);
+
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB), first);
+  EXPECT_EQ(heap_->stats().fence_waits, 2U);
+}
+
+TEST_F(HeapFencesTest, OnlyTheLatestFenceOfATimelineIsWaitedFor) {
+  const auto block = allocate(4_MiB);
+  driver::Timeline& copies = timeline(stuck_table_);
+  heap_->add_fence(block, copies.mark().value());
+  heap_->add_fence(block, copies.mark().value());
+  free(block);
+
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, GrowthWaitsForTheFencesOfTheTailItUses) {
+  const auto tail = allocate(4_MiB);
+  heap_->add_fence(tail, stuck_fence());
+  free(tail);
+
+  EXPECT_EQ(allocate(6_MiB), tail);
+  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, TheStreamThatHasWaitedNeedsNoSecondWaitForTheRest) {
+  const auto block = allocate(8_MiB);
+  heap_->add_fence(block, stuck_fence());
+  free(block);
+
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(allocate(4_MiB), block + 4_MiB);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, AFenceOnTheBlocksOwnStreamIsNoReasonToWait) {
+  const auto block = allocate(4_MiB, side_);
+  heap_->add_fence(block, stuck_fence());
+  free(block);
+
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+  EXPECT_EQ(allocate(4_MiB, side_), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+}
+
+TEST_F(HeapFencesTest, ABlockThatAnotherStreamUsedIsHandedOutAfterThatStream) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const auto block = allocate(4_MiB);
+  ASSERT_TRUE(heap_->record_use(block, side_));
+  ASSERT_TRUE(heap_->record_use(block, side_));
+  free(block);
+
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, UseOnTheBlocksOwnStreamIsNoReasonToWait) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const auto block = allocate(4_MiB);
+  ASSERT_TRUE(heap_->record_use(block, main_));
+  free(block);
+
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+}
+
+TEST_F(HeapFencesTest, ANewOwnersBlockCarriesNothingOfTheOldOnes) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const auto block = allocate(4_MiB, main_, TagId{5});
+  heap_->record_use(block, side_);
+  free(block);
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->find(block).tag, TagId::kUntagged);
+  EXPECT_FALSE(heap_->find(block).fenced);
+  free(block);
+
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+}
+
+}  // namespace
+}  // namespace spillway

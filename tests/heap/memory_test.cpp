@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <atomic>
+
+namespace spillway {
+namespace {
+
+/// The emulated device has 256 MiB (see CMakeLists.txt).
+class HeapMemoryTest : public HeapTest {};
+
+TEST_F(HeapMemoryTest, OutOfMemorySaysWhoHoldsWhat) {
+  HeapOptions options;
+  options.name_of = [](TagId tag) {
+    return tag == TagId{2} ? std::string("encoder") : "";
+  };
+  make_heap(options);
+  static_cast<void>(allocate(100_MiB, main_, TagId{2}));
+  static_cast<void>(allocate(50_MiB, main_, TagId{9}));
+
+  const auto refused = heap_->allocate(200_MiB, main_, TagId::kUntagged);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kOutOfDeviceMemory);
+  const std::string& detail = refused.status().detail();
+  EXPECT_NE(detail.find("209715200 bytes asked for"), std::string::npos) << detail;
+  EXPECT_NE(detail.find("held 150.00 MiB"), std::string::npos) << detail;
+  EXPECT_NE(detail.find("encoder 100.00 MiB, tag 9 50.00 MiB"), std::string::npos) << detail;
+  EXPECT_NE(detail.find("cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << detail;
+}
+
+TEST_F(HeapMemoryTest, AfterOutOfMemoryTheHeapIsAsItWasAndServesWhatFits) {
+  const auto large = allocate(150_MiB);
+  ASSERT_FALSE(heap_->allocate(200_MiB, main_, TagId::kUntagged).ok());
+
+  EXPECT_EQ(heap_->stats().held, 150_MiB);
+  EXPECT_EQ(heap_->stats().live, 150_MiB);
+  EXPECT_EQ(heap_->stats().out_of_memory, 1U);
+  free(large);
+  EXPECT_NE(allocate(200_MiB), driver::DevicePtr{});
+}
+
+TEST_F(HeapMemoryTest, CachedMemoryOfOtherStreamsIsGivenBackBeforeOutOfMemory) {
+  const auto cached = allocate(150_MiB, side_);
+  heap_->add_fence(cached, passed_fence());
+  free(cached);
+
+  EXPECT_NE(allocate(200_MiB, main_), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held, 200_MiB);
+  EXPECT_EQ(heap_->stats().out_of_memory, 0U);
+}
+
+TEST_F(HeapMemoryTest, ASizeNearTwoToThe64IsOutOfMemory) {
+  const auto refused = heap_->allocate(Bytes{~0ULL}, main_, TagId::kUntagged);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kOutOfDeviceMemory);
+}
+
+TEST_F(HeapMemoryTest, TheLimitCapsWhatIsHeld) {
+  heap_->set_limit(10_MiB);
+  const auto first = allocate(8_MiB);
+
+  const auto refused = heap_->allocate(4_MiB, main_, TagId::kUntagged);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kOutOfDeviceMemory);
+  EXPECT_NE(refused.status().detail().find("limit 10.00 MiB"), std::string::npos);
+  free(first);
+  EXPECT_NE(allocate(10_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held_peak, 10_MiB);
+}
+
+TEST_F(HeapMemoryTest, RemovingTheLimitLetsTheHeapGrow) {
+  heap_->set_limit(10_MiB);
+  heap_->set_limit(0_B);
+
+  EXPECT_NE(allocate(20_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->limit(), 0_B);
+}
+
+TEST_F(HeapMemoryTest, TrimGivesEverythingBackThatIsFree) {
+  const auto used = spillway_emulator_used(0);
+  const auto first = allocate(4_MiB);
+  const auto second = allocate(100_B, side_);
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+
+  EXPECT_EQ(spillway_emulator_used(0), used + (6_MiB).count());
+  EXPECT_EQ(heap_->trim_sync(), 6_MiB);
+  EXPECT_EQ(spillway_emulator_used(0), used);
+  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().driver_releases, 2U);
+}
+
+TEST_F(HeapMemoryTest, TrimWaitsForTheStreamBeforeItUnmaps) {
+  free(allocate(4_MiB));
+  const auto host_syncs = driver::counters().host_syncs;
+  const auto emulator_syncs = spillway_emulator_count("host_syncs");
+
+  EXPECT_EQ(heap_->trim_sync(), 4_MiB);
+  EXPECT_EQ(driver::counters().host_syncs, host_syncs + 1);
+  EXPECT_EQ(spillway_emulator_count("host_syncs"), emulator_syncs + 1);
+}
+
+TEST_F(HeapMemoryTest, TrimKeepsChunksThatHoldALiveBlock) {
+  const auto first = allocate(4_MiB);
+  free(first);
+  const auto live = allocate(2_MiB);
+
+  EXPECT_EQ(live, first);
+  EXPECT_EQ(heap_->trim_sync(), 0_B);
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+}
+
+TEST_F(HeapMemoryTest, AGapThatTrimLeftIsMappedAgain) {
+  const auto first = allocate(4_MiB);
+  const auto middle = allocate(6_MiB);
+  const auto last = allocate(4_MiB);
+  free(middle);
+  EXPECT_EQ(heap_->trim_sync(), 6_MiB);
+  EXPECT_EQ(heap_->check(), "");
+
+  EXPECT_EQ(heap_->segments().size(), 2U);
+  EXPECT_EQ(allocate(6_MiB), middle);
+  EXPECT_EQ(heap_->segments().size(), 1U);
+  EXPECT_EQ(heap_->find(first).size + heap_->find(last).size, 8_MiB);
+}
+
+TEST_F(HeapMemoryTest, FreeMemoryOnBothSidesOfAGapBecomesOneBlockWhenItIsFilled) {
+  const auto first = allocate(4_MiB);
+  const auto middle = allocate(2_MiB);
+  const auto last = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  free(middle);
+  EXPECT_EQ(heap_->trim_sync(), 2_MiB);
+  free(first);
+  free(last);
+
+  EXPECT_EQ(allocate(10_MiB), first);
+  EXPECT_EQ(heap_->stats().held, 12_MiB);
+}
+
+TEST_F(HeapMemoryTest, AGapGrowsFromItsEndWhereTheFreeMemoryIs) {
+  static_cast<void>(allocate(2_MiB));
+  const auto middle = allocate(8_MiB);
+  const auto last = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  free(middle);
+  EXPECT_EQ(heap_->trim_sync(), 8_MiB);
+  free(last);
+
+  EXPECT_EQ(allocate(6_MiB), middle + 6_MiB);
+  EXPECT_EQ(heap_->stats().held, 10_MiB);
+}
+
+TEST_F(HeapMemoryTest, PeaksRememberWhatWasAway) {
+  std::atomic<std::uint64_t> away = 111;
+  HeapOptions options;
+  options.away = &away;
+  make_heap(options);
+  const auto block = allocate(8_MiB);
+  away = 222;
+  free(block);
+  static_cast<void>(allocate(6_MiB));
+
+  const HeapStats stats = heap_->stats();
+  EXPECT_EQ(stats.live_peak, 8_MiB);
+  EXPECT_EQ(stats.requested_peak, 8_MiB);
+  EXPECT_EQ(stats.held_peak, 8_MiB);
+  EXPECT_EQ(stats.away_at_live_peak, 111_B);
+  EXPECT_EQ(stats.away_at_held_peak, 111_B);
+}
+
+TEST_F(HeapMemoryTest, ResetPeaksBeginAtWhatIsThere) {
+  std::atomic<std::uint64_t> away = 0;
+  HeapOptions options;
+  options.away = &away;
+  make_heap(options);
+  free(allocate(8_MiB));
+  static_cast<void>(allocate(2_MiB));
+  away = 333;
+
+  heap_->reset_peaks();
+
+  EXPECT_EQ(heap_->stats().live_peak, 2_MiB);
+  EXPECT_EQ(heap_->stats().held_peak, 8_MiB);
+  EXPECT_EQ(heap_->stats().away_at_live_peak, 333_B);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kSize = std::size_t{2} << 20U;
+
+/// Pinned host memory.
+class Pinned {
+ public:
+  explicit Pinned(const driver::Api& api) : api_(api), data_(std::aligned_alloc(4096, kSize)) {
+    EXPECT_EQ(api_.MemHostRegister(data_, kSize, 0), CUDA_SUCCESS);
+  }
+
+  ~Pinned() {
+    api_.MemHostUnregister(data_);
+    std::free(data_);
+  }
+
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+  void fill(int value) { std::memset(data_, value, kSize); }
+
+  [[nodiscard]] void* data() const { return data_; }
+
+  [[nodiscard]] int first() const { return *static_cast<const unsigned char*>(data_); }
+
+ private:
+  const driver::Api& api_;
+  void* data_;
+};
+
+/// Runs with SPILLWAY_EMULATE_SCHEDULE=late and SPILLWAY_EMULATE_CHECK=1: a copy runs only when
+/// something needs it, and unordered operations on the same bytes are named. A block is read on
+/// `side_` while it is freed and given to `main_` again, which overwrites it.
+class HeapOrderTest : public HeapTest {
+ protected:
+  void SetUp() override {
+    HeapTest::SetUp();
+    spillway_emulator_clear_reports();
+    reports_ = spillway_emulator_count("unordered");
+    old_ = std::make_unique<Pinned>(table_);
+    new_ = std::make_unique<Pinned>(table_);
+    out_ = std::make_unique<Pinned>(table_);
+    old_->fill(11);
+    new_->fill(22);
+    out_->fill(33);
+    no_waits_ = table_;
+    no_waits_.StreamWaitEvent = [](CUstream, CUevent, unsigned) {
+      return CUDA_SUCCESS;
+    };
+    block_ = allocate(Bytes{kSize});
+    write(*old_);
+  }
+
+  void TearDown() override {
+    HeapTest::TearDown();
+    old_.reset();
+    new_.reset();
+    out_.reset();
+  }
+
+  void write(const Pinned& source) {
+    EXPECT_EQ(table_.MemcpyHtoDAsync(block_.address(), source.data(), kSize, main_.handle()),
+              CUDA_SUCCESS);
+  }
+
+  /// Queues the copy of the block to `out_` on `side_`, after what `main_` has been given.
+  void read_on_side() {
+    timelines_.push_back(std::make_unique<driver::Timeline>(device_, main_));
+    const driver::Fence written = timelines_.back()->mark().value();
+    ASSERT_TRUE(driver::Timeline::wait(side_, written).ok());
+    EXPECT_EQ(table_.MemcpyDtoHAsync(out_->data(), block_.address(), kSize, side_.handle()),
+              CUDA_SUCCESS);
+  }
+
+  void reuse_and_overwrite() {
+    free(block_);
+    EXPECT_EQ(allocate(Bytes{kSize}), block_);
+    write(*new_);
+    EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+    EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
+  }
+
+  [[nodiscard]] std::uint64_t reports() const {
+    return spillway_emulator_count("unordered") - reports_;
+  }
+
+  driver::Api no_waits_;
+  std::unique_ptr<Pinned> old_;
+  std::unique_ptr<Pinned> new_;
+  std::unique_ptr<Pinned> out_;
+  driver::DevicePtr block_;
+  std::uint64_t reports_ = 0;
+};
+
+TEST_F(HeapOrderTest, AReaderOfAFreedBlockSeesTheOldBytes) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  reuse_and_overwrite();
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapOrderTest, WithoutTheWaitForTheFenceTheReaderSeesNewBytesAndBothOperationsAreNamed) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(no_waits_).mark().value());
+  reuse_and_overwrite();
+
+  EXPECT_EQ(out_->first(), 22);
+  ASSERT_GE(reports(), 1U);
+  EXPECT_NE(std::string(spillway_emulator_report(0)).find("memcpy"), std::string::npos);
+}
+
+TEST_F(HeapOrderTest, AnotherStreamThatUsedAFreedBlockSeesTheOldBytes) {
+  read_on_side();
+  heap_->record_use(block_, side_);
+  reuse_and_overwrite();
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, WithoutTheWaitForTheOtherStreamItSeesNewBytesAndBothOperationsAreNamed) {
+  read_on_side();
+  heap_->record_use(block_, side_);
+  table_.StreamWaitEvent = no_waits_.StreamWaitEvent;
+  reuse_and_overwrite();
+
+  EXPECT_EQ(out_->first(), 22);
+  EXPECT_GE(reports(), 1U);
+}
+
+TEST_F(HeapOrderTest, GrowthOverAFencedTailLetsTheReaderFinish) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  free(block_);
+  EXPECT_EQ(allocate(Bytes{2 * kSize}), block_);
+  write(*new_);
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+  EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, TheRestOfAReusedBlockIsOrderedByTheSameWait) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  free(block_);
+  static_cast<void>(allocate(Bytes{kSize / 4 * 3}));
+  const auto rest = allocate(Bytes{kSize / 4 + 1});
+  EXPECT_NE(rest, driver::DevicePtr{});
+  write(*new_);
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+  EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, TrimLetsTheReaderFinishBeforeItUnmaps) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  free(block_);
+
+  EXPECT_EQ(heap_->trim_sync(), Bytes{kSize});
+  EXPECT_EQ(out_->first(), 11);
+}
+
+TEST_F(HeapOrderTest, TrimLetsTheBlocksOwnStreamFinishBeforeItUnmaps) {
+  EXPECT_EQ(table_.MemcpyDtoHAsync(out_->data(), block_.address(), kSize, main_.handle()),
+            CUDA_SUCCESS);
+  free(block_);
+
+  EXPECT_EQ(heap_->trim_sync(), Bytes{kSize});
+  EXPECT_EQ(out_->first(), 11);
+}
+
+}  // namespace
+}  // namespace spillway

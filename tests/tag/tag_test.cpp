@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/tag/tag.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace spillway {
+namespace {
+
+TEST(TagTest, ANameHasOneId) {
+  const TagId first = intern_tag("encoder");
+
+  EXPECT_EQ(intern_tag(std::string("enc") + "oder"), first);
+  EXPECT_NE(intern_tag("decoder"), first);
+  EXPECT_EQ(tag_name(first), "encoder");
+}
+
+TEST(TagTest, TheEmptyNameIsUntagged) {
+  EXPECT_EQ(intern_tag(""), TagId::kUntagged);
+  EXPECT_EQ(tag_name(TagId::kUntagged), "");
+}
+
+TEST(TagTest, ScopesNest) {
+  const TagId outer = intern_tag("outer");
+  const TagId inner = intern_tag("inner");
+  const TagScope first(outer);
+  {
+    const TagScope second(inner);
+    EXPECT_EQ(current_tag(), inner);
+  }
+
+  EXPECT_EQ(current_tag(), outer);
+}
+
+TEST(TagTest, AScopeIsOfItsThreadAlone) {
+  const TagScope scope(intern_tag("here"));
+  TagId elsewhere = intern_tag("here");
+  std::thread([&] { elsewhere = current_tag(); }).join();
+
+  EXPECT_EQ(elsewhere, TagId::kUntagged);
+}
+
+TEST(TagTest, ThreadsThatInternTheSameNamesGetTheSameIds) {
+  TagId left = TagId::kUntagged;
+  TagId right = TagId::kUntagged;
+  std::thread first([&] { left = intern_tag("at once"); });
+  std::thread second([&] { right = intern_tag("at once"); });
+  first.join();
+  second.join();
+
+  EXPECT_EQ(left, right);
+  EXPECT_EQ(tag_name(left), "at once");
+}
+
+TEST(TagTest, AnIdThatWasNeverMadeIsABug) {
+  EXPECT_DEATH(static_cast<void>(tag_name(TagId{4000000000})), "check failed");
+}
+
+// Last in this file: it uses the table up.
+TEST(TagTest, NamesBeyondTheMostAreUntagged) {
+  TagId last = intern_tag("full");
+  for (int i = 0; i < 65536; ++i)
+    last = intern_tag("full " + std::to_string(i));
+
+  EXPECT_EQ(last, TagId::kUntagged);
+  EXPECT_EQ(tag_name(intern_tag("full")), "full");
+}
+
+}  // namespace
+}  // namespace spillway
