@@ -13,8 +13,8 @@
 namespace spillway {
 
 struct RuntimeOptions {
-  Bytes pinned_limit;      // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
-  Bytes min_bytes{1024};   // smaller storages stay on the device
+  Bytes pinned_limit;     // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes min_bytes{1024};  // smaller storages stay on the device
   /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
   static Result<RuntimeOptions> from_environment();
 };
@@ -23,12 +23,22 @@ struct RuntimeOptions {
 /// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones.
 class DeviceRuntime {
  public:
-  static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device, const RuntimeOptions& options);
+  static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
+                                                       const RuntimeOptions& options);
+
+  /// For tests. Requires: nothing allocated from the heap lives, and no stash.
+  ~DeviceRuntime();
+  DeviceRuntime(const DeviceRuntime&) = delete;
+  DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
   Heap& heap() { return *heap_; }
+
   HostArena& arena() { return *arena_; }
+
   CopyEngine& copies() { return *copies_; }
+
   Residency& residency() { return *residency_; }
+
   [[nodiscard]] const driver::Device& device() const { return device_; }
 
  private:

@@ -28,36 +28,43 @@ struct Decision {
   Site site;
 };
 
-/// The process-wide joint of all stages: one DeviceRuntime per device, one ratio per tag, and the one definition of a
-/// step. Built on first use, never destroyed (CUDA may be gone when destructors run). Inert in a forked child.
+/// The process-wide joint of all stages: one DeviceRuntime per device, one ratio per tag, and the
+/// one definition of a step. Built on first use, never destroyed (CUDA may be gone when destructors
+/// run). Inert in a forked child.
 ///
-/// A step ends when no packed handle lives any more after the backward pass has begun or outside all regions, at an
-/// optimizer's post-step hook, or by end_step().
+/// A step ends when no packed handle lives any more after the backward pass has begun or outside
+/// all regions, at an optimizer's post-step hook, or by end_step().
 ///
-/// Threads: safe. Its lock is never held across a call into a DeviceRuntime's stages that can block, nor into PyTorch.
+/// Threads: safe. Its lock is never held across a call into a DeviceRuntime's stages that can
+/// block, nor into PyTorch.
 class Runtime {
  public:
   static Runtime& instance();
 
   /// For tests: a Runtime of its own with its own options.
-  explicit Runtime(RuntimeOptions options) : options_(options) {}
+  explicit Runtime(RuntimeOptions options);
 
-  /// The device's stages, made on first use. Errors: kNoDriver, kDriver, kInvalidArgument (environment).
+  /// The device's stages, made on first use. Errors: kNoDriver, kDriver, kInvalidArgument
+  /// (environment).
   Result<DeviceRuntime*> device(DeviceId id);
   /// As `device`, but null where it has not been made.
   DeviceRuntime* device_if_made(DeviceId id);
 
-  /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in this step.
+  /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in
+  /// this step.
   Status enter_region(TagId tag, Ratio ratio);
   void leave_region(TagId tag);
 
-  /// The next movable storage under `tag`. Requires: a region with that tag was entered in this step.
+  /// The next movable storage under `tag`. Requires: a region with that tag was entered in this
+  /// step.
   Decision decide(TagId tag, DeviceId device, Bytes size);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
-  /// The storage was alive at its unpack: aliased, and not moved again in this shape. Ignored for an ended step.
+  /// The storage was alive at its unpack: aliased, and not moved again in this shape. Ignored for
+  /// an ended step.
   void alive_at_unpack(const Site& site, Bytes size);
-  /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per storage and step.
+  /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per
+  /// storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);
   void moved(const Site& site, Bytes size);
   void fetched(const Site& site, Bytes size);
@@ -71,32 +78,51 @@ class Runtime {
   void end_step();
 
   [[nodiscard]] RuntimeStats stats() const;
+
   [[nodiscard]] const RuntimeOptions& options() const { return options_; }
+
   /// The number of the running step.
-  [[nodiscard]] std::uint64_t step() const {
-    Lock lock(mutex_);
-    return step_;
-  }
+  [[nodiscard]] std::uint64_t step() const;
 
  private:
   struct Tag {
+    explicit Tag(Ratio ratio) : chooser(ratio) {}
+
     RatioChooser chooser;
     int open = 0;
+    bool used = false;  // something was saved in the running step
     TagStepStats step;  // of the running step
     TagStepStats last;  // of the last step that saved anything
   };
 
-  void end_step_locked() SPILLWAY_REQUIRES(mutex_);
-  Tag& tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+  Runtime(RuntimeOptions options, Status settings);
+
+  Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+  /// The tag of a site of the running step, null for an older one's.
+  Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
+  /// The part of end_step() that needs the lock. True where host memory is to be fitted to what the
+  /// step needed.
+  bool close_step_locked() SPILLWAY_REQUIRES(mutex_);
+  void fit_host_memory();
+  [[nodiscard]] std::vector<DeviceRuntime*> made_devices() const;
 
   const RuntimeOptions options_;
+  const Status settings_;  // of the environment
+  Mutex making_;           // held while a device is made, so that none is made twice; before mutex_
   mutable Mutex mutex_;
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::int64_t live_handles_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  bool unpacked_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  bool handles_made_ SPILLWAY_GUARDED_BY(mutex_) = false;  // in the running step
+  bool unpacked_ SPILLWAY_GUARDED_BY(mutex_) = false;      // in the running step
+  bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;       // the running step changes a plan
+  bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;        // host memory, at least once
+  bool settling_ SPILLWAY_GUARDED_BY(mutex_) =
+      false;  // host memory is not fitted to the current shape
+  bool measure_ SPILLWAY_GUARDED_BY(mutex_) =
+      false;  // the next step's need of host memory is measured anew
 };
 
 }  // namespace spillway

@@ -89,6 +89,16 @@ void FreeRanges::forget_passed_fences() {
   }
 }
 
+Status FreeRanges::wait_for_fences_sync() {
+  for (const auto& [at, fenced] : fences_) {
+    for (const driver::Fence fence : fenced.fences) {
+      SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(fence));
+    }
+  }
+  forget_passed_fences();
+  return {};
+}
+
 void FreeRanges::erase(std::map<std::byte*, Range>::iterator at) {
   by_size_.erase({at->second.size, at->first});
   ranges_.erase(at);

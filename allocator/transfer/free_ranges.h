@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
 #include "allocator/driver/timeline.h"
 
 #include <cstddef>
@@ -43,6 +44,8 @@ class FreeRanges {
 
   /// Looks at the fences; no host wait.
   void forget_passed_fences();
+  /// Blocks the host until all fences have passed. Errors: kDriver.
+  Status wait_for_fences_sync();
 
  private:
   struct Range {

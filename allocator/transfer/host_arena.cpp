@@ -61,7 +61,22 @@ struct HostArena::State {
     }
   }
 
-  Mutex mutex;
+  bool trim() {
+    free.forget_passed_fences();
+    if (!fits() && out.zero() && free.fenced().zero()) {
+      // One piece holds a step's slots without gaps. Where the machine refuses it, the next step
+      // grows as it needs.
+      remove_pieces(Bytes{});
+      if (!peak.zero()) static_cast<void>(add_piece(peak).ok());
+    } else if (!fits() && !out.zero()) {
+      remove_pieces(peak);
+    }
+    if (!fits()) return false;
+    trimmed = !peak.zero() && pieces.registered() >= peak;
+    return true;
+  }
+
+  Mutex mutex;  // of all that follows; the functions above require it
   PinnedPieces pieces;
   FreeRanges free;
   Bytes out;
@@ -107,19 +122,15 @@ void HostArena::give(HostSlot slot, driver::Fence last) {
 
 bool HostArena::trim() {
   const Lock lock(state_->mutex);
-  State& state = *state_;
-  state.free.forget_passed_fences();
-  if (!state.fits()) {
-    if (state.out.zero() && !state.free.fenced().zero()) return false;
-    const bool idle = state.out.zero();
-    state.remove_pieces(idle ? Bytes{} : state.peak);
-    // One piece holds a step's slots without gaps. Where the machine refuses it, the next step
-    // grows as it needs.
-    if (idle && !state.peak.zero()) static_cast<void>(state.add_piece(state.peak).ok());
-  }
-  if (!state.fits()) return false;
-  state.trimmed = !state.peak.zero() && state.pieces.registered() >= state.peak;
-  return true;
+  return state_->trim();
+}
+
+bool HostArena::trim_sync() {
+  const Lock lock(state_->mutex);
+  if (state_->trim()) return true;
+  // With slots out there is more in the way than fences.
+  if (!state_->out.zero() || !state_->free.wait_for_fences_sync().ok()) return false;
+  return state_->trim();
 }
 
 HostArenaStats HostArena::stats() const {

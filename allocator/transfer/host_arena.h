@@ -59,6 +59,10 @@ class HostArena {
   /// per piece). From the first success on the arena grows by little more than what is asked for.
   bool trim();
 
+  /// As trim(), but where only fences are in the way it waits for them first.
+  /// Stream: may block the host (counted in driver::Counters::host_syncs).
+  bool trim_sync();
+
   [[nodiscard]] HostArenaStats stats() const;
   void reset_peak();
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/device_runtime.h"
+
+namespace spillway {
+
+Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
+                                                             const RuntimeOptions& options) {
+  std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device));
+  HeapOptions heap_options;
+  heap_options.away = &made->away_;
+  SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
+  made->arena_ = std::make_unique<HostArena>(device, options.pinned_limit);
+  SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));
+  made->residency_ =
+      std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->away_);
+  return made;
+}
+
+DeviceRuntime::~DeviceRuntime() {
+  if (!copies_) return;
+  // Heap and arena hold fences of the copy engine, so it goes last, and its copies end first.
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  device_.api->StreamSynchronize(copies_->out_stream().handle());
+  device_.api->StreamSynchronize(copies_->in_stream().handle());
+  residency_.reset();
+  arena_.reset();
+  heap_.reset();
+}
+
+}  // namespace spillway

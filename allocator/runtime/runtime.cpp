@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/runtime.h"
+
+#include "allocator/runtime/fork.h"
+#include "allocator/tag/tag.h"
+
+#include <string>
+#include <utility>
+
+namespace spillway {
+
+Runtime& Runtime::instance() {
+  // Never destroyed: other destructors of the process may still free memory through it.
+  static Runtime* const runtime = [] {
+    Result<RuntimeOptions> options = RuntimeOptions::from_environment();
+    return options.ok() ? new Runtime(options.value(), Status())
+                        : new Runtime(RuntimeOptions(), options.status());
+  }();
+  return *runtime;
+}
+
+Runtime::Runtime(RuntimeOptions options) : Runtime(options, Status()) {}
+
+Runtime::Runtime(RuntimeOptions options, Status settings)
+    : options_(options), settings_(std::move(settings)) {
+  watch_for_forks();
+}
+
+Result<DeviceRuntime*> Runtime::device(DeviceId id) {
+  if (DeviceRuntime* made = device_if_made(id)) return made;
+  if (in_forked_child()) {
+    return SPILLWAY_ERROR(
+        Code::kNotReady,
+        "this process was forked from one that uses Spillway: start it with spawn instead");
+  }
+  SPILLWAY_RETURN_IF_ERROR(settings_);
+  const Lock making(making_);
+  if (DeviceRuntime* made = device_if_made(id)) return made;
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Api* const api, driver::api());
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
+  SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options_));
+  const Lock lock(mutex_);
+  return devices_.emplace(id, std::move(made)).first->second.get();
+}
+
+DeviceRuntime* Runtime::device_if_made(DeviceId id) {
+  if (in_forked_child()) return nullptr;
+  const Lock lock(mutex_);
+  const auto found = devices_.find(id);
+  return found == devices_.end() ? nullptr : found->second.get();
+}
+
+std::vector<DeviceRuntime*> Runtime::made_devices() const {
+  const Lock lock(mutex_);
+  std::vector<DeviceRuntime*> all;
+  for (const auto& [id, device] : devices_)
+    all.push_back(device.get());
+  return all;
+}
+
+Status Runtime::enter_region(TagId tag, Ratio ratio) {
+  if (in_forked_child()) return {};
+  SPILLWAY_RETURN_IF_ERROR(settings_);
+  const Lock lock(mutex_);
+  const auto found = tags_.try_emplace(tag, ratio).first;
+  const Ratio before = found->second.chooser.ratio();
+  if (!(before == ratio)) {
+    if (found->second.used || found->second.open > 0) {
+      return SPILLWAY_ERROR(Code::kInvalidArgument,
+                            "tag \"" + tag_name(tag) + "\" has offload ratio " +
+                                std::to_string(before.value()) + " in this step, and " +
+                                std::to_string(ratio.value()) +
+                                " was asked for: end the step first, or use another tag");
+    }
+    const TagStepStats last = found->second.last;
+    tags_.erase(found);
+    tags_.try_emplace(tag, ratio).first->second.last = last;
+  }
+  ++tags_.at(tag).open;
+  ++open_regions_;
+  return {};
+}
+
+void Runtime::leave_region(TagId tag) {
+  if (in_forked_child()) return;
+  bool fit = false;
+  {
+    const Lock lock(mutex_);
+    Tag* const found = find_tag_locked(tag);
+    SPILLWAY_CHECK(found != nullptr && found->open > 0);
+    --found->open;
+    --open_regions_;
+    // Graphs that lived and died inside the region left nothing to wait for.
+    if (open_regions_ == 0 && live_handles_ == 0 && handles_made_) fit = close_step_locked();
+  }
+  if (fit) fit_host_memory();
+}
+
+Runtime::Tag* Runtime::find_tag_locked(TagId tag) {
+  const auto found = tags_.find(tag);
+  return found == tags_.end() ? nullptr : &found->second;
+}
+
+Runtime::Tag* Runtime::running_tag_locked(const Site& site) {
+  return site.step == step_ ? find_tag_locked(site.tag) : nullptr;
+}
+
+Decision Runtime::decide(TagId tag, DeviceId device, Bytes size) {
+  if (in_forked_child()) return {};
+  Decision decision;
+  bool measure = false;
+  {
+    const Lock lock(mutex_);
+    Tag* const found = find_tag_locked(tag);
+    SPILLWAY_CHECK(found != nullptr);
+    measure = std::exchange(measure_, false);
+    found->used = true;
+    const RatioChooser::Choice choice = found->chooser.choose(size);
+    if (choice == RatioChooser::Choice::kHeldElsewhere) {
+      SkipCount& held = found->step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
+      ++held.storages;
+      held.bytes += size;
+    } else {
+      found->step.movable += size;
+    }
+    decision.move = choice == RatioChooser::Choice::kMove;
+    decision.site = {tag, device, step_, found->chooser.seen() - 1};
+  }
+  if (measure) {
+    for (DeviceRuntime* each : made_devices())
+      each->arena().reset_peak();
+  }
+  return decision;
+}
+
+}  // namespace spillway

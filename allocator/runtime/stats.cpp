@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/stats.h"
+
+#include "allocator/base/check.h"
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+
+namespace spillway {
+
+std::string_view skip_reason_name(SkipReason reason) {
+  switch (reason) {
+    case SkipReason::kParameter:
+      return "parameter";
+    case SkipReason::kHeldElsewhere:
+      return "held_elsewhere";
+    case SkipReason::kNotOnDevice:
+      return "not_on_device";
+    case SkipReason::kNotStrided:
+      return "not_strided";
+    case SkipReason::kSubclass:
+      return "subclass";
+    case SkipReason::kTiny:
+      return "tiny";
+    case SkipReason::kNoHostMemory:
+      return "no_host_memory";
+    case SkipReason::kCapturing:
+      return "capturing";
+    case SkipReason::kCount:
+      break;
+  }
+  SPILLWAY_CHECK(false && "not a reason");
+  return {};
+}
+
+RuntimeStats Runtime::stats() const {
+  RuntimeStats stats{};
+  if (in_forked_child()) return stats;
+  {
+    const Lock lock(mutex_);
+    stats.steps = step_;
+    stats.live_handles = live_handles_;
+    for (const auto& [id, tag] : tags_) {
+      stats.tags.push_back(
+          {id, tag.chooser.ratio().value(), tag.step, tag.last, tag.chooser.mismatches()});
+      stats.tags.back().running.step = step_;
+    }
+  }
+  stats.driver = driver::counters();
+  for (DeviceRuntime* device : made_devices()) {
+    stats.devices.push_back({device->device().id,
+                             device->heap().stats(),
+                             device->arena().stats(),
+                             device->residency().stats()});
+  }
+  return stats;
+}
+
+}  // namespace spillway

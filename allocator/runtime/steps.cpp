@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+
+#include <utility>
+
+// What storages and handles report in the course of a step, and the step's end.
+namespace spillway {
+
+void Runtime::not_moved(const Site& site, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const tag = running_tag_locked(site);
+  if (tag == nullptr) return;
+  tag->chooser.not_moved(site.index);
+  SkipCount& skip = tag->step.skipped[static_cast<std::size_t>(SkipReason::kNoHostMemory)];
+  ++skip.storages;
+  skip.bytes += size;
+}
+
+void Runtime::alive_at_unpack(const Site& site, Bytes) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const tag = running_tag_locked(site);
+  if (tag == nullptr) return;
+  tag->chooser.alive_at_unpack(site.index);
+  learned_ = true;
+}
+
+void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const found = find_tag_locked(tag);
+  if (found == nullptr) return;
+  found->used = true;
+  SkipCount& skip = found->step.skipped[static_cast<std::size_t>(reason)];
+  ++skip.storages;
+  skip.bytes += size;
+}
+
+void Runtime::moved(const Site& site, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  if (Tag* const tag = running_tag_locked(site)) tag->step.moved += size;
+}
+
+void Runtime::fetched(const Site& site, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  if (Tag* const tag = running_tag_locked(site)) tag->step.fetched += size;
+}
+
+void Runtime::handle_made() {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  ++live_handles_;
+  handles_made_ = true;
+}
+
+void Runtime::handle_gone() {
+  if (in_forked_child()) return;
+  bool fit = false;
+  {
+    const Lock lock(mutex_);
+    --live_handles_;
+    SPILLWAY_CHECK(live_handles_ >= 0);
+    if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) fit = close_step_locked();
+  }
+  if (fit) fit_host_memory();
+}
+
+void Runtime::unpacked() {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  unpacked_ = true;
+}
+
+void Runtime::end_step() {
+  if (in_forked_child()) return;
+  bool fit = false;
+  {
+    const Lock lock(mutex_);
+    fit = close_step_locked();
+  }
+  if (fit) fit_host_memory();
+}
+
+std::uint64_t Runtime::step() const {
+  if (in_forked_child()) return 0;
+  const Lock lock(mutex_);
+  return step_;
+}
+
+bool Runtime::close_step_locked() {
+  bool used = false;
+  bool planned = !learned_;
+  for (auto& [id, tag] : tags_) {
+    if (!tag.used) continue;
+    used = true;
+    planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
+    tag.chooser.end_step();
+    tag.step.step = step_;
+    tag.last = std::exchange(tag.step, {});
+    tag.used = false;
+  }
+  unpacked_ = false;
+  handles_made_ = false;
+  learned_ = false;
+  if (!used) return false;
+  ++step_;
+
+  // Host memory is fitted after the very first step, and then once for each shape, when its plan
+  // has been carried out: a job with ever new shapes must not pin its memory anew in every step.
+  const bool fit = planned ? settling_ : !fitted_;
+  if (!planned) {
+    settling_ = true;
+    measure_ = true;
+  }
+  return fit;
+}
+
+void Runtime::fit_host_memory() {
+  bool all = true;
+  // Pinning blocks the host far longer than the copies that are still under way, so they may be
+  // waited for.
+  for (DeviceRuntime* device : made_devices())
+    all = device->arena().trim_sync() && all;
+  if (!all) return;
+  const Lock lock(mutex_);
+  fitted_ = true;
+  if (!measure_) settling_ = false;
+}
+
+}  // namespace spillway
