@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/aliasing.h"
+
+#include "emulator/operators/lists.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <cstring>
+
+namespace spillway::operators {
+namespace {
+
+void* address(const c10::Storage& storage) {
+  // Not mutable_data_ptr(): reading the address must not materialise a copy-on-write storage.
+  return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
+/// A tensor over `storage` with the shape and the lazy bits of `like`.
+at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(
+      like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) made._set_conj(true);
+  if (like.is_neg()) made._set_neg(true);
+  return made;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_nested() && tensor.has_storage();
+}
+
+bool same_shape(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.storage_offset() == b.storage_offset();
+}
+
+}  // namespace
+
+c10::IValue Aliases::to_host(const c10::IValue& value) {
+  if (value.isDevice() && value.toDevice().is_cuda()) return at::Device(at::kCPU);
+  return map_tensors(value, [this](const at::Tensor& tensor) { return to_host(tensor); });
+}
+
+at::Tensor Aliases::to_host(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  at::Tensor alias = tensor;
+  if (tensor.is_cuda()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(is_plain(tensor),
+                                "the emulated GPU runs ",
+                                name_,
+                                " on strided tensors only, not on ",
+                                tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
+                                " ones: make them dense, or run this part on the CPU");
+    alias = shaped(alias_of(tensor.storage()), tensor, c10::DispatchKey::CPU);
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  } else if (tensor.has_storage()) {
+    device_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+  }
+  argument_of_.emplace(alias.unsafeGetTensorImpl(), arguments_.size());
+  arguments_.push_back({tensor, alias});
+  return alias;
+}
+
+const c10::Storage& Aliases::alias_of(const c10::Storage& storage) {
+  auto [found, fresh] = host_.emplace(storage.unsafeGetStorageImpl(), c10::Storage());
+  if (fresh) {
+    found->second = c10::Storage(c10::Storage::use_byte_size_t(),
+                                 storage.nbytes(),
+                                 at::DataPtr(address(storage), at::Device(at::kCPU)),
+                                 c10::GetCPUAllocator(),
+                                 storage.resizable());
+    device_.emplace(found->second.unsafeGetStorageImpl(), storage);
+  }
+  return found->second;
+}
+
+void Aliases::adopt(const c10::IValue& result) {
+  for_each_tensor(result, [this](const at::Tensor& tensor) { adopt(tensor); });
+}
+
+void Aliases::adopt(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu()) return;
+  if (argument_of_.count(tensor.unsafeGetTensorImpl()) != 0) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(is_plain(tensor),
+                              "the result of ",
+                              name_,
+                              " is not a strided tensor (",
+                              tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
+                              "), which the emulated GPU does not have: run this part on the CPU");
+  if (device_.emplace(tensor.storage().unsafeGetStorageImpl(), std::nullopt).second) {
+    fresh_.push_back({tensor.storage(), {}, {}});
+  }
+}
+
+void Aliases::adopt_resized() {
+  for (const Argument& argument : arguments_) {
+    if (argument.original.is_same(argument.alias)) continue;
+    const c10::Storage& host = argument.alias.storage();
+    const c10::Storage& own = argument.original.storage();
+    const bool known = std::any_of(fresh_.begin(), fresh_.end(), [&](const Fresh& fresh) {
+      return fresh.host.is_alias_of(host);
+    });
+    if (address(host) != address(own) && !known) fresh_.push_back({host, own, {}});
+  }
+}
+
+bool Aliases::allocate() {
+  for (Fresh& fresh : fresh_) {
+    fresh.memory = c10::cuda::CUDACachingAllocator::get()->allocate(fresh.host.nbytes());
+  }
+  return !fresh_.empty();
+}
+
+void Aliases::fill(const std::function<void(const void* at, size_t bytes)>& written) {
+  for (Fresh& fresh : fresh_) {
+    const size_t bytes = fresh.host.nbytes();
+    if (bytes != 0) {
+      std::memcpy(fresh.memory.get(), address(fresh.host), bytes);
+      written(fresh.memory.get(), bytes);
+    }
+    if (fresh.resized) {
+      auto* own = fresh.resized.unsafeGetStorageImpl();
+      own->set_data_ptr_noswap(std::move(fresh.memory));
+      own->set_nbytes(bytes);
+    } else {
+      device_[fresh.host.unsafeGetStorageImpl()] =
+          c10::Storage(c10::Storage::use_byte_size_t(),
+                       bytes,
+                       std::move(fresh.memory),
+                       c10::cuda::CUDACachingAllocator::get(),
+                       /*resizable=*/true);
+    }
+  }
+  for (const Argument& argument : arguments_) {
+    if (same_shape(argument.original, argument.alias)) continue;
+    argument.original.unsafeGetTensorImpl()->set_sizes_and_strides(
+        argument.alias.sizes(), argument.alias.strides(), argument.alias.storage_offset());
+  }
+}
+
+c10::IValue Aliases::to_device(const c10::IValue& result) const {
+  return map_tensors(result, [this](const at::Tensor& tensor) { return to_device(tensor); });
+}
+
+at::Tensor Aliases::to_device(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.device().is_cpu()) return tensor;
+  const auto argument = argument_of_.find(tensor.unsafeGetTensorImpl());
+  if (argument != argument_of_.end()) return arguments_[argument->second].original;
+  const c10::Storage& storage = *device_.at(tensor.storage().unsafeGetStorageImpl());
+  const auto key = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  return shaped(storage, tensor, key);
+}
+
+}  // namespace spillway::operators

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/util/flat_hash_map.h>
+
+namespace spillway::operators {
+
+/// The tensors of one operator call, as the CPU kernel sees them and as the caller does.
+///
+/// Arguments go in through `to_host`, which gives CPU tensors over the same bytes; what the CPU
+/// kernel made comes out through `to_device`. In between, `adopt` collects what needs device
+/// memory, and `allocate` and `fill` give it some: the kernel's own temporaries stay on the host,
+/// so a device peak counts outputs alone.
+///
+/// Threads: confined to the call.
+/// Ownership: holds every tensor that went in until it dies.
+class Aliases {
+ public:
+  explicit Aliases(const char* name) : name_(name) {}
+
+  /// The argument for the CPU kernel: CUDA tensors (alone or in lists) become aliases, a CUDA
+  /// device becomes the CPU.
+  ///
+  /// Errors: raises where a CUDA tensor is not strided.
+  [[nodiscard]] c10::IValue to_host(const c10::IValue& value);
+
+  /// Collects the storages of `result` that the CPU kernel made.
+  ///
+  /// Errors: raises where it is not strided: there is no device form of it.
+  void adopt(const c10::IValue& result);
+  /// Collects the arguments to which the CPU kernel gave a new size.
+  void adopt_resized();
+
+  /// Gives everything collected memory from the current CUDA allocator; false if there was nothing
+  /// to do.
+  ///
+  /// Stream: the allocator's. It may have made that stream wait: drain it before `fill`.
+  /// Errors: the allocator's; nothing that the caller can see has changed then.
+  [[nodiscard]] bool allocate();
+  /// Copies the bytes over; `written` hears of each new range.
+  void fill(const std::function<void(const void* at, size_t bytes)>& written);
+
+  /// What the caller gets: an argument that came back is that argument, a view of one keeps its
+  /// storage.
+  [[nodiscard]] c10::IValue to_device(const c10::IValue& result) const;
+
+ private:
+  struct Fresh {
+    c10::Storage host;
+    c10::Storage resized;  // the argument's own storage, where it was given a new size
+    at::DataPtr memory;
+  };
+
+  struct Argument {
+    at::Tensor original;
+    at::Tensor alias;
+  };
+
+  at::Tensor to_host(const at::Tensor& tensor);
+  const c10::Storage& alias_of(const c10::Storage& storage);
+  void adopt(const at::Tensor& tensor);
+  at::Tensor to_device(const at::Tensor& tensor) const;
+
+  const char* name_;
+  std::vector<Argument> arguments_;
+  std::vector<Fresh> fresh_;
+  ska::flat_hash_map<const c10::TensorImpl*, size_t> argument_of_;  // alias -> arguments_
+  ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> host_;  // device storage -> alias
+  ska::flat_hash_map<const c10::StorageImpl*, std::optional<c10::Storage>>
+      device_;  // host storage -> the caller's
+};
+
+}  // namespace spillway::operators

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/bodies/bodies.h"
+
+namespace spillway::operators {
+
+Body find_body(std::string_view name) {
+  for (const auto& family :
+       {attention_bodies(), recurrent_bodies(), rms_norm_bodies(), dropout_bodies()}) {
+    for (const NamedBody& known : family) {
+      if (known.name == name) return known.body;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<at::Tensor> optional_tensor(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return std::nullopt;
+  return value.toTensor();
+}
+
+}  // namespace spillway::operators

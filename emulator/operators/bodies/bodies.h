@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/operators/generators.h"
+
+#include <ATen/core/stack.h>
+
+#include <string_view>
+
+namespace spillway::operators {
+
+/// An operator written out in terms of CPU operators, because PyTorch has it on CUDA only: takes
+/// its arguments (as CPU tensors) off the stack and leaves its results.
+using Body = void (*)(c10::Stack& stack, const Draws& draws);
+
+struct NamedBody {
+  std::string_view name;
+  Body body;
+};
+
+/// The body of an operator ("aten::_fused_rms_norm_backward"), null where its CPU kernel will do.
+Body find_body(std::string_view name);
+
+c10::ArrayRef<NamedBody> attention_bodies();
+c10::ArrayRef<NamedBody> recurrent_bodies();
+c10::ArrayRef<NamedBody> rms_norm_bodies();
+c10::ArrayRef<NamedBody> dropout_bodies();
+
+/// An optional argument: nothing where it is None or an undefined tensor.
+std::optional<at::Tensor> optional_tensor(const c10::IValue& value);
+
+/// Replaces what is on the stack by the results.
+template <class... Results>
+void give_back(c10::Stack& stack, Results&&... results) {
+  stack.clear();
+  (stack.emplace_back(std::forward<Results>(results)), ...);
+}
+
+}  // namespace spillway::operators

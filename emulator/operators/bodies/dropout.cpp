@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/bodies/bodies.h"
+
+namespace spillway::operators {
+namespace {
+
+/// aten::native_dropout has a CPU kernel, but no generator argument through which to give it ours.
+void native_dropout(c10::Stack& stack, const Draws& draws) {
+  const at::Tensor input = stack[0].toTensor();
+  const double p = stack[1].toDouble();
+  const auto train = stack[2].toOptional<bool>();
+  if (p == 0 || !train.value_or(true) || input.numel() == 0) {
+    auto [output, mask] = at::native_dropout(input, p, train);
+    return give_back(stack, output, mask);
+  }
+  const double kept = 1 - p;
+  const at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kBool));
+  mask.bernoulli_(kept, draws.generator());
+  give_back(stack, input.mul(mask).mul_(kept == 0 ? 0. : 1. / kept), mask);
+}
+
+constexpr NamedBody kBodies[] = {{"aten::native_dropout", native_dropout}};
+
+}  // namespace
+
+c10::ArrayRef<NamedBody> dropout_bodies() {
+  return kBodies;
+}
+
+}  // namespace spillway::operators

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/copies.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Copy.h>
+
+namespace spillway::operators {
+namespace {
+
+/// One memcpy moves it: same numbers, same layout, no gaps.
+bool is_memcpy(const at::Tensor& to, const at::Tensor& from) {
+  return to.dtype() == from.dtype() && to.is_conj() == from.is_conj() &&
+         to.is_neg() == from.is_neg() && to.sizes() == from.sizes() &&
+         ((to.is_contiguous() && from.is_contiguous()) ||
+          (to.strides() == from.strides() && to.is_non_overlapping_and_dense()));
+}
+
+bool is_strided(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_nested();
+}
+
+/// A copy to another device that also changes layout or type: both ends work on their own stream,
+/// and the bytes between them go by PyTorch's own device-to-device copy, which orders the two
+/// streams.
+void copy_between_devices(at::Tensor to, const at::Tensor& from, bool non_blocking) {
+  const at::Tensor sent =
+      from.to(to.scalar_type()).expand_as(to).contiguous().resolve_conj().resolve_neg();
+  const bool direct = to.is_contiguous() && !to.is_conj() && !to.is_neg();
+  at::Tensor received = direct ? to : at::empty(to.sizes(), to.options());
+  at::native::copy_(received, sent, non_blocking);
+  if (!direct) to.copy_(received);
+}
+
+}  // namespace
+
+void CopyKernel::operator()(const c10::OperatorHandle& op,
+                            c10::DispatchKeySet keys,
+                            c10::Stack* stack) const {
+  const size_t first = stack->size() - 3;
+  at::Tensor to = (*stack)[first].toTensor();
+  const at::Tensor from = (*stack)[first + 1].toTensor();
+  const bool non_blocking = (*stack)[first + 2].toBool();
+  const bool on_devices = to.is_cuda() && from.is_cuda();
+  if (on_devices && is_strided(to) && is_strided(from) && !is_memcpy(to, from)) {
+    if (to.device() == from.device()) {
+      emulated_(op, keys, stack);
+      return;
+    }
+    copy_between_devices(to, from, non_blocking);
+  } else {
+    at::native::copy_(to, from, non_blocking);
+  }
+  stack->resize(first);
+  stack->emplace_back(std::move(to));
+}
+
+void ForeachCopyKernel::operator()(const c10::OperatorHandle&,
+                                   c10::DispatchKeySet,
+                                   c10::Stack* stack) const {
+  const size_t first = stack->size() - 3;
+  const auto to = (*stack)[first].toTensorVector();
+  const auto from = (*stack)[first + 1].toTensorVector();
+  const bool non_blocking = (*stack)[first + 2].toBool();
+  TORCH_CHECK(to.size() == from.size(),
+              "_foreach_copy_: ",
+              to.size(),
+              " tensors, but ",
+              from.size(),
+              " sources");
+  const at::AutoDispatchBelowADInplaceOrView below;
+  for (size_t i = 0; i < to.size(); ++i)
+    to[i].copy_(from[i], non_blocking);
+  stack->resize(first);
+}
+
+}  // namespace spillway::operators

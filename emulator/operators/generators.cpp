@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/generators.h"
+
+#include "emulator/operators/runtime.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+
+namespace spillway::operators {
+namespace {
+
+/// Neighbouring seeds and offsets give unrelated results (the finaliser of SplitMix64).
+uint64_t scramble(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31U);
+}
+
+}  // namespace
+
+Draws::Draws(std::optional<at::Generator> given, c10::DeviceIndex device)
+    : given_(std::move(given)), device_(device) {}
+
+bool Draws::as_cpu() const {
+  return !given_ && emulated_runtime().rng_is_cpu() != 0;
+}
+
+uint64_t Draws::next_seed() const {
+  at::Generator generator = given_ ? *given_ : at::cuda::detail::getDefaultCUDAGenerator(device_);
+  auto* philox = at::check_generator<at::CUDAGeneratorImpl>(generator);
+  const std::scoped_lock lock(philox->mutex_);
+  const auto [seed, offset] = philox->philox_engine_inputs(/*increment=*/4);
+  return scramble(seed ^ scramble(offset));
+}
+
+std::optional<at::Generator> Draws::generator() const {
+  if (as_cpu()) return std::nullopt;
+  return at::detail::createCPUGenerator(next_seed());
+}
+
+Draws::Replayable Draws::replayable() const {
+  if (as_cpu()) {
+    at::Generator own = at::detail::getDefaultCPUGenerator();
+    const std::scoped_lock lock(own.mutex());
+    return {own.get_state(), std::nullopt};
+  }
+  const auto seed = static_cast<int64_t>(next_seed());
+  return {at::scalar_tensor(seed, at::kLong),
+          at::detail::createCPUGenerator(static_cast<uint64_t>(seed))};
+}
+
+at::Generator Draws::replay(const at::Tensor& ticket) {
+  at::Generator generator = at::detail::createCPUGenerator();
+  if (ticket.scalar_type() == at::kLong) {
+    generator.set_current_seed(static_cast<uint64_t>(ticket.item<int64_t>()));
+  } else {
+    generator.set_state(ticket);
+  }
+  return generator;
+}
+
+}  // namespace spillway::operators

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/operators/bodies/bodies.h"
+#include "emulator/operators/device_check.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace spillway::operators {
+
+/// The boxed CUDA kernel of one operator: runs the operator's CPU kernel, or `body` where there is
+/// none, on the same bytes, at the operator's place in its stream, and reports to the order checker
+/// what it touches.
+///
+/// Stream: the current one of the arguments' device; waits for it as the operator on a GPU would.
+/// Errors: raises what the CPU kernel raises, mixed devices, results that are not strided, out of
+/// memory.
+class EmulatedKernel final : public c10::OperatorKernel {
+ public:
+  explicit EmulatedKernel(const c10::OperatorHandle& op, Body body = nullptr);
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
+
+ private:
+  [[nodiscard]] c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) const;
+  [[nodiscard]] bool host_waits(c10::ArrayRef<c10::IValue> arguments) const;
+
+  const char* name_;  // never freed: order-checker reports point to it
+  Body body_;
+  DeviceCheck same_device_;
+  std::vector<bool> written_;  // by argument
+  std::optional<size_t> generator_at_;
+  bool random_;
+  bool data_dependent_;  // what comes back depends on the values: the host waits for them
+};
+
+/// The boxed CUDA kernel of an operator that is not emulated: raises an error with its name.
+class RefusingKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
+};
+
+}  // namespace spillway::operators

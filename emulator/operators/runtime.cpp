@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/runtime.h"
+
+#include <dlfcn.h>
+
+namespace spillway::operators {
+namespace {
+
+template <class Function>
+void find(Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+EmulatedRuntime find_all() {
+  EmulatedRuntime found;
+  find(found.ready, "spillway_emulator_ready");
+  find(found.error, "spillway_emulator_error");
+  find(found.checks, "spillway_emulator_checks");
+  find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
+  find(found.drain, "spillway_emulator_drain");
+  find(found.begin, "spillway_emulator_begin");
+  find(found.access, "spillway_emulator_access");
+  find(found.synchronize, "cudaStreamSynchronize");
+  return found;
+}
+
+}  // namespace
+
+bool EmulatedRuntime::complete() const {
+  return ready && error && checks && rng_is_cpu && drain && begin && access && synchronize;
+}
+
+const EmulatedRuntime& emulated_runtime() {
+  static const EmulatedRuntime runtime = find_all();
+  return runtime;
+}
+
+}  // namespace spillway::operators

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/emulator.h"
+
+#include <cuda_runtime_api.h>
+
+namespace spillway::operators {
+
+/// What the operator layer asks of the emulated CUDA runtime, found by name in the process: it is
+/// preloaded, never linked, so that this library can be loaded (and say what is missing) without
+/// it.
+struct EmulatedRuntime {
+  decltype(&spillway_emulator_ready) ready = nullptr;
+  decltype(&spillway_emulator_error) error = nullptr;
+  decltype(&spillway_emulator_checks) checks = nullptr;
+  decltype(&spillway_emulator_rng_is_cpu) rng_is_cpu = nullptr;
+  decltype(&spillway_emulator_drain) drain = nullptr;
+  decltype(&spillway_emulator_begin) begin = nullptr;
+  decltype(&spillway_emulator_access) access = nullptr;
+  decltype(&cudaStreamSynchronize) synchronize = nullptr;
+
+  /// Every function found?
+  [[nodiscard]] bool complete() const;
+};
+
+/// The process's emulated runtime; members are null where it lacks them.
+const EmulatedRuntime& emulated_runtime();
+
+}  // namespace spillway::operators
