@@ -6,15 +6,18 @@
 namespace spillway::driver {
 namespace {
 
-/// Markers above this many are queried when the next one is made, so that a stream nobody asks about stays bounded.
+/// Markers above this many are queried when the next one is made, so that a stream nobody asks
+/// about stays bounded.
 constexpr std::size_t kOutstandingBeforeQuery = 64;
 
 }  // namespace
 
 Timeline::~Timeline() {
   const CurrentDevice current(*device_.api, device_.context);
-  for (const Marker& marker : outstanding_) device_.api->EventDestroy(marker.event);
-  for (CUevent event : spare_) device_.api->EventDestroy(event);
+  for (const Marker& marker : outstanding_)
+    device_.api->EventDestroy(marker.event);
+  for (CUevent event : spare_)
+    device_.api->EventDestroy(event);
 }
 
 Result<Fence> Timeline::mark() {
@@ -23,12 +26,14 @@ Result<Fence> Timeline::mark() {
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   CUevent event = nullptr;
   if (spare_.empty()) {
-    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, EventCreate, &event, CU_EVENT_DISABLE_TIMING));
+    SPILLWAY_RETURN_IF_ERROR(
+        SPILLWAY_CALL(*device_.api, EventCreate, &event, CU_EVENT_DISABLE_TIMING));
   } else {
     event = spare_.back();
     spare_.pop_back();
   }
-  if (Status status = SPILLWAY_CALL(*device_.api, EventRecord, event, stream_.handle()); !status.ok()) {
+  if (Status status = SPILLWAY_CALL(*device_.api, EventRecord, event, stream_.handle());
+      !status.ok()) {
     spare_.push_back(event);
     return status;
   }
@@ -65,16 +70,21 @@ Status Timeline::wait_sync(Fence fence) {
   count_host_sync();
   const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
-  self.retire_passed();
+  while (self.passed_ < fence.point) self.retire_oldest();
   return {};
 }
 
 void Timeline::retire_passed() {
-  while (!outstanding_.empty() && device_.api->EventQuery(outstanding_.front().event) == CUDA_SUCCESS) {
-    passed_ = outstanding_.front().point;
-    spare_.push_back(outstanding_.front().event);
-    outstanding_.pop_front();
+  while (!outstanding_.empty() &&
+         device_.api->EventQuery(outstanding_.front().event) == CUDA_SUCCESS) {
+    retire_oldest();
   }
+}
+
+void Timeline::retire_oldest() {
+  passed_ = outstanding_.front().point;
+  spare_.push_back(outstanding_.front().event);
+  outstanding_.pop_front();
 }
 
 CUevent Timeline::event_for(std::uint64_t point) {

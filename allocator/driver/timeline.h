@@ -12,38 +12,41 @@ namespace spillway::driver {
 
 class Timeline;
 
-/// A point on a stream: everything submitted there before it. Trivially copyable; borrows its Timeline,
-/// which is never destroyed while a Fence to it lives.
+/// A point on a stream: everything submitted there before it. Trivially copyable; borrows its
+/// Timeline, which is never destroyed while a Fence to it lives.
 struct Fence {
   Timeline* timeline = nullptr;
   std::uint64_t point = 0;
 
   /// False for a default-made fence, which has always passed.
   [[nodiscard]] bool set() const { return timeline != nullptr; }
+
   friend bool operator==(Fence, Fence) = default;
 };
 
-/// The order of one stream, as fences. Events are pooled: a marker costs one record, no creation in steady state.
-/// Threads: safe.
-/// Ownership: borrows the stream.
+/// The order of one stream, as fences. Events are pooled: a marker costs one record, no creation in
+/// steady state. Threads: safe. Ownership: borrows the stream.
 class Timeline {
  public:
   Timeline(const Device& device, Stream stream) : device_(device), stream_(stream) {}
+
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
   [[nodiscard]] Stream stream() const { return stream_; }
+
   [[nodiscard]] DeviceId device() const { return device_.id; }
 
   /// Marks this place on the stream. Stream: no wait. Errors: kDriver.
   Result<Fence> mark();
 
-  /// Makes `waiter` wait for `fence`, on the device. Nothing to do for a fence of `waiter`'s own stream or one that
-  /// is known to have passed. Stream: no host wait. Errors: kDriver.
+  /// Makes `waiter` wait for `fence`, on the device. Nothing to do for a fence of `waiter`'s own
+  /// stream or one that is known to have passed. Stream: no host wait. Errors: kDriver.
   static Status wait(Stream waiter, Fence fence);
 
-  /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell. No host wait.
+  /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell.
+  /// No host wait.
   static bool passed(Fence fence);
 
   /// Blocks the host until `fence` has passed; counted in Counters::host_syncs. Errors: kDriver.
@@ -56,6 +59,7 @@ class Timeline {
   };
 
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
+  void retire_oldest() SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] CUevent event_for(std::uint64_t point) SPILLWAY_REQUIRES(mutex_);
 
   const Device device_;

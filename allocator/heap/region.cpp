@@ -138,7 +138,11 @@ Region::Trimmed Region::trim(driver::Timeline& own) {
   for (const auto& [at, chunk] : backing_.chunks()) {
     const auto block = around(at);
     if (!wholly_free(block, {at, chunk.size})) continue;
-    if (!block->second.fences.wait_sync().ok() || !seen_to_pass(block)) continue;
+    if (!block->second.fences.empty()) {
+      if (!block->second.fences.wait_sync().ok()) continue;
+      block->second.fences.clear();
+      pending_ -= block->second.size;
+    }
     empty.push_back(at);
   }
   if (empty.empty()) return {};
