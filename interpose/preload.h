@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <stdint.h>
+#include <cstdint>
 
 /// The C interface of libspillway_preload.so; found by name in the process.
 extern "C" {
@@ -10,5 +10,5 @@ extern "C" {
 /// with "_bytes" behind the name, how many bytes those calls asked for. Calls that CUDA makes
 /// inside a call are not counted. 0 for an unknown name, in a forked child's own calls, and under
 /// SPILLWAY_DISABLE=1. Threads: safe.
-uint64_t spillway_preload_count(const char* what);
+std::uint64_t spillway_preload_count(const char* what);
 }

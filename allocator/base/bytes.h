@@ -12,9 +12,11 @@ namespace spillway {
 class Bytes {
  public:
   constexpr Bytes() = default;
+
   explicit constexpr Bytes(std::uint64_t count) : count_(count) {}
 
   [[nodiscard]] constexpr std::uint64_t count() const { return count_; }
+
   [[nodiscard]] constexpr bool zero() const { return count_ == 0; }
 
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
@@ -22,7 +24,9 @@ class Bytes {
 
   Bytes& operator+=(Bytes other);
   Bytes& operator-=(Bytes other);
+
   friend Bytes operator+(Bytes left, Bytes right) { return left += right; }
+
   friend Bytes operator-(Bytes left, Bytes right) { return left -= right; }
 
   /// The smallest multiple of `unit` that holds this many bytes. Requires: unit > 0.
@@ -35,10 +39,21 @@ class Bytes {
 };
 
 namespace literals {
-constexpr Bytes operator""_B(unsigned long long n) { return Bytes{n}; }
-constexpr Bytes operator""_KiB(unsigned long long n) { return Bytes{n << 10U}; }
-constexpr Bytes operator""_MiB(unsigned long long n) { return Bytes{n << 20U}; }
-constexpr Bytes operator""_GiB(unsigned long long n) { return Bytes{n << 30U}; }
+constexpr Bytes operator""_B(unsigned long long n) {
+  return Bytes{n};
+}
+
+constexpr Bytes operator""_KiB(unsigned long long n) {
+  return Bytes{n << 10U};
+}
+
+constexpr Bytes operator""_MiB(unsigned long long n) {
+  return Bytes{n << 20U};
+}
+
+constexpr Bytes operator""_GiB(unsigned long long n) {
+  return Bytes{n << 30U};
+}
 }  // namespace literals
 
 }  // namespace spillway

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/env.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <unistd.h>
 
 namespace spillway::env {
 namespace {
@@ -34,8 +35,9 @@ constexpr std::array<std::string_view, 19> kKnown = {
 };
 
 Status bad(std::string_view name, std::string_view value, std::string_view allowed) {
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        std::string(name) + "=" + std::string(value) + ": expected " + std::string(allowed));
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      std::string(name) + "=" + std::string(value) + ": expected " + std::string(allowed));
 }
 
 std::optional<std::string> raw(const char* name) {
@@ -46,7 +48,9 @@ std::optional<std::string> raw(const char* name) {
 
 }  // namespace
 
-Result<std::optional<std::string>> text(const char* name) { return raw(name); }
+Result<std::optional<std::string>> text(const char* name) {
+  return raw(name);
+}
 
 Result<std::optional<bool>> flag(const char* name) {
   const auto value = raw(name);
@@ -71,16 +75,20 @@ Result<std::optional<long>> whole(const char* name, long least, long most) {
   errno = 0;
   const long parsed = std::strtol(value->c_str(), &end, 10);
   if (*end != '\0' || errno != 0 || parsed < least || parsed > most) {
-    return bad(name, *value, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    return bad(name,
+               *value,
+               "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return std::optional<long>(parsed);
 }
 
-Result<std::optional<std::string>> choice(const char* name, std::initializer_list<std::string_view> allowed) {
+Result<std::optional<std::string>> choice(const char* name,
+                                          std::initializer_list<std::string_view> allowed) {
   const auto value = raw(name);
   if (!value || std::find(allowed.begin(), allowed.end(), *value) != allowed.end()) return value;
   std::string list;
-  for (const std::string_view each : allowed) list += (list.empty() ? "" : ", ") + std::string(each);
+  for (const std::string_view each : allowed)
+    list += (list.empty() ? "" : ", ") + std::string(each);
   return bad(name, *value, "one of " + list);
 }
 
@@ -115,8 +123,10 @@ Status check_names() {
     if (!name.starts_with("SPILLWAY_")) continue;
     if (std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) continue;
     std::string list;
-    for (const std::string_view known : kKnown) list += (list.empty() ? "" : ", ") + std::string(known);
-    return SPILLWAY_ERROR(Code::kInvalidArgument, std::string(name) + ": unknown setting; known are " + list);
+    for (const std::string_view known : kKnown)
+      list += (list.empty() ? "" : ", ") + std::string(known);
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          std::string(name) + ": unknown setting; known are " + list);
   }
   return {};
 }

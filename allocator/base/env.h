@@ -11,22 +11,23 @@
 
 namespace spillway::env {
 
-/// The only readers of the environment. A variable that is unset or empty gives nothing; a value that
-/// cannot be read is kInvalidArgument naming variable, value and what is allowed.
-/// Threads: safe unless somebody calls setenv at the same time.
+/// The only readers of the environment. A variable that is unset or empty gives nothing; a value
+/// that cannot be read is kInvalidArgument naming variable, value and what is allowed. Threads:
+/// safe unless somebody calls setenv at the same time.
 Result<std::optional<std::string>> text(const char* name);
-Result<std::optional<bool>> flag(const char* name);  // 0 or 1
-Result<std::optional<Bytes>> size(const char* name); // 512, 64KiB, 1.5GiB; binary units
+Result<std::optional<bool>> flag(const char* name);   // 0 or 1
+Result<std::optional<Bytes>> size(const char* name);  // 512, 64KiB, 1.5GiB; binary units
 Result<std::optional<double>> number(const char* name);
 Result<std::optional<long>> whole(const char* name, long least, long most);
-Result<std::optional<std::string>> choice(const char* name, std::initializer_list<std::string_view> allowed);
+Result<std::optional<std::string>> choice(const char* name,
+                                          std::initializer_list<std::string_view> allowed);
 
 /// "8GiB" to bytes. Errors: kInvalidArgument for anything but digits, an optional fraction, and
 /// B, KiB, MiB, GiB or TiB; for negative sizes; and past 2^63.
 Result<Bytes> parse_size(std::string_view value, std::string_view name);
 
-/// Fails for a variable that begins with SPILLWAY_ and that nobody knows: a misspelt setting must not
-/// be silently ignored. The list of known names is in env.cpp.
+/// Fails for a variable that begins with SPILLWAY_ and that nobody knows: a misspelt setting must
+/// not be silently ignored. The list of known names is in env.cpp.
 Status check_names();
 
 }  // namespace spillway::env

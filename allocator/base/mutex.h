@@ -20,6 +20,7 @@ namespace spillway {
 class SPILLWAY_ATTRIBUTE(capability("mutex")) Mutex {
  public:
   void lock() SPILLWAY_ATTRIBUTE(acquire_capability()) { mutex_.lock(); }
+
   void unlock() SPILLWAY_ATTRIBUTE(release_capability()) { mutex_.unlock(); }
 
  private:
@@ -29,8 +30,12 @@ class SPILLWAY_ATTRIBUTE(capability("mutex")) Mutex {
 /// Holds a Mutex for a scope.
 class SPILLWAY_ATTRIBUTE(scoped_lockable) Lock {
  public:
-  explicit Lock(Mutex& mutex) SPILLWAY_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  explicit Lock(Mutex& mutex) SPILLWAY_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+
   ~Lock() SPILLWAY_ATTRIBUTE(release_capability()) { mutex_.unlock(); }
+
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 

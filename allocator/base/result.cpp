@@ -19,7 +19,8 @@ const char* name_of(Code code) {
 
 }  // namespace
 
-Status Status::driver(int error, const char* error_name, const char* call, const char* file, int line) {
+Status Status::driver(
+    int error, const char* error_name, const char* call, const char* file, int line) {
   Status status(Code::kDriver, std::string(call) + ": " + error_name, file, line);
   status.driver_error_ = error;
   return status;

@@ -23,17 +23,23 @@ enum class Code {
 class [[nodiscard]] Status {
  public:
   Status() = default;
+
   Status(Code code, std::string detail, const char* file, int line)
       : code_(code), file_(file), line_(line), detail_(std::move(detail)) {}
 
   /// A failed driver call: its name, CUresult as int, and place.
-  static Status driver(int error, const char* error_name, const char* call, const char* file, int line);
+  static Status driver(
+      int error, const char* error_name, const char* call, const char* file, int line);
 
   [[nodiscard]] bool ok() const { return code_ == Code::kOk; }
+
   [[nodiscard]] Code code() const { return code_; }
+
   /// The CUresult of the call that failed, 0 where no driver call did.
   [[nodiscard]] int driver_error() const { return driver_error_; }
+
   [[nodiscard]] const std::string& detail() const { return detail_; }
+
   /// One line: what, driver call and error name if any, file and line.
   [[nodiscard]] std::string message() const;
 
@@ -49,20 +55,27 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                                     // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) { SPILLWAY_CHECK(!status_.ok()); }  // NOLINT: as above
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+
+  Result(Status status) : status_(std::move(status)) {
+    SPILLWAY_CHECK(!status_.ok());
+  }  // NOLINT: as above
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
+
   [[nodiscard]] const Status& status() const { return status_; }
+
   /// Requires: ok().
   [[nodiscard]] T& value() & {
     SPILLWAY_CHECK(ok());
     return *value_;
   }
+
   [[nodiscard]] const T& value() const& {
     SPILLWAY_CHECK(ok());
     return *value_;
   }
+
   [[nodiscard]] T&& value() && {
     SPILLWAY_CHECK(ok());
     return std::move(*value_);
@@ -78,13 +91,14 @@ class [[nodiscard]] Result {
 /// A Status of our own making, with the place it was made at.
 #define SPILLWAY_ERROR(code, detail) ::spillway::Status((code), (detail), __FILE__, __LINE__)
 
-#define SPILLWAY_RETURN_IF_ERROR(expression)                          \
-  do {                                                                \
-    if (::spillway::Status status_ = (expression); !status_.ok()) {   \
-      return status_;                                                 \
-    }                                                                 \
+#define SPILLWAY_RETURN_IF_ERROR(expression)                        \
+  do {                                                              \
+    if (::spillway::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                               \
+    }                                                               \
   } while (false)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define SPILLWAY_CONCAT_INNER(a, b) a##b
 #define SPILLWAY_CONCAT(a, b) SPILLWAY_CONCAT_INNER(a, b)
 #define SPILLWAY_ASSIGN_OR_RETURN(declaration, expression) \
@@ -93,3 +107,4 @@ class [[nodiscard]] Result {
   auto result = (expression);                                            \
   if (!result.ok()) return result.status();                              \
   declaration = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)

@@ -18,7 +18,8 @@ void* real_lookup(const char* name, int version) {
   static const auto get = real_get_proc_address();
   void* function = nullptr;
   CUdriverProcAddressQueryResult found{};
-  if (get == nullptr || get(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS) {
+  if (get == nullptr ||
+      get(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS) {
     return nullptr;
   }
   return function;
@@ -26,15 +27,17 @@ void* real_lookup(const char* name, int version) {
 
 void* emulated_lookup(const char* name, int version) {
   using Door = void* (*)(const char*, int);
-  static const auto door = reinterpret_cast<Door>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
+  static const auto door =
+      reinterpret_cast<Door>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
   return door == nullptr ? nullptr : door(name, version);
 }
 
 Result<const Api*> load_once() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
-  SPILLWAY_ASSIGN_OR_RETURN(Api table, load(emulate.value_or(false) ? emulated_lookup : real_lookup));
+  SPILLWAY_ASSIGN_OR_RETURN(Api table,
+                            load(emulate.value_or(false) ? emulated_lookup : real_lookup));
   const auto* api = new Api(table);  // never freed: used until the process ends
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));  // NOLINT(*NewDeleteLeaks): see above
   return api;
 }
 

@@ -8,8 +8,8 @@
 
 namespace spillway::driver {
 
-/// CUDA's driver functions as one table: the only door to CUDA in this project. A copy with some entries
-/// replaced is a legal table too (tests inject faults and leave out waits that way).
+/// CUDA's driver functions as one table: the only door to CUDA in this project. A copy with some
+/// entries replaced is a legal table too (tests inject faults and leave out waits that way).
 struct Api {
 #define SPILLWAY_CU(name, version) PFN_cu##name##_v##version name = nullptr;
 #include "allocator/driver/symbols.inc"
@@ -22,9 +22,10 @@ using Lookup = void* (*)(const char* name, int version);
 /// Fills a table. Errors: kNoDriver naming the first function that is missing.
 Result<Api> load(Lookup lookup);
 
-/// This process's table, loaded once and never unloaded: from libcuda.so.1, or, where SPILLWAY_EMULATE=1,
-/// from the emulated driver in this process (`spillway_emulator_proc_address`, emulator/emulator.h).
-/// cuInit has been called. Threads: safe. Errors: kNoDriver, kDriver, kInvalidArgument (environment).
+/// This process's table, loaded once and never unloaded: from libcuda.so.1, or, where
+/// SPILLWAY_EMULATE=1, from the emulated driver in this process (`spillway_emulator_proc_address`,
+/// emulator/emulator.h). cuInit has been called. Threads: safe. Errors: kNoDriver, kDriver,
+/// kInvalidArgument (environment).
 Result<const Api*> api();
 
 /// True where `api()` stands on the emulated GPU. Every result printed must say so.

@@ -28,12 +28,20 @@ Result<Device> Device::open(const Api& api, DeviceId id) {
   return Device{&api, id, context};
 }
 
-Counters counters() { return {allocations.load(), registrations.load(), host_syncs.load()}; }
+Counters counters() {
+  return {allocations.load(), registrations.load(), host_syncs.load()};
+}
 
-void count_allocation() { allocations.fetch_add(1, std::memory_order_relaxed); }
+void count_allocation() {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+}
 
-void count_registration() { registrations.fetch_add(1, std::memory_order_relaxed); }
+void count_registration() {
+  registrations.fetch_add(1, std::memory_order_relaxed);
+}
 
-void count_host_sync() { host_syncs.fetch_add(1, std::memory_order_relaxed); }
+void count_host_sync() {
+  host_syncs.fetch_add(1, std::memory_order_relaxed);
+}
 
 }  // namespace spillway::driver

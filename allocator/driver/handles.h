@@ -14,8 +14,11 @@ namespace spillway::driver {
 class Stream {
  public:
   explicit constexpr Stream(CUstream handle) : handle_(handle) {}
+
   Stream(int) = delete;
+
   [[nodiscard]] constexpr CUstream handle() const { return handle_; }
+
   friend constexpr bool operator==(Stream, Stream) = default;
 
  private:
@@ -26,11 +29,19 @@ class Stream {
 class DevicePtr {
  public:
   constexpr DevicePtr() = default;
+
   explicit constexpr DevicePtr(CUdeviceptr address) : address_(address) {}
+
   explicit DevicePtr(const void* address) : address_(reinterpret_cast<CUdeviceptr>(address)) {}
+
   [[nodiscard]] constexpr CUdeviceptr address() const { return address_; }
-  [[nodiscard]] void* raw() const { return reinterpret_cast<void*>(address_); }  // NOLINT(performance-no-int-to-ptr): CUDA's own identity
+
+  [[nodiscard]] void* raw() const {
+    return reinterpret_cast<void*>(address_);
+  }  // NOLINT(performance-no-int-to-ptr): CUDA's own identity
+
   friend constexpr auto operator<=>(DevicePtr, DevicePtr) = default;
+
   friend DevicePtr operator+(DevicePtr at, Bytes by) { return DevicePtr(at.address_ + by.count()); }
 
  private:
@@ -68,6 +79,7 @@ struct Counters {
   std::uint64_t registrations;  // cuMemHostRegister that succeeded
   std::uint64_t host_syncs;     // times the host waited for the device
 };
+
 Counters counters();
 void count_allocation();
 void count_registration();

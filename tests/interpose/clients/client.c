@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// client SHIM EMULATOR [fork]: calls cudaMalloc and cudaFree once, here or in a forked child, and fails unless the shim and
-// the emulator have then counted these numbers of cudaMalloc calls. "-": the library must not be in the process.
+// client SHIM EMULATOR [fork]: calls cudaMalloc and cudaFree once, here or in a forked child, and
+// fails unless the shim and the emulator have then counted these numbers of cudaMalloc calls. "-":
+// the library must not be in the process.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -18,7 +19,10 @@ enum { kBytes = 4096, kFailed = 1, kUsage = 2 };
 
 typedef uint64_t (*Count)(const char*);
 
-static int matches(const char* library, const char* symbol, const char* what, const char* expected) {
+static int matches(const char* library,
+                   const char* symbol,
+                   const char* what,
+                   const char* expected) {
   Count count = NULL;
   *(void**)(&count) = dlsym(RTLD_DEFAULT, symbol);
   char seen[32] = "-";
