@@ -55,11 +55,10 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+  // Both implicit by design: a function returns either.
+  Result(T value) : value_(std::move(value)) {}
 
-  Result(Status status) : status_(std::move(status)) {
-    SPILLWAY_CHECK(!status_.ok());
-  }  // NOLINT: as above
+  Result(Status status) : status_(std::move(status)) { SPILLWAY_CHECK(!status_.ok()); }
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
 

@@ -37,8 +37,8 @@ class DevicePtr {
   [[nodiscard]] constexpr CUdeviceptr address() const { return address_; }
 
   [[nodiscard]] void* raw() const {
-    return reinterpret_cast<void*>(address_);
-  }  // NOLINT(performance-no-int-to-ptr): CUDA's own identity
+    return reinterpret_cast<void*>(address_);  // NOLINT(performance-no-int-to-ptr): CUDA's identity
+  }
 
   friend constexpr auto operator<=>(DevicePtr, DevicePtr) = default;
 
