@@ -50,7 +50,7 @@ def test_shortest_allowed_text_gives_a_batch(tmp_path: Path) -> None:
     path.write_bytes(b"x" * data.LEAST)
 
     assert data.problem(path) is None
-    assert Batches(data.load(path), SIZES["demo"], seed=7).at(1, "cpu")[0].shape == (8, 256)
+    assert Batches(data.load(path), SIZES["demo"], seed=7).at(1, "cpu")[0].shape == (16, 256)
 
 
 def test_text_one_byte_too_short_is_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Size:
 
 
 SIZES = {
-    "demo": Size(context=256, width=256, layers=4, heads=4, batch=8),
+    "demo": Size(context=256, width=256, layers=4, heads=4, batch=16),
     "small": Size(context=64, width=64, layers=2, heads=2, batch=4),
 }
 

@@ -20,12 +20,12 @@ def draw(document: dict[str, Any], path: Path) -> None:
     for arm, color in zip(document["arms"], COLORS, strict=False):
         live = [sample["live_bytes"] / 2**20 for sample in arm["memory"]]
         held = [sample["held_bytes"] / 2**20 for sample in arm["memory"]]
-        axes.plot(live, color=color, linewidth=2, label=f"{arm['name']}: peak {max(live):.0f} MiB")
+        label = f"{arm['name']}: holds {arm['peak_device_bytes'] / 2**20:.0f} MiB"
+        axes.plot(live, color=color, linewidth=2, label=label)
         axes.plot(held, color=color, linewidth=1, linestyle=":")
     phases = [sample["phase"] for sample in document["arms"][0]["memory"]]
-    for phase in ("backward", "optimizer"):
-        axes.axvline(phases.index(phase), color="#999999", linewidth=0.8)
-    for phase in ("forward", "backward", "optimizer"):
+    axes.axvline(phases.index("backward"), color="#999999", linewidth=0.8)
+    for phase in ("forward", "backward"):
         axes.text(phases.index(phase), 1.01, phase, transform=axes.get_xaxis_transform(), fontsize=9)
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, len(phases) - 1)

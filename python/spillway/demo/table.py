@@ -12,34 +12,28 @@ from spillway.demo.config import STEADY
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    """Prints the table and, below it, what could not be moved and why."""
-    device = document["device_name"]
-    emulated = document["device"] == "emulated"
-    table = Table(title=f"{document['parameters'] / 1e6:.1f} M parameters on the {device}")
-    for heading in (
-        "arm",
-        "peak device\nheld MiB",
-        "peak device\nlive MiB",
-        "to host\nMiB/step",
-        "back\nMiB/step",
-        "pinned host\npeak MiB",
-        "step ms\n(emulated: CPU time)" if emulated else "step ms",
-        "final loss",
-        "losses equal\nbit for bit",
-        "gradients equal\nbit for bit",
+    """Prints the table, an arm per column, and below it what could not be moved and why."""
+    arms = document["arms"]
+    title = f"GPT of {document['parameters'] / 1e6:.1f} M parameters on the {document['device_name']}"
+    table = Table(title=title)
+    table.add_column("")
+    for arm in arms:
+        table.add_column(arm["name"], justify="right")
+    for heading, key in (
+        ("peak device memory, held (MiB)", "peak_device_bytes"),
+        ("peak device memory, live (MiB)", "peak_live_bytes"),
+        ("moved to the host per step (MiB)", "offloaded_bytes"),
+        ("moved back per step (MiB)", "fetched_bytes"),
+        ("pinned host memory, peak (MiB)", "host_peak_bytes"),
     ):
-        table.add_column(heading, justify="left" if heading == "arm" else "right")
-    for arm in document["arms"]:
-        table.add_row(
-            arm["name"],
-            *(mebibytes(arm[key]) for key in ("peak_device_bytes", "peak_live_bytes")),
-            *(mebibytes(arm[key]) for key in ("offloaded_bytes", "fetched_bytes", "host_peak_bytes")),
-            f"{step_ms(arm):.0f}",
-            f"{arm['losses'][-1]:.6f}",
-            *(verdict(arm, key) for key in ("losses_equal_plain", "grads_equal_plain")),
-        )
+        table.add_row(heading, *(mebibytes(arm[key]) for arm in arms))
+    kind = "emulated: CPU time" if document["device"] == "emulated" else "median"
+    table.add_row(f"step time ({kind}, ms)", *(f"{step_ms(arm):.0f}" for arm in arms))
+    table.add_row("final loss", *(f"{arm['losses'][-1]:.6f}" for arm in arms))
+    for heading, key in (("losses", "losses_equal_plain"), ("gradients", "grads_equal_plain")):
+        table.add_row(f"{heading} equal plain's, bit for bit", *(verdict(arm, key) for arm in arms))
     console.print(table)
-    for arm in document["arms"]:
+    for arm in arms:
         if arm["skipped"]:
             console.print(f"{arm['name']}: not moved per step: {skips(arm['skipped'])}", highlight=False)
 
