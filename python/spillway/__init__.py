@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train with more memory than the GPU has.
+
+Saved activations wait in pinned host memory and come back bit for bit::
+
+    import spillway
+
+    spillway.use_allocator()  # optional: before anything touches the GPU
+
+    for batch in batches:
+        with spillway.CPUOffload(offload_ratio=0.5):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+
+    print(spillway.stats()["tags"][""]["last"])
+
+Importing this package imports no torch; that happens on first use.
+"""
+
+from __future__ import annotations
+
+from spillway.allocator import use_allocator
+from spillway.offload import CPUOffload, step
+from spillway.statistics import stats
+
+__all__ = ["CPUOffload", "__version__", "stats", "step", "use_allocator"]
+
+__version__ = "0.1.0"

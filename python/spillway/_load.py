@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the LibTorch layer that was built for the torch in this process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+_NAME = re.compile(r"_glue_t(\d)(\d+)\..*\bso$")
+
+
+def _built_for() -> dict[str, str]:
+    """Module name by torch version ("2.11") of the layers beside this file."""
+    found = (_NAME.fullmatch(file.name) for file in Path(__file__).parent.iterdir())
+    return {f"{name[1]}.{name[2]}": name[0].split(".")[0] for name in found if name}
+
+
+@functools.cache
+def glue() -> ModuleType:
+    """The LibTorch layer, loaded once.
+
+    Raises ImportError where there is none for this torch: a layer built for another minor version would
+    call the wrong functions.
+    """
+    import torch
+
+    version = re.match(r"(\d+\.\d+)", torch.__version__)
+    built = _built_for()
+    module = built.get(version[1] if version else "")
+    if module is None:
+        have = ", ".join(sorted(built)) or "no version"
+        raise ImportError(
+            f"this build of spillway is for torch {have}, but torch {torch.__version__} is installed: "
+            f"build spillway again for it, or install a torch that it was built for"
+        )
+    return importlib.import_module(f"spillway.{module}")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spillway's memory as PyTorch's CUDA memory."""
+
+from __future__ import annotations
+
+from spillway._load import glue
+
+__all__ = ["use_allocator"]
+
+
+def use_allocator() -> None:
+    """Let Spillway's heap serve all CUDA memory of this process.
+
+    Call it before anything touches the GPU. ``torch.cuda.memory_allocated()`` and its relatives,
+    ``empty_cache()`` and out-of-memory errors go on working; "reserved" memory is what is held from the
+    driver. What is not there yet (CUDA graphs, memory pools, sharing between processes) raises an error
+    that names it. Calling it again changes nothing.
+
+    Raises:
+        RuntimeError: CUDA has already started with another allocator. Nothing is changed.
+        ValueError: a ``SPILLWAY_*`` variable has a value that cannot be used.
+    """
+    try:
+        glue().use_allocator()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{error}, or start the program with: spillway run -- python …, which shows where it fails"
+        ) from None

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions whose saved activations move to the host."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import threading
+from contextlib import ContextDecorator
+from types import TracebackType
+
+from spillway._load import glue
+
+__all__ = ["CPUOffload", "step"]
+
+
+def step() -> None:
+    """End the training step now.
+
+    Needed only where no optimizer of ``torch.optim`` steps and graphs outlive the step: otherwise a step
+    ends by itself, when the backward pass has released everything that was saved.
+    """
+    glue().end_step()
+
+
+@functools.cache
+def _end_steps_with_optimizers() -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(lambda *_: step())
+
+
+def _ratio(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"offload_ratio must be a number from 0 to 1, not {value!r}")
+    ratio = float(value)
+    if math.isnan(ratio) or not 0 <= ratio <= 1:
+        raise ValueError(f"offload_ratio must be from 0 to 1, not {value!r}")
+    return ratio
+
+
+class CPUOffload(ContextDecorator):
+    """A region whose saved activations wait in pinned host memory until the backward pass.
+
+    Wrap the forward pass in it, or decorate a function with it::
+
+        with spillway.CPUOffload(offload_ratio=0.5):
+            loss = model(batch)
+        loss.backward()
+
+    Args:
+        offload_ratio: the share of the bytes saved for backward that moves, from 0 to 1. Of the bytes that
+            can be moved at most this share goes, and less than one tensor below it, from the first step
+            on. Parameters, CPU tensors and tensors that something else keeps alive cannot be moved;
+            ``spillway.stats()`` counts them by reason.
+        tag: a name under which the region is planned and counted; regions with the same tag share one
+            ratio. Default: the empty name.
+
+    An object may be entered again, also while it is open, and in several threads. The region holds for the
+    thread that enters it. Inside it, an inner ``saved_tensors_hooks`` context or non-reentrant checkpoint
+    goes first, as in PyTorch.
+
+    Raises:
+        TypeError: ``offload_ratio`` is not a number, or ``tag`` not a string.
+        ValueError: ``offload_ratio`` is outside [0, 1]; or, at entry, ``tag`` already has another ratio in
+            this step.
+    """
+
+    def __init__(self, offload_ratio: float, tag: str | None = None) -> None:
+        if tag is not None and not isinstance(tag, str):
+            raise TypeError(f"tag must be a string or None, not {tag!r}")
+        self.offload_ratio = _ratio(offload_ratio)
+        self.tag = tag
+        self._open = threading.local()
+
+    def __enter__(self) -> CPUOffload:
+        region = glue().enter_region(self.offload_ratio, self.tag or "")
+        self._regions().append(region)
+        _end_steps_with_optimizers()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        glue().leave_region(self._regions().pop())
+
+    def _regions(self) -> list[int]:
+        """The open entries of this thread, innermost last."""
+        if not hasattr(self._open, "regions"):
+            self._open.regions = []
+        regions: list[int] = self._open.regions
+        return regions
+
+    def __repr__(self) -> str:
+        return f"CPUOffload(offload_ratio={self.offload_ratio!r}, tag={self.tag!r})"

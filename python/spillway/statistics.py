@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spillway has done in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spillway._load import glue
+
+__all__ = ["stats"]
+
+
+def stats() -> dict[str, Any]:
+    """A snapshot of Spillway's counters. Sizes are bytes; all are integers unless said otherwise.
+
+    ``steps``
+        training steps ended so far.
+    ``live_handles``
+        saved tensors that graphs hold now.
+    ``allocator`` (str)
+        the name of PyTorch's CUDA allocator: "spillway" after ``use_allocator()``.
+    ``emulated`` (bool)
+        the device is the emulated GPU.
+    ``driver``
+        what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
+        ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device).
+    ``pending_sources``
+        memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
+        ``use_allocator()``.
+    ``tags``
+        by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps whose shapes
+        turned out not to be the planned ones), and two steps, ``running`` and ``last``, each with
+        ``step``, ``movable_bytes`` (unique bytes saved that could move), ``moved_bytes``,
+        ``fetched_bytes`` (copied back) and ``skipped``: by reason, ``storages`` and ``bytes``.
+    ``devices``
+        by device index:
+
+        ``heap``
+            ``live_bytes``, ``live_peak_bytes``, ``requested_bytes``, ``held_bytes`` (from the driver),
+            ``held_peak_bytes``, ``away_at_live_peak_bytes``, ``away_at_held_peak_bytes`` (on the host only,
+            when that peak was reached), ``pending_bytes`` (free, but a copy still uses it),
+            ``live_blocks``, ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
+            ``fence_waits``, ``out_of_memory``.
+        ``host``
+            pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
+            ``in_slots_peak_bytes``, ``registrations``.
+        ``residency``
+            since the beginning: ``stashed_bytes``, ``fetched_bytes``, ``stashes``, ``fetches``, ``dropped``
+            (never fetched); now: ``on_host_bytes``, ``away_bytes`` (not on the device as well).
+    """
+    snapshot: dict[str, Any] = glue().stats()
+    return snapshot

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/allocator_stats.h"
+
+#include <cstdio>
+
+namespace spillway {
+namespace {
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
+
+std::int64_t signed_of(std::uint64_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+std::int64_t signed_of(Bytes bytes) {
+  return signed_of(bytes.count());
+}
+
+struct Level {
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  std::int64_t total = 0;
+};
+
+StatArray aggregate(const Level& level) {
+  StatArray array{};
+  array[0] = Stat{level.now, level.peak, level.total, level.total - level.now};
+  return array;
+}
+
+constexpr StatArray DeviceStats::*kArrays[] = {&DeviceStats::allocation,
+                                               &DeviceStats::segment,
+                                               &DeviceStats::active,
+                                               &DeviceStats::inactive_split,
+                                               &DeviceStats::allocated_bytes,
+                                               &DeviceStats::reserved_bytes,
+                                               &DeviceStats::active_bytes,
+                                               &DeviceStats::inactive_split_bytes,
+                                               &DeviceStats::requested_bytes};
+
+c10::CachingDeviceAllocator::BlockInfo block_info(const HeapBlockInfo& block) {
+  c10::CachingDeviceAllocator::BlockInfo info;
+  info.size = block.size.count();
+  info.requested_size = block.requested.count();
+  info.allocated = block.live;
+  info.active = block.live || block.fenced;
+  return info;
+}
+
+}  // namespace
+
+DeviceStats torch_stats(const HeapStats& heap) {
+  const Level blocks{
+      signed_of(heap.live_blocks), signed_of(heap.live_blocks_peak), signed_of(heap.allocations)};
+  const Level segments{signed_of(heap.driver_allocations - heap.driver_releases),
+                       signed_of(heap.driver_allocations - heap.driver_releases),
+                       signed_of(heap.driver_allocations)};
+  const Level live{signed_of(heap.live), signed_of(heap.live_peak), signed_of(heap.live_total)};
+  const Level requested{
+      signed_of(heap.requested), signed_of(heap.requested_peak), signed_of(heap.requested_total)};
+  const Level held{signed_of(heap.held), signed_of(heap.held_peak), signed_of(heap.held_total)};
+
+  DeviceStats stats;
+  stats.allocation = stats.active = aggregate(blocks);
+  stats.segment = aggregate(segments);
+  stats.allocated_bytes = stats.active_bytes = aggregate(live);
+  stats.requested_bytes = aggregate(requested);
+  stats.reserved_bytes = aggregate(held);
+  stats.num_ooms = signed_of(heap.out_of_memory);
+  stats.num_device_alloc = signed_of(heap.driver_allocations);
+  stats.num_device_free = signed_of(heap.driver_releases);
+  return stats;
+}
+
+void subtract_accumulated(DeviceStats& stats, const DeviceStats& base) {
+  for (const auto array : kArrays) {
+    for (size_t kind = 0; kind < (stats.*array).size(); ++kind) {
+      (stats.*array)[kind].allocated -= (base.*array)[kind].allocated;
+      (stats.*array)[kind].freed -= (base.*array)[kind].freed;
+    }
+  }
+  stats.num_ooms -= base.num_ooms;
+  stats.num_device_alloc -= base.num_device_alloc;
+  stats.num_device_free -= base.num_device_free;
+}
+
+std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::DeviceIndex device,
+                                                                     const Heap& heap) {
+  std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
+  for (const HeapSegmentInfo& from : heap.segments()) {
+    c10::CachingDeviceAllocator::SegmentInfo segment;
+    segment.device = device;
+    segment.address = from.at.address();
+    segment.total_size = from.size.count();
+    segment.stream = from.stream;
+    segment.is_large = true;
+    segment.is_expandable = true;
+    for (const HeapBlockInfo& block : from.blocks) {
+      segment.blocks.push_back(block_info(block));
+      segment.requested_size += block.requested.count();
+      if (block.live) segment.allocated_size += block.size.count();
+      if (block.live || block.fenced) segment.active_size += block.size.count();
+    }
+    segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+std::string readable(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return text;
+}
+
+}  // namespace spillway

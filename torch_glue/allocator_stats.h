@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/heap/heap.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+/// A heap's statistics in PyTorch's layout; "reserved" is the physical memory held from the driver.
+/// Only the aggregate is filled: PyTorch's small and large pools have no counterpart.
+c10::CachingDeviceAllocator::DeviceStats torch_stats(const HeapStats& heap);
+
+/// Takes the accumulated counts and bytes of `base` off `stats`.
+void subtract_accumulated(c10::CachingDeviceAllocator::DeviceStats& stats,
+                          const c10::CachingDeviceAllocator::DeviceStats& base);
+
+/// A heap's segments and blocks as PyTorch's memory viewer reads them.
+std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::DeviceIndex device,
+                                                                     const Heap& heap);
+
+/// "20.00 MiB", for messages.
+std::string readable(std::uint64_t bytes);
+
+}  // namespace spillway

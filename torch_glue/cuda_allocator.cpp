@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/cuda_allocator.h"
+
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/allocator_stats.h"
+
+#include <c10/core/StorageImpl.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+namespace spillway {
+namespace {
+
+void free_block(void* at) {
+  SpillwayAllocator::instance().raw_delete(at);
+}
+
+void check(const Status& status) {
+  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
+}
+
+CUstream current_stream(c10::DeviceIndex device) {
+  return c10::cuda::getCurrentCUDAStream(device).stream();
+}
+
+/// Lets whoever registered one (PyTorch's IPC, Spillway's pending sources) give memory back; true
+/// where somebody did.
+bool run_free_memory_callbacks() {
+  bool freed = false;
+  for (const std::string& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
+    freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+  }
+  return freed;
+}
+
+void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIndex device) {
+  if (!c10::memoryProfilingEnabled()) return;
+  const HeapStats stats = runtime.heap().stats();
+  c10::reportMemoryUsageToProfiler(at,
+                                   change,
+                                   stats.live.count(),
+                                   stats.held.count(),
+                                   c10::Device(c10::DeviceType::CUDA, device));
+}
+
+}  // namespace
+
+SpillwayAllocator& SpillwayAllocator::instance() {
+  static auto* const allocator = new SpillwayAllocator;
+  return *allocator;
+}
+
+DeviceRuntime& SpillwayAllocator::device(c10::DeviceIndex index) {
+  auto& known = devices_.at(static_cast<size_t>(index));
+  if (auto* runtime = known.load(std::memory_order_acquire)) return *runtime;
+  auto made = Runtime::instance().device(DeviceId{index});
+  check(made.status());
+  known.store(made.value(), std::memory_order_release);
+  return *made.value();
+}
+
+DeviceRuntime* SpillwayAllocator::owner(const void* at) {
+  for (auto& known : devices_) {
+    auto* const runtime = known.load(std::memory_order_acquire);
+    if (runtime != nullptr && runtime->heap().find(driver::DevicePtr(at)).live) return runtime;
+  }
+  return nullptr;
+}
+
+c10::DataPtr SpillwayAllocator::allocate(size_t size) {
+  const c10::DeviceIndex index = c10::cuda::current_device();
+  void* const at = allocate_on(index, size, current_stream(index));
+  // The context is the pointer itself: raw_deallocate and oneDNN's raw allocations rely on it.
+  return {at, at, raw_deleter(), c10::Device(c10::DeviceType::CUDA, index)};
+}
+
+void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
+  DeviceRuntime& runtime = device(index);
+  const auto attempt = [&] {
+    return runtime.heap().allocate(Bytes{size}, driver::Stream(stream), current_tag());
+  };
+  auto block = attempt();
+  if (!block.ok() && run_free_memory_callbacks()) block = attempt();
+  if (!block.ok()) {
+    if (block.status().code() == Code::kOutOfDeviceMemory) {
+      out_of_memory(index, size, block.status());
+    }
+    check(block.status());
+  }
+  void* const at = block.value().raw();
+  if (at != nullptr) report(at, static_cast<std::int64_t>(size), runtime, index);
+  return at;
+}
+
+void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const Status& why) {
+  DeviceRuntime& runtime = device(index);
+  const auto [available, total] = getMemoryInfo(index);
+  const HeapStats stats = runtime.heap().stats();
+  const Bytes limit = runtime.heap().limit();
+  c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(size),
+                                   stats.live.count(),
+                                   stats.held.count(),
+                                   c10::Device(c10::DeviceType::CUDA, index));
+  std::vector<ccc::OutOfMemoryObserver> observers;
+  {
+    const Lock lock(mutex_);
+    observers = observers_;
+  }
+  for (const auto& observer : observers) {
+    observer(index, size, limit.zero() ? total : limit.count(), available);
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError,
+      false,
+      "CUDA out of memory. Tried to allocate ",
+      readable(size),
+      ". GPU ",
+      static_cast<int>(index),
+      driver::emulated() ? " (emulated)" : "",
+      " has a total capacity of ",
+      readable(total),
+      " of which ",
+      readable(available),
+      " is free",
+      limit.zero() ? "" : "; this process is limited to " + readable(limit.count()),
+      ". ",
+      why.detail(),
+      ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.");
+}
+
+void SpillwayAllocator::raw_delete(void* at) {
+  if (at == nullptr) return;
+  DeviceRuntime* const runtime = owner(at);
+  TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
+  if (c10::memoryProfilingEnabled()) {
+    const auto size = runtime->heap().find(driver::DevicePtr(at)).requested;
+    const auto index = static_cast<c10::DeviceIndex>(runtime->device().id);
+    runtime->heap().free(driver::DevicePtr(at));
+    report(at, -static_cast<std::int64_t>(size.count()), *runtime, index);
+    return;
+  }
+  runtime->heap().free(driver::DevicePtr(at));
+}
+
+c10::DeleterFnPtr SpillwayAllocator::raw_deleter() const {
+  return &free_block;
+}
+
+void SpillwayAllocator::copy_data(void* to, const void* from, size_t size) const {
+  C10_CUDA_CHECK(cudaMemcpy(to, from, size, cudaMemcpyDeviceToDevice));
+}
+
+void* SpillwayAllocator::raw_alloc(size_t size) {
+  const c10::DeviceIndex index = c10::cuda::current_device();
+  return allocate_on(index, size, current_stream(index));
+}
+
+void* SpillwayAllocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
+  return allocate_on(c10::cuda::current_device(), size, stream);
+}
+
+void SpillwayAllocator::init(int device_count) {
+  TORCH_CHECK(device_count <= static_cast<int>(devices_.size()),
+              "Spillway: ",
+              device_count,
+              " devices, at most ",
+              devices_.size(),
+              " are supported");
+  initialized_.store(true, std::memory_order_release);
+}
+
+bool SpillwayAllocator::initialized() {
+  return initialized_.load(std::memory_order_acquire);
+}
+
+void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
+  // Memory of other owners (IPC, from_blob) is theirs to protect.
+  if (!at || at.get_deleter() != raw_deleter()) return;
+  device(at.device().index())
+      .heap()
+      .record_use(driver::DevicePtr(at.get()), driver::Stream(stream.stream()));
+}
+
+void SpillwayAllocator::emptyCache(c10::MempoolId_t) {
+  for (auto& known : devices_) {
+    if (auto* runtime = known.load(std::memory_order_acquire)) runtime->heap().trim_sync();
+  }
+}
+
+void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
+  DeviceRuntime* const runtime = owner(at);
+  TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
+  const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
+  if (size != nullptr) *size = block.size.count();
+  return block.at.raw();
+}
+
+std::pair<size_t, size_t> SpillwayAllocator::getMemoryInfo(c10::DeviceIndex index) {
+  const driver::Device& on = device(index).device();
+  const driver::CurrentDevice current(*on.api, on.context);
+  size_t available = 0;
+  size_t total = 0;
+  check(SPILLWAY_CALL(*on.api, MemGetInfo, &available, &total));
+  return {available, total};
+}
+
+void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
+  *largest = std::max(*largest, getMemoryInfo(index).first);
+  for (const HeapSegmentInfo& segment : device(index).heap().segments()) {
+    for (const HeapBlockInfo& block : segment.blocks) {
+      if (!block.live) *largest = std::max<size_t>(*largest, block.size.count());
+    }
+  }
+}
+
+double SpillwayAllocator::getMemoryFraction(c10::DeviceIndex index) {
+  const Bytes limit = device(index).heap().limit();
+  if (limit.zero()) return 1.0;
+  return static_cast<double>(limit.count()) / static_cast<double>(getMemoryInfo(index).second);
+}
+
+void SpillwayAllocator::setMemoryFraction(double fraction, c10::DeviceIndex index) {
+  TORCH_CHECK_VALUE(
+      fraction >= 0 && fraction <= 1, "Spillway: memory fraction ", fraction, " is outside [0, 1]");
+  const auto total = static_cast<double>(getMemoryInfo(index).second);
+  // A limit of zero bytes would mean none.
+  const auto limit =
+      fraction == 1 ? 0 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(total * fraction));
+  device(index).heap().set_limit(Bytes{limit});
+}
+
+c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::getDeviceStats(c10::DeviceIndex index) {
+  auto stats = raw_stats(index);
+  const Lock lock(mutex_);
+  const auto base = stats_base_.find(index);
+  if (base != stats_base_.end()) subtract_accumulated(stats, base->second);
+  return stats;
+}
+
+c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::raw_stats(c10::DeviceIndex index) {
+  return torch_stats(device(index).heap().stats());
+}
+
+void SpillwayAllocator::resetAccumulatedStats(c10::DeviceIndex index) {
+  const auto now = raw_stats(index);
+  const Lock lock(mutex_);
+  stats_base_[index] = now;
+}
+
+void SpillwayAllocator::resetPeakStats(c10::DeviceIndex index) {
+  device(index).heap().reset_peaks();
+}
+
+ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t, bool) {
+  ccc::SnapshotInfo info;
+  info.config_metadata = {};
+  for (size_t index = 0; index < devices_.size(); ++index) {
+    auto* const runtime = devices_[index].load(std::memory_order_acquire);
+    if (runtime == nullptr) continue;
+    auto segments = torch_segments(static_cast<c10::DeviceIndex>(index), runtime->heap());
+    std::move(segments.begin(), segments.end(), std::back_inserter(info.segments));
+  }
+  return info;
+}
+
+void SpillwayAllocator::attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) {
+  const Lock lock(mutex_);
+  observers_.push_back(std::move(observer));
+}
+
+Status use_allocator() {
+  SpillwayAllocator& ours = SpillwayAllocator::instance();
+  ccc::CUDAAllocator* const now = ccc::allocator.load();
+  if (now == &ours) return {};
+  if (now->initialized()) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "CUDA has already started with the allocator '" + now->name() +
+                              "'. Call spillway.use_allocator() before anything touches the GPU");
+  }
+  SPILLWAY_RETURN_IF_ERROR(RuntimeOptions::from_environment().status());
+  ccc::allocator.store(&ours);
+  // torch.accelerator finds the allocator here; PyTorch's own is registered with priority 0.
+  c10::SetAllocator(c10::DeviceType::CUDA, &ours, 255);
+  return {};
+}
+
+}  // namespace spillway

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "allocator/runtime/device_runtime.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+namespace ccc = c10::cuda::CUDACachingAllocator;
+
+/// PyTorch's CUDA allocator over Spillway's heaps, one heap per device.
+///
+/// What is not there yet (graph pools, IPC, history, trace trackers) raises a c10::Error that names
+/// it. Threads: safe; takes no Python lock. Ownership: one per process, never destroyed: tensors
+/// are freed after exit handlers.
+class SpillwayAllocator final : public ccc::CUDAAllocator {
+ public:
+  static SpillwayAllocator& instance();
+
+  using ccc::CUDAAllocator::recordStream;
+
+  // c10::Allocator
+  c10::DataPtr allocate(size_t size) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t size) const override;
+
+  // c10::DeviceAllocator
+  bool initialized() override;
+  void emptyCache(c10::MempoolId_t pool) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
+
+  // CUDAAllocator: memory
+  void* raw_alloc(size_t size) override;
+  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override;
+  void raw_delete(void* at) override;
+  void init(int device_count) override;
+  void recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) override;
+  void* getBaseAllocation(void* at, size_t* size) override;
+  void cacheInfo(c10::DeviceIndex device, size_t* largest) override;
+  double getMemoryFraction(c10::DeviceIndex device) override;
+  void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
+  std::vector<ccc::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
+  ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;
+  void attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) override;
+  void enable(bool on) override;
+
+  bool isEnabled() const override { return true; }
+
+  bool isHistoryEnabled() override { return false; }
+
+  std::string name() override { return "spillway"; }
+
+  // CUDAAllocator: between devices and processes
+  void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex other) override;
+  cudaError_t memcpyAsync(void* to,
+                          int to_device,
+                          const void* from,
+                          int from_device,
+                          size_t size,
+                          cudaStream_t stream,
+                          bool peer_access) override;
+  ccc::ShareableHandle shareIpcHandle(void* at) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+
+  // CUDAAllocator: not there yet
+  void beginAllocateToPool(c10::DeviceIndex device,
+                           c10::MempoolId_t pool,
+                           std::function<bool(cudaStream_t)> filter) override;
+  void endAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t pool) override;
+  void releasePool(c10::DeviceIndex device, c10::MempoolId_t pool) override;
+  int getPoolUseCount(c10::DeviceIndex device, c10::MempoolId_t pool) override;
+  void createOrIncrefPool(c10::DeviceIndex device,
+                          c10::MempoolId_t pool,
+                          std::shared_ptr<ccc::CUDAAllocator> provider) override;
+  void setUseOnOOM(c10::DeviceIndex device, c10::MempoolId_t pool, bool use) override;
+  void setNoSplit(c10::DeviceIndex device, c10::MempoolId_t pool) override;
+  bool checkPoolLiveAllocations(c10::DeviceIndex device,
+                                c10::MempoolId_t pool,
+                                const std::unordered_set<void*>& expected) override;
+  void recordHistory(bool enabled,
+                     ccc::CreateContextFn recorder,
+                     size_t max_entries,
+                     ccc::RecordContext when,
+                     bool clear,
+                     const std::vector<std::string>& skip) override;
+  void attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) override;
+  std::shared_ptr<ccc::AllocatorState> getCheckpointState(c10::DeviceIndex device,
+                                                          c10::MempoolId_t pool) override;
+  ccc::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
+                                              std::shared_ptr<ccc::AllocatorState> state) override;
+
+ private:
+  SpillwayAllocator() = default;
+  ~SpillwayAllocator() override = default;
+
+  DeviceRuntime& device(c10::DeviceIndex index);
+  void* allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream);
+  [[noreturn]] void out_of_memory(c10::DeviceIndex index, size_t size, const Status& why);
+  /// The device whose heap has a live block around `at`, null where none has.
+  DeviceRuntime* owner(const void* at);
+  c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
+
+  std::array<std::atomic<DeviceRuntime*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
+  std::atomic<bool> initialized_{false};
+  Mutex mutex_;
+  std::vector<ccc::OutOfMemoryObserver> observers_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats_base_
+      SPILLWAY_GUARDED_BY(mutex_);
+};
+
+/// Makes Spillway's heaps PyTorch's CUDA memory from now on. Doing it twice changes nothing.
+/// Errors: kNotReady once CUDA has started under another allocator; kInvalidArgument for the
+/// environment.
+Status use_allocator();
+
+}  // namespace spillway

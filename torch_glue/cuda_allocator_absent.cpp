@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Spillway's allocator does not do yet, and what lies between devices.
+#include "torch_glue/cuda_allocator.h"
+
+namespace spillway {
+namespace {
+
+[[noreturn]] void absent(const char* what) {
+  C10_THROW_ERROR(NotImplementedError,
+                  std::string("Spillway's CUDA allocator does not support ") + what +
+                      " yet. Leave out spillway.use_allocator() to use PyTorch's own allocator: "
+                      "spillway.CPUOffload works with both.");
+}
+
+constexpr const char* kPools =
+    "CUDA graphs and memory pools (torch.cuda.graph, torch.cuda.MemPool)";
+constexpr const char* kIpc = "sharing CUDA tensors between processes";
+constexpr const char* kHistory = "recording allocation history";
+
+}  // namespace
+
+void SpillwayAllocator::enable(bool on) {
+  if (!on) absent("switching caching off (torch.cuda.caching_allocator_enable)");
+}
+
+std::vector<ccc::StreamSegmentSize> SpillwayAllocator::getExpandableSegmentSizes(c10::DeviceIndex) {
+  return {};
+}
+
+void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex, c10::DeviceIndex) {
+  absent("peer access between GPUs of one process");
+}
+
+cudaError_t SpillwayAllocator::memcpyAsync(void* to,
+                                           int to_device,
+                                           const void* from,
+                                           int from_device,
+                                           size_t size,
+                                           cudaStream_t stream,
+                                           bool peer_access) {
+  if (to_device == from_device || peer_access) {
+    return cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream);
+  }
+  return cudaMemcpyPeerAsync(to, to_device, from, from_device, size, stream);
+}
+
+ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void*) {
+  absent(kIpc);
+}
+
+std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string) {
+  absent(kIpc);
+}
+
+void SpillwayAllocator::beginAllocateToPool(c10::DeviceIndex,
+                                            c10::MempoolId_t,
+                                            std::function<bool(cudaStream_t)>) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::endAllocateToPool(c10::DeviceIndex, c10::MempoolId_t) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::releasePool(c10::DeviceIndex, c10::MempoolId_t) {
+  absent(kPools);
+}
+
+int SpillwayAllocator::getPoolUseCount(c10::DeviceIndex, c10::MempoolId_t) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::createOrIncrefPool(c10::DeviceIndex,
+                                           c10::MempoolId_t,
+                                           std::shared_ptr<ccc::CUDAAllocator>) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::setUseOnOOM(c10::DeviceIndex, c10::MempoolId_t, bool) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::setNoSplit(c10::DeviceIndex, c10::MempoolId_t) {
+  absent(kPools);
+}
+
+bool SpillwayAllocator::checkPoolLiveAllocations(c10::DeviceIndex,
+                                                 c10::MempoolId_t,
+                                                 const std::unordered_set<void*>&) {
+  absent(kPools);
+}
+
+void SpillwayAllocator::recordHistory(bool enabled,
+                                      ccc::CreateContextFn,
+                                      size_t,
+                                      ccc::RecordContext,
+                                      bool,
+                                      const std::vector<std::string>&) {
+  if (enabled) absent(kHistory);
+}
+
+void SpillwayAllocator::attachAllocatorTraceTracker(ccc::AllocatorTraceTracker) {
+  absent("allocation trace trackers");
+}
+
+std::shared_ptr<ccc::AllocatorState> SpillwayAllocator::getCheckpointState(c10::DeviceIndex,
+                                                                           c10::MempoolId_t) {
+  absent(kPools);
+}
+
+ccc::CheckpointDelta SpillwayAllocator::setCheckpointPoolState(
+    c10::DeviceIndex, std::shared_ptr<ccc::AllocatorState>) {
+  absent(kPools);
+}
+
+}  // namespace spillway

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/compat.h"
+#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/region.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/stats_dict.h"
+
+#include <pybind11/pybind11.h>
+
+namespace {
+
+namespace py = pybind11;
+
+#define SPILLWAY_TEXT_INNER(x) #x
+#define SPILLWAY_TEXT(x) SPILLWAY_TEXT_INNER(x)
+constexpr const char* kBuiltFor =
+    SPILLWAY_TEXT(TORCH_VERSION_MAJOR) "." SPILLWAY_TEXT(TORCH_VERSION_MINOR);
+
+/// The order of torch's virtual functions changes with every minor version: another one would call
+/// the wrong function silently.
+void check_torch_version() {
+  const auto version =
+      py::str(py::module_::import("torch").attr("__version__")).cast<std::string>();
+  if (version.rfind(std::string(kBuiltFor) + ".", 0) == 0) return;
+  throw py::import_error("this build of spillway is for torch " + std::string(kBuiltFor) +
+                         ", but torch " + version +
+                         " is loaded. Build spillway again for it, or install torch " + kBuiltFor);
+}
+
+void raise(const spillway::Status& status) {
+  switch (status.code()) {
+    case spillway::Code::kOk:
+      return;
+    case spillway::Code::kInvalidArgument:
+      throw py::value_error(status.detail());
+    case spillway::Code::kNotReady:
+      throw std::runtime_error(status.detail());
+    default:
+      throw std::runtime_error(status.message());
+  }
+}
+
+std::uint64_t enter_region(double offload_ratio, const std::string& tag) {
+  auto ratio = spillway::Ratio::of(offload_ratio);
+  raise(ratio.status());
+  auto id = spillway::enter_region(spillway::intern_tag(tag), ratio.value());
+  raise(id.status());
+  return id.value();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
+  check_torch_version();
+  module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
+  module.def("use_allocator", [] { raise(spillway::use_allocator()); });
+  module.def("enter_region", &enter_region, py::arg("offload_ratio"), py::arg("tag"));
+  module.def("leave_region", [](std::uint64_t id) { raise(spillway::leave_region(id)); });
+  module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
+  module.def("stats", &spillway::stats_dict);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/region.h"
+
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <c10/util/Exception.h>
+
+namespace spillway {
+namespace {
+
+std::uint64_t enter(double offload_ratio, std::string_view tag) {
+  const auto ratio = Ratio::of(offload_ratio);
+  TORCH_CHECK_VALUE(ratio.ok(), "Spillway: offload_ratio: ", ratio.status().detail());
+  const auto id = enter_region(intern_tag(tag), ratio.value());
+  TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
+  return id.value();
+}
+
+}  // namespace
+
+OffloadRegion::OffloadRegion(double offload_ratio, std::string_view tag)
+    : id_(enter(offload_ratio, tag)) {}
+
+OffloadRegion::~OffloadRegion() {
+  SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
+void end_step() {
+  PendingSources::instance().poll();
+  Runtime::instance().end_step();
+}
+
+}  // namespace spillway

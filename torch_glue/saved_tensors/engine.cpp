@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/engine.h"
+
+#include "allocator/runtime/fork.h"
+#include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <ATen/SavedTensorHooks.h>
+
+
+#include <mutex>
+
+namespace spillway {
+namespace {
+
+namespace autograd = torch::autograd;
+
+/// Never destroyed: the base class's destructor would join threads.
+class ProxyEngine final : public autograd::Engine {
+ public:
+  /// `real`: Python's engine or the default one. Both are static objects, and Python's is made anew
+  /// in place after a fork, so that the reference stays good.
+  explicit ProxyEngine(autograd::Engine& real) : real_(real) {}
+
+  autograd::variable_list execute(const autograd::edge_list& roots,
+                                  const autograd::variable_list& inputs,
+                                  bool keep_graph,
+                                  bool create_graph,
+                                  bool accumulate_grad,
+                                  const autograd::edge_list& outputs) override {
+    return real_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      compat::GraphTaskRef task, compat::NodePtr root, autograd::InputBuffer&& inputs) override {
+    return real_.execute_with_graph_task(task, std::move(root), std::move(inputs));
+  }
+
+  std::unique_ptr<autograd::AnomalyMetadata> make_anomaly_metadata() override {
+    return real_.make_anomaly_metadata();
+  }
+
+  void thread_on_exception(compat::GraphTaskRef task,
+                           const compat::NodePtr& node,
+                           std::exception& error) override {
+    real_.thread_on_exception(task, node, error);
+  }
+
+  void thread_init(int device,
+                   const std::shared_ptr<autograd::ReadyQueue>& queue,
+                   bool should_increment) override {
+    real_.thread_init(device, queue, should_increment);
+  }
+
+  std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    const OffloadedRegion* const region = innermost_region();
+    // CUDA does not survive a fork: a child saves its tensors as if Spillway were not there.
+    if (region == nullptr || in_forked_child()) {
+      return real_.get_default_saved_variable_hooks();
+    }
+    const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+    if (python.is_tracing || python.stack.size() > region->python_hooks) {
+      return real_.get_default_saved_variable_hooks();
+    }
+    return std::make_unique<PackHook>(region->tag);
+  }
+
+ private:
+  autograd::Engine& real_;
+};
+
+ProxyEngine* proxy = nullptr;
+
+}  // namespace
+
+void install_engine() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    proxy = new ProxyEngine(autograd::Engine::get_default_engine());
+    autograd::set_default_engine_stub([]() -> autograd::Engine& { return *proxy; });
+  });
+}
+
+}  // namespace spillway

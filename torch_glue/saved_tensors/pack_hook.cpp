@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/pack_hook.h"
+
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/saved_tensors/skip.h"
+
+namespace spillway {
+
+PackHook::PackHook(TagId tag) : tag_(tag) {
+  Runtime::instance().handle_made();
+}
+
+PackHook::~PackHook() {
+  if (storage_ != nullptr) storage_->hook_gone(round_);
+  // Before the handle is counted off: a step that ends with it finds the host memory given back.
+  storage_.reset();
+  PendingSources::instance().poll();
+  Runtime::instance().handle_gone();
+}
+
+void PackHook::call_pack_hook(const at::Tensor& tensor) {
+  PendingSources::instance().poll();
+  version_ = tensor.unsafeGetTensorImpl()->version_counter();
+  if (version_.enabled()) saved_version_ = version_.current_version();
+  const auto reason = why_not_movable(tensor, Runtime::instance().options().min_bytes);
+  if (reason) count_skip(tag_, *reason, tensor);
+  if (reason || !move(tensor)) keep(tensor);
+}
+
+bool PackHook::move(const at::Tensor& tensor) {
+  const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
+  if (!device.ok()) {
+    count_skip(tag_, SkipReason::kNotOnDevice, tensor);
+    return false;
+  }
+  const c10::Storage& storage = tensor.storage();
+  OffloadedRegion* const region = innermost_region();
+  storage_ = SavedStorage::of(storage, *device.value());
+  round_ = storage_->hook_made();
+  const auto before = region == nullptr ? std::weak_ptr<SavedStorage>() : region->last_moved;
+  if (!storage_->save(storage, tag_, version_, before)) return false;
+  if (region != nullptr) region->last_moved = storage_;
+
+  sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
+  strides_.assign(tensor.strides().begin(), tensor.strides().end());
+  offset_ = tensor.storage_offset();
+  keys_ = tensor.key_set();
+  dtype_ = tensor.dtype();
+  return true;
+}
+
+void PackHook::keep(const at::Tensor& tensor) {
+  // Never the variable itself: an output saved by its own node would hold the node for ever.
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  kept_ = impl->key_set().has(c10::DispatchKey::Python)
+              ? tensor.detach()
+              : at::Tensor(impl->shallow_copy_and_detach(version_, false));
+}
+
+at::Tensor PackHook::call_unpack_hook() {
+  PendingSources::instance().poll();
+  Runtime::instance().unpacked();
+  check_version();
+  if (kept_.defined()) return kept_;
+  auto impl = c10::make_intrusive<c10::TensorImpl>(storage_->bring_back(round_), keys_, dtype_);
+  impl->set_sizes_and_strides(sizes_, strides_, offset_);
+  impl->set_version_counter(version_);
+  return at::Tensor(std::move(impl));
+}
+
+void PackHook::check_version() const {
+  if (!version_.enabled()) return;
+  const std::uint32_t now = version_.current_version();
+  TORCH_CHECK(
+      now == saved_version_,
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: a tensor of shape ",
+      kept_.defined() ? kept_.sizes() : c10::IntArrayRef(sizes_),
+      " is at version ",
+      now,
+      "; expected version ",
+      saved_version_,
+      " instead. Hint: torch.autograd.set_detect_anomaly(True) shows the forward operation "
+      "whose gradient failed.");
+}
+
+}  // namespace spillway

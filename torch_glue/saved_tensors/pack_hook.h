@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/ids.h"
+#include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/saved_storage.h"
+
+#include <memory>
+
+namespace spillway {
+
+/// The handle that a graph keeps in place of one saved tensor: either the tensor, detached, or what
+/// it takes to rebuild it over its storage's bytes.
+///
+/// Threads: as autograd's nodes; ends without the Python lock.
+class PackHook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit PackHook(TagId tag);
+  ~PackHook() override;
+  PackHook(const PackHook&) = delete;
+  PackHook& operator=(const PackHook&) = delete;
+
+  void call_pack_hook(const at::Tensor& tensor) override;
+
+  /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
+  /// changed in place since it was saved (law 9), and those of SavedStorage::bring_back.
+  at::Tensor call_unpack_hook() override;
+
+  /// Compiled autograd unpacks at once where there are no Python hooks to trace.
+  compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
+
+ private:
+  bool move(const at::Tensor& tensor);
+  void keep(const at::Tensor& tensor);
+  void check_version() const;
+
+  const TagId tag_;
+  c10::VariableVersion version_;
+  std::uint32_t saved_version_ = 0;
+  at::Tensor kept_;  // undefined where it moved
+  std::shared_ptr<SavedStorage> storage_;
+  std::uint64_t round_ = 0;
+  c10::DimVector sizes_;
+  c10::DimVector strides_;
+  std::int64_t offset_ = 0;
+  c10::DispatchKeySet keys_;  // conjugate and negative views are keys
+  caffe2::TypeMeta dtype_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/pending_sources.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace spillway {
+namespace {
+
+/// PyTorch's own allocator asks for memory back before it asks the driver for more.
+class GivePendingBack final : public c10::FreeMemoryCallback {
+ public:
+  bool Execute() override { return PendingSources::instance().poll(); }
+};
+
+}  // namespace
+
+PendingSources& PendingSources::instance() {
+  static auto* const sources = [] {
+    c10::FreeCudaMemoryCallbacksRegistry()->Register(
+        "spillway_pending_sources", [] { return std::make_unique<GivePendingBack>(); });
+    return new PendingSources;
+  }();
+  return *sources;
+}
+
+void PendingSources::hold(c10::Storage storage, driver::Fence until) {
+  const Lock lock(mutex_);
+  bytes_ += Bytes{storage.nbytes()};
+  bytes_peak_ = std::max(bytes_peak_, bytes_);
+  held_.push_back({std::move(storage), until});
+}
+
+bool PendingSources::poll() {
+  std::vector<Held> passed;  // freed after the lock: freeing calls into PyTorch
+  {
+    const Lock lock(mutex_);
+    const auto first = std::stable_partition(held_.begin(), held_.end(), [](const Held& held) {
+      return !driver::Timeline::passed(held.until);
+    });
+    passed.assign(std::make_move_iterator(first), std::make_move_iterator(held_.end()));
+    held_.erase(first, held_.end());
+    for (const Held& held : passed)
+      bytes_ -= Bytes{held.storage.nbytes()};
+  }
+  return !passed.empty();
+}
+
+bool PendingSources::holds(const c10::StorageImpl* storage) const {
+  const Lock lock(mutex_);
+  return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
+    return held.storage.unsafeGetStorageImpl() == storage;
+  });
+}
+
+Bytes PendingSources::bytes() const {
+  const Lock lock(mutex_);
+  return bytes_;
+}
+
+Bytes PendingSources::bytes_peak() const {
+  const Lock lock(mutex_);
+  return bytes_peak_;
+}
+
+}  // namespace spillway

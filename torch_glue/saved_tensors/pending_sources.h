@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
+#include "allocator/driver/timeline.h"
+
+#include <c10/core/Storage.h>
+
+#include <vector>
+
+namespace spillway {
+
+/// Storages of other allocators that a copy still reads: held until it has passed (law 2). Memory
+/// of Spillway's own heap never comes here: its blocks carry the fence themselves.
+///
+/// Threads: safe; no lock is held while a storage is freed. Ownership: one per process, never
+/// destroyed.
+class PendingSources {
+ public:
+  static PendingSources& instance();
+
+  void hold(c10::Storage storage, driver::Fence until);
+  /// Lets go of the storages whose copies have passed; true where there were some. No host wait.
+  bool poll();
+  [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
+
+  [[nodiscard]] Bytes bytes() const;
+  [[nodiscard]] Bytes bytes_peak() const;
+
+ private:
+  struct Held {
+    c10::Storage storage;
+    driver::Fence until;
+  };
+
+  PendingSources() = default;
+
+  mutable Mutex mutex_;
+  std::vector<Held> held_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes bytes_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes bytes_peak_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/saved_storage.h"
+
+#include "allocator/tag/tag.h"
+#include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_tensors/storage_table.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+
+namespace spillway {
+namespace {
+
+void check(const Status& status) {
+  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
+}
+
+driver::Stream ours(c10::cuda::CUDAStream stream) {
+  return driver::Stream(stream.stream());
+}
+
+c10::DeviceIndex index_of(const DeviceRuntime& device) {
+  return static_cast<c10::DeviceIndex>(device.device().id);
+}
+
+c10::cuda::CUDAStream current_stream(const DeviceRuntime& device) {
+  return c10::cuda::getCurrentCUDAStream(index_of(device));
+}
+
+/// True where somebody besides `original` itself and a copy still under way holds the storage.
+bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
+  const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
+  return original.use_count() > own;
+}
+
+}  // namespace
+
+std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, DeviceRuntime& device) {
+  return StorageTable::instance().of(storage, device);
+}
+
+SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
+    : device_(device),
+      source_(storage.getWeakStorageImpl()),
+      key_(storage.unsafeGetStorageImpl()),
+      data_(storage.data()),
+      size_(storage.nbytes()) {}
+
+SavedStorage::~SavedStorage() {
+  StorageTable::instance().forget(key_);
+  const Lock lock(mutex_);
+  settle_arrival();
+  if (!stash_) return;
+  // Its owner may write to it now: not before the copy has read it. An error leaves the process as
+  // it is: the driver reports it again in the owner's next call.
+  const auto alive = original();
+  if (alive && held_elsewhere(alive)) {
+    static_cast<void>(driver::Timeline::wait(driver::Stream(producer_), stash_->written));
+  }
+  arrival_.reset();
+  device_.residency().drop(std::move(*stash_));
+}
+
+bool SavedStorage::save(const c10::Storage& storage,
+                        TagId tag,
+                        const c10::VariableVersion& version,
+                        const std::weak_ptr<SavedStorage>& before) {
+  const Lock lock(mutex_);
+  if (!decided_) {
+    decided_ = true;
+    const Decision decision = Runtime::instance().decide(tag, device_.device().id, size_);
+    site_ = decision.site;
+    if (!decision.move) return false;
+    if (!copy_out(storage, version)) {
+      Runtime::instance().not_moved(site_, size_);
+      return false;
+    }
+    before_ = before;
+    Runtime::instance().moved(site_, size_);
+    return true;
+  }
+  if (!stash_) return false;
+  // Views may have counters of their own (unsafe_chunk, .data), so only the same counter at the
+  // same version shows that the host copy still holds what is saved now. Otherwise it is taken
+  // anew: the tensors saved earlier either see their own part unchanged or are stopped by their own
+  // counter.
+  const bool same = compat::counter_identity(version_) == compat::counter_identity(version) &&
+                    version.enabled() && version.current_version() == version_number_;
+  return same || copy_out(storage, version);
+}
+
+bool SavedStorage::copy_out(const c10::Storage& storage, const c10::VariableVersion& version) {
+  const auto stream = current_stream(device_);
+  const driver::DevicePtr source(storage.data());
+  auto stash = device_.residency().stash(source, size_, ours(stream));
+  if (!stash.ok()) return false;
+  if (!device_.heap().find(source).live) {
+    PendingSources::instance().hold(storage, stash.value().written);
+  }
+  if (stash_) device_.residency().drop(std::move(*stash_));
+  stash_ = std::move(stash).value();
+  producer_ = stream.stream();
+  version_ = version;
+  version_number_ = version.enabled() ? version.current_version() : 0;
+  return true;
+}
+
+c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
+  std::shared_ptr<SavedStorage> next;
+  c10::Storage storage;
+  {
+    const Lock lock(mutex_);
+    const auto consumer = current_stream(device_);
+    if (auto alive = original()) return alias(std::move(alive), consumer);
+    storage = arrived();
+    if (!storage) storage = fetch(consumer);
+    use_on(consumer, storage);
+    if (!arrival_->used) next = before_.lock();
+    arrival_->used = true;
+    if (round != round_) {
+      round = round_;
+      one_waits_less();
+    }
+  }
+  // The backward pass unpacks in reverse: begin with the one that it will want next.
+  if (next) next->prefetch();
+  return storage;
+}
+
+c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
+                                 c10::cuda::CUDAStream consumer) {
+  if (held_elsewhere(alive)) {
+    // From here on its owner may write to it again.
+    check(driver::Timeline::wait(ours(consumer), stash_->written));
+    device_.residency().set_away(*stash_, false);
+    if (!alive_reported_) Runtime::instance().alive_at_unpack(site_, size_);
+    alive_reported_ = true;
+  }
+  return c10::Storage(std::move(alive));
+}
+
+c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer) {
+  if (arrival_) device_.residency().set_away(*stash_, true);
+  arrival_.reset();
+  const c10::cuda::CUDAGuard guard(index_of(device_));
+  const TagScope tag(site_.tag);
+  auto* const allocator = c10::cuda::CUDACachingAllocator::get();
+  c10::Storage storage(c10::Storage::use_byte_size_t{},
+                       size_.count(),
+                       allocator->allocate(size_.count()),
+                       allocator,
+                       /*resizable=*/true);
+  const auto fence =
+      device_.residency().fetch(*stash_, driver::DevicePtr(storage.data()), ours(consumer));
+  check(fence.status());
+
+  // Nothing below may fail.
+  Runtime::instance().fetched(site_, size_);
+  arrival_.emplace(Arrival{
+      storage, storage.getWeakStorageImpl(), fence.value(), consumer, false, false, hooks_});
+  ++round_;
+  return storage;
+}
+
+void SavedStorage::prefetch() {
+  const Lock lock(mutex_);
+  if (!stash_ || hooks_ == 0 || original() || arrived()) return;
+  try {
+    fetch(current_stream(device_));
+  } catch (const c10::Error& error) {
+    // It was only to be early; whoever unpacks it meets the error again if it lasts.
+    static_cast<void>(error);
+  }
+}
+
+c10::intrusive_ptr<c10::StorageImpl> SavedStorage::original() const {
+  auto alive = source_.lock();
+  const bool same = alive && alive->data() == data_ && alive->nbytes() == size_.count();
+  return same ? alive : nullptr;
+}
+
+c10::Storage SavedStorage::arrived() const {
+  if (!arrival_) return {};
+  auto alive = arrival_->seen.lock();
+  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
+void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage) {
+  check(driver::Timeline::wait(ours(consumer), arrival_->fence));
+  if (consumer == arrival_->stream) {
+    arrival_->waited = true;
+  } else {
+    c10::cuda::CUDACachingAllocator::get()->recordStream(storage.data_ptr(), consumer);
+  }
+}
+
+std::uint64_t SavedStorage::hook_made() {
+  const Lock lock(mutex_);
+  ++hooks_;
+  return round_;
+}
+
+void SavedStorage::hook_gone(std::uint64_t round) {
+  const Lock lock(mutex_);
+  --hooks_;
+  if (round != round_) one_waits_less();
+}
+
+void SavedStorage::one_waits_less() {
+  if (--arrival_->waiting > 0) return;
+  settle_arrival();
+  arrival_->held = c10::Storage();
+}
+
+void SavedStorage::settle_arrival() {
+  // Memory that is freed before anybody used it is still being written to.
+  if (!arrival_ || arrival_->waited) return;
+  static_cast<void>(driver::Timeline::wait(ours(arrival_->stream), arrival_->fence));
+  arrival_->waited = true;
+}
+
+}  // namespace spillway

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/skip.h"
+
+#include "allocator/base/mutex.h"
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/compat.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <unordered_map>
+
+namespace spillway {
+namespace {
+
+constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::Python,
+                                        c10::DispatchKey::PythonTLSSnapshot,
+                                        c10::DispatchKey::FuncTorchGradWrapper,
+                                        c10::DispatchKey::FuncTorchBatched,
+                                        c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                        c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                        c10::DispatchKey::Functionalize,
+                                        c10::DispatchKey::ZeroTensor});
+
+bool is_parameter(const at::Tensor& tensor) {
+  return tensor.is_leaf() && tensor.requires_grad();
+}
+
+/// A parameter in the dtype of autocast, which its cache holds until the outermost autocast ends.
+bool is_cached_cast(const at::Tensor& tensor) {
+  if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) {
+    return false;
+  }
+  const auto& node = tensor.grad_fn();
+  if (node == nullptr || node->num_outputs() != 1) return false;
+  const auto* const source = node->next_edge(0).function.get();
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(source) != nullptr &&
+         node->name() == "ToCopyBackward0";
+}
+
+/// Storages counted in the running step. The weak references keep their addresses from being used
+/// again meanwhile.
+class SkipLedger {
+ public:
+  static SkipLedger& instance() {
+    static auto* const ledger = new SkipLedger;
+    return *ledger;
+  }
+
+  bool is_first(const c10::Storage& storage, std::uint64_t step) {
+    const Lock lock(mutex_);
+    if (step != step_) counted_.clear();
+    step_ = step;
+    return counted_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl())
+        .second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> counted_
+      SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes) {
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->key_set().has_any(kWrapped) || impl->has_named_tensor_meta()) {
+    return SkipReason::kSubclass;
+  }
+  if (!tensor.is_cuda()) return SkipReason::kNotOnDevice;
+  if (impl->layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested()) {
+    return SkipReason::kNotStrided;
+  }
+  if (!impl->has_storage()) return SkipReason::kNotOnDevice;
+  const c10::Storage& storage = impl->storage();
+  if (storage.nbytes() < min_bytes.count() || storage.nbytes() == 0) return SkipReason::kTiny;
+  if (storage.data() == nullptr) return SkipReason::kNotOnDevice;
+  if (is_parameter(tensor)) return SkipReason::kParameter;
+  const at::Tensor* const base = compat::view_base(tensor);
+  if (base != nullptr && is_parameter(*base)) return SkipReason::kParameter;
+  if (is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base))) {
+    return SkipReason::kParameter;
+  }
+  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
+    return SkipReason::kCapturing;
+  }
+  return std::nullopt;
+}
+
+void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {
+  Runtime& runtime = Runtime::instance();
+  const bool has_storage = reason != SkipReason::kSubclass && reason != SkipReason::kNotStrided &&
+                           tensor.unsafeGetTensorImpl()->has_storage();
+  if (!has_storage) return runtime.skipped(tag, reason, Bytes{});
+  const c10::Storage& storage = tensor.storage();
+  if (SkipLedger::instance().is_first(storage, runtime.step())) {
+    runtime.skipped(tag, reason, Bytes{storage.nbytes()});
+  }
+}
+
+}  // namespace spillway

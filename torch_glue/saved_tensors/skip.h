@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
+#include "allocator/runtime/stats.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace spillway {
+
+/// Why a saved tensor cannot be moved, nothing where it can. Cheap tests first.
+std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes);
+
+/// Counts a tensor that is not moved: once per storage and step. Threads: safe.
+void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
+
+}  // namespace spillway

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/storage_table.h"
+
+namespace spillway {
+
+StorageTable& StorageTable::instance() {
+  static auto* const table = new StorageTable;
+  return *table;
+}
+
+std::shared_ptr<SavedStorage> StorageTable::of(const c10::Storage& storage, DeviceRuntime& device) {
+  const Lock lock(mutex_);
+  std::weak_ptr<SavedStorage>& entry = entries_[storage.unsafeGetStorageImpl()];
+  auto known = entry.lock();
+  if (known == nullptr) {
+    known = std::make_shared<SavedStorage>(storage, device);
+    entry = known;
+  }
+  return known;
+}
+
+void StorageTable::forget(c10::StorageImpl* key) {
+  const Lock lock(mutex_);
+  const auto entry = entries_.find(key);
+  if (entry != entries_.end() && entry->second.expired()) entries_.erase(entry);
+}
+
+}  // namespace spillway

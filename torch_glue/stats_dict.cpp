@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/stats_dict.h"
+
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/saved_tensors/pending_sources.h"
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+using py::literals::operator""_a;
+
+py::dict step_dict(const TagStepStats& step) {
+  py::dict skipped;
+  for (size_t reason = 0; reason < step.skipped.size(); ++reason) {
+    const SkipCount& count = step.skipped[reason];
+    if (count.storages == 0) continue;
+    const std::string name(skip_reason_name(static_cast<SkipReason>(reason)));
+    skipped[py::str(name)] =
+        py::dict("storages"_a = count.storages, "bytes"_a = count.bytes.count());
+  }
+  return py::dict("step"_a = step.step,
+                  "movable_bytes"_a = step.movable.count(),
+                  "moved_bytes"_a = step.moved.count(),
+                  "fetched_bytes"_a = step.fetched.count(),
+                  "skipped"_a = skipped);
+}
+
+py::dict heap_dict(const HeapStats& heap) {
+  return py::dict("live_bytes"_a = heap.live.count(),
+                  "live_peak_bytes"_a = heap.live_peak.count(),
+                  "requested_bytes"_a = heap.requested.count(),
+                  "held_bytes"_a = heap.held.count(),
+                  "held_peak_bytes"_a = heap.held_peak.count(),
+                  "away_at_live_peak_bytes"_a = heap.away_at_live_peak.count(),
+                  "away_at_held_peak_bytes"_a = heap.away_at_held_peak.count(),
+                  "pending_bytes"_a = heap.pending.count(),
+                  "live_blocks"_a = heap.live_blocks,
+                  "allocations"_a = heap.allocations,
+                  "frees"_a = heap.frees,
+                  "driver_allocations"_a = heap.driver_allocations,
+                  "driver_releases"_a = heap.driver_releases,
+                  "fence_waits"_a = heap.fence_waits,
+                  "out_of_memory"_a = heap.out_of_memory);
+}
+
+py::dict host_dict(const HostArenaStats& host) {
+  return py::dict("pinned_bytes"_a = host.registered.count(),
+                  "pinned_peak_bytes"_a = host.registered_peak.count(),
+                  "in_slots_bytes"_a = host.in_slots.count(),
+                  "in_slots_peak_bytes"_a = host.in_slots_peak.count(),
+                  "registrations"_a = host.registrations);
+}
+
+py::dict residency_dict(const ResidencyStats& residency) {
+  return py::dict("stashed_bytes"_a = residency.stashed.count(),
+                  "fetched_bytes"_a = residency.fetched.count(),
+                  "on_host_bytes"_a = residency.on_host.count(),
+                  "away_bytes"_a = residency.away.count(),
+                  "stashes"_a = residency.stashes,
+                  "fetches"_a = residency.fetches,
+                  "dropped"_a = residency.dropped);
+}
+
+}  // namespace
+
+py::dict stats_dict() {
+  const RuntimeStats stats = Runtime::instance().stats();
+  py::dict tags;
+  for (const TagStats& tag : stats.tags) {
+    tags[py::str(tag_name(tag.tag))] = py::dict("ratio"_a = tag.ratio,
+                                                "plan_mismatches"_a = tag.plan_mismatches,
+                                                "running"_a = step_dict(tag.running),
+                                                "last"_a = step_dict(tag.last));
+  }
+  py::dict devices;
+  for (const DeviceStats& device : stats.devices) {
+    devices[py::int_(static_cast<int>(device.device))] =
+        py::dict("heap"_a = heap_dict(device.heap),
+                 "host"_a = host_dict(device.host),
+                 "residency"_a = residency_dict(device.residency));
+  }
+  const PendingSources& pending = PendingSources::instance();
+  return py::dict("steps"_a = stats.steps,
+                  "live_handles"_a = stats.live_handles,
+                  "allocator"_a = ccc::allocator.load()->name(),
+                  "emulated"_a = !stats.devices.empty() && driver::emulated(),
+                  "driver"_a = py::dict("allocations"_a = stats.driver.allocations,
+                                        "registrations"_a = stats.driver.registrations,
+                                        "host_syncs"_a = stats.driver.host_syncs),
+                  "pending_sources"_a = py::dict("bytes"_a = pending.bytes().count(),
+                                                 "peak_bytes"_a = pending.bytes_peak().count()),
+                  "tags"_a = tags,
+                  "devices"_a = devices);
+}
+
+}  // namespace spillway
