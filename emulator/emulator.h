@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <cuda.h>
 
-/// The C interface of libspillway_emulator.so, for Spillway's driver table, the operator layer and tests.
-/// Nothing outside `emulator` includes it; others find the functions by name in the process.
+#include <cstddef>
+#include <cstdint>
+
+/// The C interface of libspillway_emulator.so, for Spillway's driver table, the operator layer and
+/// tests. Nothing outside `emulator` includes it; others find the functions by name in the process.
 extern "C" {
 
 /// A driver function ("cuMemCreate") by ABI version, null where it is not emulated.
 void* spillway_emulator_proc_address(const char* name, int version);
 
-/// 1 where the library is in the process and its settings are valid; otherwise 0 and a line in spillway_emulator_error.
+/// 1 where the library is in the process and its settings are valid; otherwise 0 and a line in
+/// spillway_emulator_error.
 int spillway_emulator_ready();
 const char* spillway_emulator_error();
 
@@ -22,17 +24,22 @@ int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu
 
 /// Runs everything that the next operation on `stream` must come after.
 void spillway_emulator_drain(CUstream stream);
-/// A new operation begins on `stream`: its clock advances and joins the host's. Called again after an allocation inside
-/// the operation, which may have waited.
+/// A new operation begins on `stream`: its clock advances and joins the host's. Called again after
+/// an allocation inside the operation, which may have waited.
 void spillway_emulator_begin(CUstream stream);
-/// The operation reads or writes these bytes. `name` must live for ever (operator names are interned by the caller).
-void spillway_emulator_access(CUstream stream, const void* at, size_t bytes, int write, const char* name);
+/// The operation reads or writes these bytes. `name` must live for ever (operator names are
+/// interned by the caller).
+void spillway_emulator_access(
+    CUstream stream, const void* at, size_t bytes, int write, const char* name);
+/// The program reads or writes these bytes on the host. Only page-locked memory counts; `name` as
+/// above.
+void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name);
 /// 1 where `at` lies in emulated device memory (mapped or not).
 int spillway_emulator_owns(const void* at);
 
-/// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"), or
-/// "host_syncs" (the host waited for the device), "unordered" (order-checker reports), "device_allocations"
-/// (physical memory created), "host_registrations". 0 for what never happened.
+/// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
+/// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
+/// "device_allocations" (physical memory created), "host_registrations". 0 for what never happened.
 uint64_t spillway_emulator_count(const char* what);
 /// The text of order-checker report `index`, null past the last kept one (1024 are kept).
 const char* spillway_emulator_report(size_t index);

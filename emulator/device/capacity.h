@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace spillway::emulator {
+
+/// The physical memory of each device, as numbers. Threads: under the machine's lock.
+class Capacity {
+ public:
+  Capacity(int devices, std::size_t bytes)
+      : total_(bytes), devices_(static_cast<std::size_t>(devices)) {}
+
+  /// False where the device has not that much left; nothing is taken then.
+  bool take(int device, std::size_t bytes) {
+    Use& use = devices_[static_cast<std::size_t>(device)];
+    if (bytes > total_ - use.used) return false;
+    use.used += bytes;
+    use.peak = std::max(use.peak, use.used);
+    return true;
+  }
+
+  void give(int device, std::size_t bytes) {
+    devices_[static_cast<std::size_t>(device)].used -= bytes;
+  }
+
+  [[nodiscard]] std::size_t total() const { return total_; }
+
+  [[nodiscard]] std::size_t used(int device) const {
+    return devices_[static_cast<std::size_t>(device)].used;
+  }
+
+  [[nodiscard]] std::size_t peak(int device) const {
+    return devices_[static_cast<std::size_t>(device)].peak;
+  }
+
+  void reset_peak(int device) {
+    Use& use = devices_[static_cast<std::size_t>(device)];
+    use.peak = use.used;
+  }
+
+ private:
+  struct Use {
+    std::size_t used = 0;
+    std::size_t peak = 0;
+  };
+
+  const std::size_t total_;
+  std::vector<Use> devices_;
+};
+
+}  // namespace spillway::emulator

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace spillway::emulator {
+
+/// A string literal as a template argument.
+template <std::size_t kSize>
+struct Literal {
+  constexpr Literal(const char (&literal)[kSize]) { std::copy_n(literal, kSize, text); }  // NOLINT
+
+  char text[kSize]{};
+};
+
+/// How often something happened. Threads: safe, and no lock, so that a fork cannot leave one
+/// behind. Ownership: lives for ever (a global), because it is found through a list.
+class Counter {
+ public:
+  explicit constexpr Counter(const char* name) : name_(name) {}
+
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+
+  void add() {
+    if (count_.fetch_add(1, std::memory_order_relaxed) == 0) enlist();
+  }
+
+  /// The count of a name, 0 for what never happened.
+  static std::uint64_t of(std::string_view name);
+
+ private:
+  void enlist();
+
+  const char* name_;
+  std::atomic<std::uint64_t> count_{0};
+  Counter* next_ = nullptr;
+};
+
+/// The counter of an API function or of one of the events below.
+template <Literal kName>
+inline constinit Counter counter{kName.text};
+
+inline Counter& host_syncs() {
+  return counter<"host_syncs">;
+}
+
+inline Counter& device_allocations() {
+  return counter<"device_allocations">;
+}
+
+inline Counter& host_registrations() {
+  return counter<"host_registrations">;
+}
+
+inline Counter& unordered() {
+  return counter<"unordered">;
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace spillway::emulator {
+
+/// One error under its driver and runtime names; the numbers are the same.
+struct ErrorText {
+  int code;
+  const char* driver_name;
+  const char* runtime_name;
+  const char* text;
+};
+
+/// Null for a code that nobody here returns.
+const ErrorText* error_text(int code);
+
+/// What to tell the user: the settings' line, what was not emulated, or the code's own text.
+const char* explain_error(int code);
+
+}  // namespace spillway::emulator

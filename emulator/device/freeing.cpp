@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/freeing.h"
+
+namespace spillway::emulator {
+
+CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
+  Allocations::Block* block = machine.allocations.find(at);
+  if (block == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
+  const Range range = block->range;
+  block->freeing = true;  // the wait may give up the lock
+  host_syncs().add();
+  machine.streams.synchronize_device(block->device);
+  machine.allocations.free(at);
+  machine.streams.forget(range);
+  return machine.sticky.load();
+}
+
+CUresult free_in_order(Machine& machine, Stream& stream, CUdeviceptr at, const char* operation) {
+  Allocations::Block* block = machine.allocations.find(at);
+  if (block == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
+  const Range range = block->range;
+  block->freeing = true;
+  machine.streams.begin(stream);
+  machine.streams.access(stream, range, true, operation);
+  machine.streams.submit(stream, {[&machine, at, range] {
+                           machine.allocations.free(at);
+                           machine.streams.forget(range);
+                         }});
+  return machine.sticky.load();
+}
+
+CUresult free_host_and_wait(Machine& machine, void* at) {
+  const auto range = Range::of(at, 1);
+  if (!range || !machine.host.holds(*range)) return CUDA_ERROR_INVALID_VALUE;
+  host_syncs().add();
+  for (int device = 0; device < machine.settings.devices; ++device) {
+    machine.streams.synchronize_device(device);
+  }
+  Range freed;
+  const CUresult result = machine.host.free(at, &freed);
+  if (result != CUDA_SUCCESS) return result;
+  machine.streams.forget(freed);
+  return machine.sticky.load();
+}
+
+CUresult register_host(Machine& machine, void* at, std::size_t bytes) {
+  const auto range = Range::of(at, bytes);
+  if (!range || at == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (machine.allocations.overlaps(*range) || machine.virtual_memory.overlaps(*range)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = machine.host.add(*range);
+  if (result != CUDA_SUCCESS) return result;
+  host_registrations().add();
+  machine.streams.forget(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult unregister_host(Machine& machine, void* at, const char* operation) {
+  Range range;
+  const CUresult result = machine.host.remove(at, &range);
+  if (result != CUDA_SUCCESS) return result;
+  machine.streams.host_access(range, true, operation);
+  machine.streams.forget(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult unmap(Machine& machine, CUdeviceptr at, std::size_t bytes) {
+  const CUresult result = machine.virtual_memory.unmap(at, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  machine.streams.host_access({at, at + bytes}, true, "cuMemUnmap");
+  machine.streams.forget({at, at + bytes});
+  return CUDA_SUCCESS;
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/range.h"
+
+#include <cuda.h>
+
+#include <map>
+
+namespace spillway::emulator {
+
+/// Page-locked host memory: allocated here or registered by the program.
+/// Threads: under the machine's lock.
+class HostMemory {
+ public:
+  /// Errors: CUDA_ERROR_INVALID_VALUE for zero bytes, CUDA_ERROR_OUT_OF_MEMORY.
+  CUresult allocate(std::size_t bytes, void** at);
+  /// Errors: CUDA_ERROR_INVALID_VALUE for what `allocate` did not give.
+  CUresult free(void* at, Range* freed);
+
+  /// Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where any byte is page-locked already.
+  CUresult add(Range range);
+  /// Errors: CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED.
+  CUresult remove(void* at, Range* removed);
+
+  /// Whether all of `range` lies in one piece: a copy across two registrations is an error.
+  [[nodiscard]] bool holds(Range range) const;
+  [[nodiscard]] bool overlaps(Range range) const;
+
+ private:
+  struct Piece {
+    Range range;
+    bool allocated;
+  };
+
+  std::map<std::uintptr_t, Piece> pieces_;
+};
+
+}  // namespace spillway::emulator

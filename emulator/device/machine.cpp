@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/machine.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+
+namespace spillway::emulator {
+namespace {
+
+constinit std::atomic<bool> forked{false};
+
+Machine* make() {
+  if (!settings().ok()) return nullptr;
+  static auto* machine = new Machine(settings().value());
+  // The lock is held across a fork, so that the child does not inherit it from a thread that it
+  // lacks.
+  static const int handlers = pthread_atfork([] { machine->mutex.lock(); },
+                                             [] { machine->mutex.unlock(); },
+                                             [] {
+                                               machine->mutex.unlock();
+                                               forked.store(true);
+                                             });
+  return handlers == 0 ? machine : nullptr;
+}
+
+}  // namespace
+
+Machine::Machine(const Settings& with)
+    : settings(with),
+      capacity(with.devices, with.memory.count()),
+      allocations(capacity, with.devices),
+      virtual_memory(capacity, with.devices),
+      streams(mutex, checker, with.late, with.check, with.devices) {}
+
+Machine* machine_if_ready() {
+  static Machine* const machine = make();
+  return forked.load(std::memory_order_relaxed) ? nullptr : machine;
+}
+
+CUresult refuse(const char* what) {
+  std::snprintf(
+      thread_state().refused.data(), thread_state().refused.size(), "%s is not emulated", what);
+  std::fprintf(stderr, "spillway-emulator: %s\n", thread_state().refused.data());
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "emulator/device/allocations.h"
+#include "emulator/device/capacity.h"
+#include "emulator/device/counts.h"
+#include "emulator/device/host_memory.h"
+#include "emulator/device/order_checker.h"
+#include "emulator/device/settings.h"
+#include "emulator/device/streams.h"
+#include "emulator/device/thread_state.h"
+#include "emulator/device/virtual_memory.h"
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+
+namespace spillway::emulator {
+
+/// The whole emulated machine behind one lock. Made on first use and never destroyed, because CUDA
+/// is called while the process ends. In a forked child it answers that CUDA is not initialised.
+struct Machine {
+  explicit Machine(const Settings& with);
+
+  const Settings settings;
+  Mutex mutex;
+  std::atomic<bool> driver_started{false};  // cuInit, or any runtime function
+  /// After an operation touched memory that had gone: every later call returns it.
+  std::atomic<CUresult> sticky{CUDA_SUCCESS};
+  std::array<std::atomic<bool>, 8> active{};  // devices whose primary context exists
+
+  OrderChecker checker;
+  Capacity capacity;
+  Allocations allocations;
+  VirtualMemory virtual_memory;
+  HostMemory host;
+  Streams streams;
+};
+
+/// The machine, null where the settings are invalid or this is a forked child.
+Machine* machine_if_ready();
+
+/// The body of an API function: counts the call and runs `body(Machine&)` under the lock.
+/// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED inside a host function, the sticky error.
+template <Literal kName, typename Body>
+CUresult call(Body&& body) {
+  counter<kName>.add();
+  Machine* machine = machine_if_ready();
+  if (machine == nullptr || !machine->driver_started.load(std::memory_order_relaxed)) {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  if (thread_state().in_host_function) return CUDA_ERROR_NOT_PERMITTED;
+  const Lock lock(machine->mutex);
+  if (const CUresult sticky = machine->sticky; sticky != CUDA_SUCCESS) return sticky;
+  return body(*machine);
+}
+
+/// As `call`, for what needs a current context: `body(Machine&, int device)`.
+/// Errors: CUDA_ERROR_INVALID_CONTEXT too.
+template <Literal kName, typename Body>
+CUresult call_on_device(Body&& body) {
+  return call<kName>([&](Machine& machine) {
+    const int device = thread_state().device;
+    if (device == kNoDevice) return CUDA_ERROR_INVALID_CONTEXT;
+    return static_cast<CUresult>(body(machine, device));
+  });
+}
+
+/// Prints that `what` is not emulated and keeps it for the error's text. CUDA_ERROR_NOT_SUPPORTED.
+CUresult refuse(const char* what);
+
+/// As `call`, for what works on a stream: `body(Machine&, Stream&)`. The default stream needs a
+/// current context. Errors: CUDA_ERROR_INVALID_HANDLE too.
+template <Literal kName, typename Body>
+CUresult call_on_stream(CUstream handle, Body&& body) {
+  return call<kName>([&](Machine& machine) {
+    if (handle == CU_STREAM_PER_THREAD) return refuse("the per-thread default stream");
+    const bool by_default = handle == nullptr || handle == CU_STREAM_LEGACY;
+    const int device = thread_state().device;
+    if (by_default && device == kNoDevice) return CUDA_ERROR_INVALID_CONTEXT;
+    Stream* stream = machine.streams.find(handle, device);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return static_cast<CUresult>(body(machine, *stream));
+  });
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/range.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace spillway::emulator {
+
+/// One who acts in an order of its own: the host (all its threads together) or a stream.
+using Actor = std::size_t;
+inline constexpr Actor kHost = 0;
+
+/// How many operations of each actor are known to come before something.
+class VectorClock {
+ public:
+  [[nodiscard]] std::uint64_t of(Actor actor) const {
+    return actor < epochs_.size() ? epochs_[actor] : 0;
+  }
+
+  void advance(Actor actor) {
+    if (actor >= epochs_.size()) epochs_.resize(actor + 1);
+    ++epochs_[actor];
+  }
+
+  void join(const VectorClock& other) {
+    if (epochs_.size() < other.epochs_.size()) epochs_.resize(other.epochs_.size());
+    for (Actor i = 0; i < other.epochs_.size(); ++i) {
+      epochs_[i] = std::max(epochs_[i], other.epochs_[i]);
+    }
+  }
+
+ private:
+  std::vector<std::uint64_t> epochs_;
+};
+
+/// Finds two operations that touch the same bytes, one of them writing, with nothing that orders
+/// them: whatever the schedule, and although the data may have come out right.
+/// Threads: under the machine's lock.
+class OrderChecker {
+ public:
+  /// A new actor; the first is the host. `name` is how reports call it.
+  Actor add_actor(std::string name);
+
+  /// `actor`, knowing `clock`, reads or writes `range`. `operation` must live for ever.
+  void access(
+      Actor actor, const VectorClock& clock, Range range, bool write, const char* operation);
+
+  /// The bytes have gone back to the driver; whatever comes there next is something else.
+  void forget(Range range);
+
+  /// The text of report `index`, null past the last kept one. Valid until clear().
+  [[nodiscard]] const char* report(std::size_t index) const;
+
+  void clear() { reports_.clear(); }
+
+ private:
+  struct Access {
+    Actor actor = kHost;
+    std::uint64_t epoch = 0;  // 0: nobody
+    const char* operation = "";
+  };
+
+  struct Segment {
+    Range range;
+    Access write;
+    std::vector<Access> reads;  // since the write, the latest of each actor
+  };
+
+  using Segments = std::map<std::uintptr_t, Segment>;
+
+  void split(std::uintptr_t at);
+  void read(Segments::iterator first, Range range, const Access& access);
+  void tell(const char* kind, const Access& now, const Access& before, Range range);
+
+  std::vector<std::string> actors_;
+  Segments segments_;
+  std::deque<std::string> reports_;
+  int printed_ = 0;
+};
+
+}  // namespace spillway::emulator

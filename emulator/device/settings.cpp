@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/settings.h"
+
+#include "allocator/base/env.h"
+
+#include <cstdio>
+
+namespace spillway::emulator {
+namespace {
+
+constexpr Bytes kGranularity{2U << 20U};
+constexpr Bytes kDefaultMemory{8ULL << 30U};
+
+Status refuse_unavailable() {
+  for (const char* name : {"SPILLWAY_EMULATE_CLOCK",
+                           "SPILLWAY_EMULATE_LINK_H2D",
+                           "SPILLWAY_EMULATE_LINK_D2H",
+                           "SPILLWAY_EMULATE_LATENCY",
+                           "SPILLWAY_EMULATE_PROFILE",
+                           "SPILLWAY_EMULATE_SHAPE_ONLY"}) {
+    SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
+    if (value) {
+      return SPILLWAY_ERROR(
+          Code::kInvalidArgument,
+          std::string(name) + "=" + *value + ": not available in this version; unset it");
+    }
+  }
+  return {};
+}
+
+Result<Settings> read() {
+  SPILLWAY_RETURN_IF_ERROR(env::check_names());
+  SPILLWAY_RETURN_IF_ERROR(refuse_unavailable());
+  SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
+  if (!emulate.value_or(false)) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "the emulated GPU is loaded but not switched on: set SPILLWAY_EMULATE=1");
+  }
+  Settings settings;
+  SPILLWAY_ASSIGN_OR_RETURN(const auto schedule,
+                            env::choice("SPILLWAY_EMULATE_SCHEDULE", {"eager", "late"}));
+  settings.late = schedule.value_or("eager") == "late";
+  SPILLWAY_ASSIGN_OR_RETURN(const auto check, env::flag("SPILLWAY_EMULATE_CHECK"));
+  settings.check = check.value_or(false);
+  SPILLWAY_ASSIGN_OR_RETURN(const auto devices, env::whole("SPILLWAY_EMULATE_DEVICES", 1, 8));
+  settings.devices = static_cast<int>(devices.value_or(1));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
+  settings.memory = memory.value_or(kDefaultMemory).rounded_down(kGranularity);
+  if (settings.memory.zero()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
+  settings.cpu_rng = rng.value_or("philox") == "cpu";
+  return settings;
+}
+
+}  // namespace
+
+const Result<Settings>& settings() {
+  static const auto* result = [] {
+    const auto* read_once = new Result<Settings>(read());  // never freed: asked until the very end
+    if (!read_once->ok()) {
+      std::fprintf(stderr, "spillway-emulator: %s\n", read_once->status().detail().c_str());
+    }
+    return read_once;
+  }();
+  return *result;
+}
+
+const char* settings_error() {
+  return settings().ok() ? "" : settings().status().detail().c_str();
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
+
+namespace spillway::emulator {
+
+struct Settings {
+  bool late = false;     // SPILLWAY_EMULATE_SCHEDULE
+  bool check = false;    // SPILLWAY_EMULATE_CHECK
+  int devices = 1;       // SPILLWAY_EMULATE_DEVICES
+  Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device
+  bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG
+};
+
+/// The environment's settings, read once. Errors: kInvalidArgument for unknown names, values that
+/// cannot be read, settings that are not available yet, and SPILLWAY_EMULATE not being 1; the first
+/// reader prints the line. Threads: safe.
+const Result<Settings>& settings();
+
+/// The line of a failed settings(), "" where they are valid.
+const char* settings_error();
+
+}  // namespace spillway::emulator

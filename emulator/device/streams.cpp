@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/streams.h"
+
+#include "emulator/device/thread_state.h"
+
+#include <string>
+#include <utility>
+
+namespace spillway::emulator {
+namespace {
+
+constexpr int kPollsBeforeDone = 2;
+
+}  // namespace
+
+Streams::Streams(Mutex& mutex, OrderChecker& checker, bool late, bool check, int devices)
+    : mutex_(mutex),
+      checker_(checker),
+      late_(late),
+      check_(check),
+      by_device_(static_cast<std::size_t>(devices)) {
+  checker_.add_actor("the host");
+  for (int device = 0; device < devices; ++device)
+    create(device, true, 0);
+}
+
+Stream* Streams::create(int device, bool blocking, int priority) {
+  auto& siblings = by_device_[static_cast<std::size_t>(device)];
+  std::string name = siblings.empty() ? std::string("the default stream")
+                                      : "stream " + std::to_string(siblings.size());
+  name += " of device " + std::to_string(device);
+  const Actor actor = checker_.add_actor(std::move(name));
+  all_.push_back(std::make_unique<Stream>(Stream{device, blocking, priority, actor, {}, {}}));
+  Stream* stream = all_.back().get();
+  siblings.push_back(stream);
+  living_.insert(stream);
+  return stream;
+}
+
+Stream* Streams::find(CUstream handle, int device) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) {
+    return by_device_[static_cast<std::size_t>(device)].front();
+  }
+  auto* stream = reinterpret_cast<Stream*>(handle);
+  return living_.contains(stream) ? stream : nullptr;
+}
+
+void Streams::destroy(Stream* stream) {
+  living_.erase(stream);
+}
+
+Event* Streams::create_event(int device, bool timed) {
+  auto* event = new Event{device, timed, nullptr, 0, {}, {}};
+  events_.insert(event);
+  return event;
+}
+
+Event* Streams::find(CUevent handle) {
+  auto* event = reinterpret_cast<Event*>(handle);
+  return events_.contains(event) ? event : nullptr;
+}
+
+void Streams::destroy(Event* event) {
+  events_.erase(event);
+  delete event;
+}
+
+void Streams::depend(Stream& stream, Stream& on, std::uint64_t until) {
+  if (&stream == &on || on.done >= until) return;
+  stream.queue.push_back(Operation{{}, &on, until});
+  ++stream.submitted;
+}
+
+void Streams::order_with_default(Stream& stream) {
+  auto& siblings = by_device_[static_cast<std::size_t>(stream.device)];
+  if (&stream == siblings.front()) {
+    for (Stream* other : siblings) {
+      if (!other->blocking || other == &stream) continue;
+      if (check_) stream.clock.join(other->clock);
+      depend(stream, *other, other->submitted);
+    }
+  } else if (stream.blocking) {
+    if (check_) stream.clock.join(siblings.front()->clock);
+    depend(stream, *siblings.front(), siblings.front()->submitted);
+  }
+}
+
+void Streams::submit(Stream& stream, Operation operation) {
+  order_with_default(stream);
+  const bool now = !late_ || operation.calls_program;  // the program may wait for its own function
+  stream.queue.push_back(std::move(operation));
+  ++stream.submitted;
+  stream.polls = 0;
+  if (now) run_to(stream, stream.submitted);
+}
+
+void Streams::record(Event& event, Stream& stream) {
+  submit(stream, {});
+  event.stream = &stream;
+  event.point = stream.submitted;
+  event.time = std::chrono::steady_clock::now();
+  event.polls = 0;
+  if (check_) event.clock = stream.clock;
+}
+
+void Streams::wait(Stream& stream, const Event& event) {
+  if (event.stream == nullptr) return;
+  order_with_default(stream);
+  if (check_) stream.clock.join(event.clock);
+  depend(stream, *event.stream, event.point);
+}
+
+void Streams::drain(Stream& stream) {
+  order_with_default(stream);
+  run_to(stream, stream.submitted);
+}
+
+void Streams::synchronize(Stream& stream) {
+  drain(stream);
+  if (check_) host_.join(stream.clock);
+}
+
+void Streams::synchronize(Event& event) {
+  if (event.stream == nullptr) return;
+  const VectorClock clock = event.clock;  // the lock may be given up: the event may go
+  run_to(*event.stream, event.point);
+  if (check_) host_.join(clock);
+}
+
+void Streams::synchronize_device(int device) {
+  auto& streams = by_device_[static_cast<std::size_t>(device)];
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    Stream& stream = *streams[i];
+    run_to(stream, stream.submitted);
+    if (check_) host_.join(stream.clock);
+  }
+}
+
+bool Streams::query(Stream& stream) {
+  order_with_default(stream);
+  if (stream.done < stream.submitted && ++stream.polls <= kPollsBeforeDone) return false;
+  synchronize(stream);
+  return true;
+}
+
+bool Streams::query(Event& event) {
+  if (event.stream == nullptr) return true;
+  if (event.stream->done < event.point && ++event.polls <= kPollsBeforeDone) return false;
+  synchronize(event);
+  return true;
+}
+
+void Streams::run_to(Stream& target, std::uint64_t point) {
+  // A list instead of recursion: two streams that wait for each other in turn can be long.
+  std::vector<std::pair<Stream*, std::uint64_t>> needed{{&target, point}};
+  while (!needed.empty()) {
+    auto [stream, until] = needed.back();
+    if (stream->done >= until) {
+      needed.pop_back();
+    } else if (stream->running) {
+      ran_.wait(mutex_);
+    } else if (const Operation& next = stream->queue.front();
+               next.waits_for != nullptr && next.waits_for->done < next.until) {
+      needed.emplace_back(next.waits_for, next.until);
+    } else {
+      run_front(*stream);
+    }
+  }
+}
+
+void Streams::run_front(Stream& stream) {
+  const Operation operation = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  if (operation.calls_program) {
+    stream.running = true;
+    mutex_.unlock();
+    {
+      const InHostFunction guard;
+      operation.work();
+    }
+    mutex_.lock();
+    stream.running = false;
+    ++stream.done;
+    ran_.notify_all();
+  } else {
+    if (operation.work) operation.work();
+    ++stream.done;
+  }
+}
+
+void Streams::begin(Stream& stream) {
+  if (!check_) return;
+  order_with_default(stream);
+  stream.clock.join(host_);
+  stream.clock.advance(stream.actor);
+}
+
+void Streams::access(const Stream& stream, Range range, bool write, const char* operation) {
+  if (check_) checker_.access(stream.actor, stream.clock, range, write, operation);
+}
+
+void Streams::host_access(Range range, bool write, const char* operation) {
+  if (!check_) return;
+  host_.advance(kHost);
+  checker_.access(kHost, host_, range, write, operation);
+}
+
+void Streams::forget(Range range) {
+  if (check_) checker_.forget(range);
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace spillway::emulator {
+
+inline constexpr int kNoDevice = -1;
+
+/// What CUDA keeps for each thread: which device's context is current, shared by driver and
+/// runtime, and the runtime's last error. Trivially destructible, because CUDA is called until a
+/// thread's end.
+struct ThreadState {
+  int device = kNoDevice;
+  std::array<int, 64> pushed{};
+  std::size_t depth = 0;
+  int last_error = 0;
+  bool in_host_function = false;
+  std::array<char, 512> refused{};  // what was refused last, for the error's text
+};
+
+inline ThreadState& thread_state() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+/// A function of the program runs on a stream: it must not call CUDA.
+class InHostFunction {
+ public:
+  InHostFunction() : outer_(thread_state().in_host_function) {
+    thread_state().in_host_function = true;
+  }
+
+  ~InHostFunction() { thread_state().in_host_function = outer_; }
+
+  InHostFunction(const InHostFunction&) = delete;
+  InHostFunction& operator=(const InHostFunction&) = delete;
+
+ private:
+  bool outer_;
+};
+
+}  // namespace spillway::emulator

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/virtual_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace spillway::emulator {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+bool aligned(std::size_t value) {
+  return value % kGranularity == 0;
+}
+
+/// Inaccessible addresses at a multiple of `alignment`, by reserving too much and cutting it off.
+void* reserve_addresses(std::size_t bytes, std::size_t alignment, void* hint) {
+  const auto padded = round_up(bytes, alignment);
+  if (!padded || *padded > SIZE_MAX - alignment) return MAP_FAILED;
+  const std::size_t taken = *padded + alignment;
+  void* memory = mmap(hint, taken, PROT_NONE, kReserved, -1, 0);
+  if (memory == MAP_FAILED) return memory;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + alignment - 1) / alignment * alignment;
+  if (first > begin) munmap(memory, first - begin);
+  const std::uintptr_t last = first + bytes;
+  if (begin + taken > last) munmap(reinterpret_cast<void*>(last), begin + taken - last);
+  return reinterpret_cast<void*>(first);
+}
+
+int protection(const std::map<int, CUmemAccess_flags>& access) {
+  int result = PROT_NONE;
+  for (const auto& [device, flags] : access) {
+    if (flags == CU_MEM_ACCESS_FLAGS_PROT_READ) result |= PROT_READ;
+    if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) result |= PROT_READ | PROT_WRITE;
+  }
+  return result;
+}
+
+}  // namespace
+
+CUresult VirtualMemory::reserve(std::size_t bytes,
+                                std::size_t alignment,
+                                CUdeviceptr hint,
+                                CUdeviceptr* at) {
+  if (bytes == 0 || bytes % kPage != 0 || hint % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (alignment != 0 && !std::has_single_bit(alignment)) return CUDA_ERROR_INVALID_VALUE;
+  void* memory =
+      reserve_addresses(bytes, std::max(alignment, kGranularity), reinterpret_cast<void*>(hint));
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  reservations_.emplace(begin, Reservation{{begin, begin + bytes}});
+  *at = begin;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::unreserve(CUdeviceptr at, std::size_t bytes) {
+  const auto found = reservations_.find(at);
+  if (found == reservations_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const Range range = found->second.range;
+  if (range.bytes() != bytes || first_overlap(mappings_, range) != mappings_.end()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  reservations_.erase(found);
+  munmap(range.at(), range.bytes());
+  return CUDA_SUCCESS;
+}
+
+bool VirtualMemory::extend_file(std::size_t bytes) {
+  if (file_ < 0) file_ = memfd_create("spillway-device-memory", MFD_CLOEXEC);
+  const off_t end = file_end_ + static_cast<off_t>(bytes);
+  if (file_ < 0 || ftruncate(file_, end) != 0) return false;
+  file_end_ = end;
+  return true;
+}
+
+CUresult VirtualMemory::create(std::size_t bytes,
+                               const CUmemAllocationProp& properties,
+                               CUmemGenericAllocationHandle* handle) {
+  if (bytes == 0 || !aligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const int device = properties.location.id;
+  if (device < 0 || device >= devices_) return CUDA_ERROR_INVALID_DEVICE;
+  if (!capacity_.take(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const off_t offset = file_end_;
+  if (!extend_file(bytes)) {
+    capacity_.give(device, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *handle = next_handle_++;
+  physical_.emplace(*handle, Physical{properties, bytes, offset});
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::release(CUmemGenericAllocationHandle handle) {
+  const auto found = physical_.find(handle);
+  if (found == physical_.end() || found->second.references == 0) return CUDA_ERROR_INVALID_VALUE;
+  --found->second.references;
+  drop_if_unused(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle) {
+  const auto found = first_overlap(mappings_, Range{at, at + 1});
+  if (found == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  *handle = found->second.handle;
+  ++physical_.at(*handle).references;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::properties(CUmemGenericAllocationHandle handle,
+                                   CUmemAllocationProp* properties) const {
+  const auto found = physical_.find(handle);
+  if (found == physical_.end()) return CUDA_ERROR_INVALID_VALUE;
+  *properties = found->second.properties;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::map(CUdeviceptr at,
+                            std::size_t bytes,
+                            std::size_t offset,
+                            CUmemGenericAllocationHandle handle) {
+  if (bytes == 0 || !aligned(at) || !aligned(bytes) || offset != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto physical = physical_.find(handle);
+  if (physical == physical_.end() || physical->second.references == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto range = Range::of(at, bytes);
+  if (!range || bytes > physical->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  const auto reservation = first_overlap(reservations_, *range);
+  if (reservation == reservations_.end() || !reservation->second.range.contains(*range)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (first_overlap(mappings_, *range) != mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  constexpr int kMapped = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+  const off_t place = physical->second.offset;
+  if (mmap(range->at(), bytes, PROT_NONE, kMapped, file_, place) == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  ++physical->second.mappings;
+  mappings_.emplace(at, Mapping{*range, handle, {}});
+  return CUDA_SUCCESS;
+}
+
+VirtualMemory::Mappings::iterator VirtualMemory::whole_mappings(Range range) {
+  const auto first = mappings_.find(range.begin);
+  std::uintptr_t covered = range.begin;
+  for (auto each = first; each != mappings_.end() && covered < range.end; ++each) {
+    if (each->second.range.begin != covered) break;
+    covered = each->second.range.end;
+  }
+  return covered == range.end && range.bytes() > 0 ? first : mappings_.end();
+}
+
+CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
+  const auto range = Range::of(at, bytes);
+  if (!range) return CUDA_ERROR_INVALID_VALUE;
+  auto each = whole_mappings(*range);
+  if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (mmap(range->at(), bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  while (each != mappings_.end() && each->first < range->end) {
+    const CUmemGenericAllocationHandle handle = each->second.handle;
+    each = mappings_.erase(each);
+    --physical_.at(handle).mappings;
+    drop_if_unused(handle);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::set_access(CUdeviceptr at,
+                                   std::size_t bytes,
+                                   const CUmemAccessDesc* access,
+                                   std::size_t count) {
+  const auto range = Range::of(at, bytes);
+  if (!range || access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (access[i].location.id < 0 || access[i].location.id >= devices_) {
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
+  }
+  auto each = whole_mappings(*range);
+  if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  for (; each != mappings_.end() && each->first < range->end; ++each) {
+    auto allowed = each->second.access;
+    for (std::size_t i = 0; i < count; ++i)
+      allowed[access[i].location.id] = access[i].flags;
+    const Range part = each->second.range;
+    if (mprotect(part.at(), part.bytes(), protection(allowed)) != 0)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    each->second.access = std::move(allowed);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::access(CUdeviceptr at, int device, unsigned long long* flags) const {
+  const auto found = first_overlap(mappings_, Range{at, at + 1});
+  if (found == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const auto entry = found->second.access.find(device);
+  *flags = entry == found->second.access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : entry->second;
+  return CUDA_SUCCESS;
+}
+
+std::optional<int> VirtualMemory::device_of(Range range, bool write) const {
+  auto each = first_overlap(mappings_, range);
+  if (each == mappings_.end()) return std::nullopt;
+  const int device = physical_.at(each->second.handle).properties.location.id;
+  const int needed = write ? PROT_WRITE : PROT_READ;
+  std::uintptr_t covered = range.begin;
+  for (; each != mappings_.end() && covered < range.end; ++each) {
+    const Mapping& mapping = each->second;
+    if (mapping.range.begin > covered || (protection(mapping.access) & needed) == 0) break;
+    covered = mapping.range.end;
+  }
+  return covered >= range.end ? std::optional<int>(device) : std::nullopt;
+}
+
+std::optional<Range> VirtualMemory::mapping_of(CUdeviceptr at) const {
+  const auto found = first_overlap(mappings_, Range{at, at + 1});
+  return found == mappings_.end() ? std::nullopt : std::optional<Range>(found->second.range);
+}
+
+bool VirtualMemory::overlaps(Range range) const {
+  return first_overlap(reservations_, range) != reservations_.end();
+}
+
+void VirtualMemory::drop_if_unused(CUmemGenericAllocationHandle handle) {
+  const auto found = physical_.find(handle);
+  const Physical& physical = found->second;
+  if (physical.references > 0 || physical.mappings > 0) return;
+  capacity_.give(physical.properties.location.id, physical.bytes);
+  fallocate(file_,
+            FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            physical.offset,
+            static_cast<off_t>(physical.bytes));
+  physical_.erase(found);
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/thread_state.h"
+
+#include <cuda.h>
+
+namespace spillway::emulator::driver {
+
+/// The primary context of a device, null for kNoDevice. There are no other contexts.
+CUcontext context_of(int device);
+/// The device of a context, kNoDevice for null. False for what is no context of ours.
+bool device_of(CUcontext context, int devices, int* device);
+
+}  // namespace spillway::emulator::driver

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <type_traits>
+
+namespace spillway::emulator::driver {
+
+// Each function of the list with exactly the type that its version has in CUDA's headers. They have
+// no cu prefix and C++ names: nothing may find them but through the look-up.
+#define SPILLWAY_EMULATED(name, version) std::remove_pointer_t<PFN_cu##name##_v##version> name;
+#define SPILLWAY_REFUSED(name, version)
+#include "emulator/driver/functions.inc"
+#undef SPILLWAY_EMULATED
+#undef SPILLWAY_REFUSED
+
+/// A driver function ("cuMemCreate", with or without a _v2) whose ABI version is at most `version`;
+/// null where there is none.
+void* look_up(const char* name, int version);
+
+}  // namespace spillway::emulator::driver

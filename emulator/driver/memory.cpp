@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/freeing.h"
+#include "emulator/device/machine.h"
+#include "emulator/driver/functions.h"
+
+namespace spillway::emulator::driver {
+namespace {
+
+CUresult allocate(Machine& machine, int device, CUdeviceptr* at, std::size_t bytes, bool pooled) {
+  if (at == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = machine.allocations.allocate(device, bytes, pooled, at);
+  if (result == CUDA_SUCCESS) device_allocations().add();
+  return result;
+}
+
+}  // namespace
+
+CUresult MemGetInfo(std::size_t* free, std::size_t* total) {
+  return call_on_device<"cuMemGetInfo">([&](Machine& machine, int device) {
+    if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *total = machine.capacity.total();
+    *free = *total - machine.capacity.used(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult MemAlloc(CUdeviceptr* at, std::size_t bytes) {
+  return call_on_device<"cuMemAlloc">(
+      [&](Machine& machine, int device) { return allocate(machine, device, at, bytes, false); });
+}
+
+CUresult MemFree(CUdeviceptr at) {
+  return call<"cuMemFree">([&](Machine& machine) {
+    if (at == 0) return CUDA_SUCCESS;
+    return free_and_wait(machine, at);
+  });
+}
+
+CUresult MemAllocAsync(CUdeviceptr* at, std::size_t bytes, CUstream stream) {
+  return call_on_stream<"cuMemAllocAsync">(stream, [&](Machine& machine, Stream& on) {
+    return allocate(machine, on.device, at, bytes, true);
+  });
+}
+
+CUresult MemFreeAsync(CUdeviceptr at, CUstream stream) {
+  return call_on_stream<"cuMemFreeAsync">(stream, [&](Machine& machine, Stream& on) {
+    return free_in_order(machine, on, at, "cuMemFreeAsync");
+  });
+}
+
+CUresult MemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
+  return call<"cuMemGetAddressRange">([&](Machine& machine) {
+    const Allocations::Block* block = machine.allocations.holding({at, at + 1});
+    const auto range = block != nullptr ? std::optional<Range>(block->range)
+                                        : machine.virtual_memory.mapping_of(at);
+    if (!range) return CUDA_ERROR_NOT_FOUND;
+    if (base != nullptr) *base = range->begin;
+    if (bytes != nullptr) *bytes = range->bytes();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult MemHostAlloc(void** at, std::size_t bytes, unsigned /*flags*/) {
+  return call_on_device<"cuMemHostAlloc">([&](Machine& machine, int /*device*/) {
+    if (at == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = machine.host.allocate(bytes, at);
+    if (result == CUDA_SUCCESS) host_registrations().add();
+    return result;
+  });
+}
+
+CUresult MemFreeHost(void* at) {
+  return call<"cuMemFreeHost">([&](Machine& machine) { return free_host_and_wait(machine, at); });
+}
+
+CUresult MemHostRegister(void* at, std::size_t bytes, unsigned /*flags*/) {
+  return call_on_device<"cuMemHostRegister">(
+      [&](Machine& machine, int /*device*/) { return register_host(machine, at, bytes); });
+}
+
+CUresult MemHostUnregister(void* at) {
+  return call<"cuMemHostUnregister">(
+      [&](Machine& machine) { return unregister_host(machine, at, "cuMemHostUnregister"); });
+}
+
+CUresult MemHostGetDevicePointer(CUdeviceptr* device_at, void* at, unsigned flags) {
+  return call<"cuMemHostGetDevicePointer">([&](Machine& machine) {
+    const auto range = Range::of(at, 1);
+    if (device_at == nullptr || flags != 0 || !range || !machine.host.holds(*range)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    *device_at = range->begin;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace spillway::emulator::driver

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/virtual_memory.h"
+
+#include "emulator/device/freeing.h"
+#include "emulator/device/machine.h"
+#include "emulator/driver/functions.h"
+
+namespace spillway::emulator::driver {
+
+CUresult MemGetAllocationGranularity(std::size_t* granularity,
+                                     const CUmemAllocationProp* properties,
+                                     CUmemAllocationGranularity_flags /*option*/) {
+  return call<"cuMemGetAllocationGranularity">([&](Machine& /*machine*/) {
+    if (granularity == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *granularity = kGranularity;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult MemAddressReserve(CUdeviceptr* at,
+                           std::size_t bytes,
+                           std::size_t alignment,
+                           CUdeviceptr hint,
+                           unsigned long long flags) {
+  return call<"cuMemAddressReserve">([&](Machine& machine) {
+    if (at == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return machine.virtual_memory.reserve(bytes, alignment, hint, at);
+  });
+}
+
+CUresult MemAddressFree(CUdeviceptr at, std::size_t bytes) {
+  return call<"cuMemAddressFree">(
+      [&](Machine& machine) { return machine.virtual_memory.unreserve(at, bytes); });
+}
+
+CUresult MemCreate(CUmemGenericAllocationHandle* handle,
+                   std::size_t bytes,
+                   const CUmemAllocationProp* properties,
+                   unsigned long long flags) {
+  return call<"cuMemCreate">([&](Machine& machine) {
+    if (handle == nullptr || properties == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = machine.virtual_memory.create(bytes, *properties, handle);
+    if (result == CUDA_SUCCESS) device_allocations().add();
+    return result;
+  });
+}
+
+CUresult MemRelease(CUmemGenericAllocationHandle handle) {
+  return call<"cuMemRelease">(
+      [&](Machine& machine) { return machine.virtual_memory.release(handle); });
+}
+
+CUresult MemMap(CUdeviceptr at,
+                std::size_t bytes,
+                std::size_t offset,
+                CUmemGenericAllocationHandle handle,
+                unsigned long long flags) {
+  return call<"cuMemMap">([&](Machine& machine) {
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return machine.virtual_memory.map(at, bytes, offset, handle);
+  });
+}
+
+CUresult MemUnmap(CUdeviceptr at, std::size_t bytes) {
+  return call<"cuMemUnmap">([&](Machine& machine) { return unmap(machine, at, bytes); });
+}
+
+CUresult MemSetAccess(CUdeviceptr at,
+                      std::size_t bytes,
+                      const CUmemAccessDesc* access,
+                      std::size_t count) {
+  return call<"cuMemSetAccess">([&](Machine& machine) {
+    return machine.virtual_memory.set_access(at, bytes, access, count);
+  });
+}
+
+CUresult MemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
+  return call<"cuMemGetAccess">([&](Machine& machine) {
+    if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return machine.virtual_memory.access(at, location->id, flags);
+  });
+}
+
+CUresult MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) {
+  return call<"cuMemRetainAllocationHandle">([&](Machine& machine) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return machine.virtual_memory.retain(reinterpret_cast<CUdeviceptr>(at), handle);
+  });
+}
+
+CUresult MemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                              CUmemGenericAllocationHandle handle) {
+  return call<"cuMemGetAllocationPropertiesFromHandle">([&](Machine& machine) {
+    if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return machine.virtual_memory.properties(handle, properties);
+  });
+}
+
+}  // namespace spillway::emulator::driver

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+
+#include "emulator/device/machine.h"
+#include "emulator/driver/functions.h"
+
+namespace emu = spillway::emulator;
+
+namespace {
+
+/// `body(Machine&)` under the lock, or `otherwise` where there is no machine.
+template <typename Body, typename Value>
+Value with_machine(Value otherwise, Body&& body) {
+  emu::Machine* machine = emu::machine_if_ready();
+  if (machine == nullptr) return otherwise;
+  const spillway::Lock lock(machine->mutex);
+  return body(*machine);
+}
+
+/// The same for a stream; does nothing for one that does not exist.
+template <typename Body>
+void with_stream(CUstream handle, Body&& body) {
+  with_machine(0, [&](emu::Machine& machine) {
+    const int device = emu::thread_state().device;
+    emu::Stream* stream = machine.streams.find(handle, device == emu::kNoDevice ? 0 : device);
+    if (stream != nullptr) body(machine, *stream);
+    return 0;
+  });
+}
+
+bool known_device(const emu::Machine& machine, int device) {
+  return device >= 0 && device < machine.settings.devices;
+}
+
+}  // namespace
+
+extern "C" {
+
+void* spillway_emulator_proc_address(const char* name, int version) {
+  return emu::driver::look_up(name, version);
+}
+
+int spillway_emulator_ready() {
+  return emu::machine_if_ready() != nullptr ? 1 : 0;
+}
+
+const char* spillway_emulator_error() {
+  return emu::settings_error();
+}
+
+int spillway_emulator_checks() {
+  return emu::settings().ok() && emu::settings().value().check ? 1 : 0;
+}
+
+int spillway_emulator_rng_is_cpu() {
+  return emu::settings().ok() && emu::settings().value().cpu_rng ? 1 : 0;
+}
+
+void spillway_emulator_drain(CUstream stream) {
+  with_stream(stream, [](emu::Machine& machine, emu::Stream& on) { machine.streams.drain(on); });
+}
+
+void spillway_emulator_begin(CUstream stream) {
+  with_stream(stream, [](emu::Machine& machine, emu::Stream& on) { machine.streams.begin(on); });
+}
+
+void spillway_emulator_access(
+    CUstream stream, const void* at, size_t bytes, int write, const char* name) {
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    const auto range = emu::Range::of(at, bytes);
+    if (range) machine.streams.access(on, *range, write != 0, name);
+  });
+}
+
+void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name) {
+  with_machine(0, [&](emu::Machine& machine) {
+    const auto range = emu::Range::of(at, bytes);
+    if (range && machine.host.overlaps(*range)) {
+      machine.streams.host_access(*range, write != 0, name);
+    }
+    return 0;
+  });
+}
+
+int spillway_emulator_owns(const void* at) {
+  return with_machine(0, [&](emu::Machine& machine) {
+    const auto range = emu::Range::of(at, 1);
+    return range &&
+                   (machine.allocations.overlaps(*range) || machine.virtual_memory.overlaps(*range))
+               ? 1
+               : 0;
+  });
+}
+
+uint64_t spillway_emulator_count(const char* what) {
+  return what == nullptr ? 0 : emu::Counter::of(what);
+}
+
+const char* spillway_emulator_report(size_t index) {
+  return with_machine(static_cast<const char*>(nullptr),
+                      [&](emu::Machine& machine) { return machine.checker.report(index); });
+}
+
+void spillway_emulator_clear_reports() {
+  with_machine(0, [](emu::Machine& machine) {
+    machine.checker.clear();
+    return 0;
+  });
+}
+
+uint64_t spillway_emulator_used(int device) {
+  return with_machine(uint64_t{0}, [&](emu::Machine& machine) {
+    return known_device(machine, device) ? uint64_t{machine.capacity.used(device)} : 0;
+  });
+}
+
+uint64_t spillway_emulator_peak(int device) {
+  return with_machine(uint64_t{0}, [&](emu::Machine& machine) {
+    return known_device(machine, device) ? uint64_t{machine.capacity.peak(device)} : 0;
+  });
+}
+
+void spillway_emulator_reset_peak(int device) {
+  with_machine(0, [&](emu::Machine& machine) {
+    if (known_device(machine, device)) machine.capacity.reset_peak(device);
+    return 0;
+  });
+}
+}

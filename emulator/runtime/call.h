@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/machine.h"
+
+#include <cuda_runtime_api.h>
+
+namespace spillway::emulator::runtime {
+
+/// A driver result as the runtime's, kept for cudaGetLastError. The numbers are the same.
+cudaError_t remember(CUresult result);
+
+/// Starts the driver. True where it runs.
+bool start();
+/// Starts the driver and makes device 0 current on a thread that has none, as the runtime does.
+void use_current_device();
+
+/// The body of a runtime function that needs no device: counts, starts the driver, `body()`.
+template <Literal kName, typename Body>
+cudaError_t enter(Body&& body) {
+  counter<kName>.add();
+  start();
+  return remember(body());
+}
+
+/// As `enter`, with a current device. `body` calls driver functions.
+template <Literal kName, typename Body>
+cudaError_t enter_on_device(Body&& body) {
+  counter<kName>.add();
+  use_current_device();
+  return remember(body());
+}
+
+/// A runtime function that only says that it is not emulated.
+template <Literal kName>
+cudaError_t refuse_call() {
+  counter<kName>.add();
+  return remember(refuse(kName.text));
+}
+
+}  // namespace spillway::emulator::runtime

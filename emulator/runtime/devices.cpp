@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/device/description.h"
+#include "emulator/driver/contexts.h"
+#include "emulator/driver/functions.h"
+#include "emulator/runtime/call.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace emu = spillway::emulator;
+namespace driver = spillway::emulator::driver;
+using emu::runtime::enter;
+using emu::runtime::enter_on_device;
+
+namespace {
+
+cudaDeviceProp describe(int device, std::size_t memory) {
+  cudaDeviceProp is{};
+  std::snprintf(is.name, sizeof is.name, "%s", emu::kDeviceName);
+  std::memset(is.uuid.bytes, 0xE0 + device, sizeof is.uuid.bytes);
+  is.totalGlobalMem = memory;
+  is.major = emu::kComputeMajor;
+  is.minor = emu::kComputeMinor;
+  is.multiProcessorCount = emu::kMultiprocessors;
+  is.warpSize = emu::kWarp;
+  is.maxThreadsPerBlock = emu::kThreadsPerBlock;
+  is.maxThreadsPerMultiProcessor = emu::kThreadsPerMultiprocessor;
+  is.maxBlocksPerMultiProcessor = 32;
+  is.maxThreadsDim[0] = is.maxThreadsDim[1] = 1024;
+  is.maxThreadsDim[2] = 64;
+  is.maxGridSize[0] = 2147483647;
+  is.maxGridSize[1] = is.maxGridSize[2] = 65535;
+  is.regsPerBlock = is.regsPerMultiprocessor = emu::kRegisters;
+  is.sharedMemPerBlock = emu::kSharedPerBlock;
+  is.sharedMemPerBlockOptin = emu::kSharedPerBlockOptIn;
+  is.sharedMemPerMultiprocessor = emu::kSharedPerMultiprocessor;
+  is.reservedSharedMemPerBlock = 1024;
+  is.totalConstMem = 65536;
+  is.l2CacheSize = 50 << 20;
+  is.memPitch = 2147483647;
+  is.textureAlignment = 512;
+  is.memoryBusWidth = 6144;
+  is.asyncEngineCount = 2;
+  is.pciBusID = 1 + device;
+  is.canMapHostMemory = is.concurrentKernels = is.unifiedAddressing = 1;
+  is.streamPrioritiesSupported = is.hostRegisterSupported = is.memoryPoolsSupported = 1;
+  is.canUseHostPointerForRegisteredMem = 1;
+  return is;
+}
+
+template <emu::Literal kName>
+CUresult known_device(int device) {
+  return emu::call<kName>([&](emu::Machine& machine) {
+    const bool known = device >= 0 && device < machine.settings.devices;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return enter<"cudaGetDeviceCount">([&] { return driver::DeviceGetCount(count); });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return enter<"cudaGetDevice">([&] {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const int current = emu::thread_state().device;
+    *device = current == emu::kNoDevice ? 0 : current;
+    return emu::machine_if_ready() == nullptr ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return enter<"cudaSetDevice">([&] {
+    CUcontext context = nullptr;
+    const CUresult result = driver::DevicePrimaryCtxRetain(&context, device);
+    return result == CUDA_SUCCESS ? driver::CtxSetCurrent(context) : result;
+  });
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  return enter<"cudaDriverGetVersion">([&] { return driver::DriverGetVersion(version); });
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return enter<"cudaRuntimeGetVersion">([&] { return driver::DriverGetVersion(version); });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return enter<"cudaGetDeviceProperties">([&] {
+    std::size_t memory = 0;
+    if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = driver::DeviceTotalMem(&memory, device);
+    if (result == CUDA_SUCCESS) *properties = describe(device, memory);
+    return result;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return enter<"cudaDeviceGetAttribute">([&] {
+    return driver::DeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device);
+  });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  return enter<"cudaDeviceGetPCIBusId">([&] {
+    if (id == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = known_device<"cudaDeviceGetPCIBusId device">(device);
+    if (result == CUDA_SUCCESS) {
+      std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+    }
+    return result;
+  });
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return enter<"cudaDeviceGetStreamPriorityRange">([&] {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return CUDA_SUCCESS;
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return enter<"cudaDeviceCanAccessPeer">([&] {
+    if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *can = device != peer ? 1 : 0;
+    const CUresult result = known_device<"cudaDeviceCanAccessPeer device">(device);
+    return result == CUDA_SUCCESS ? known_device<"cudaDeviceCanAccessPeer device">(peer) : result;
+  });
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
+  return enter_on_device<"cudaDeviceEnablePeerAccess">(
+      [&] { return known_device<"cudaDeviceEnablePeerAccess device">(peer); });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return enter_on_device<"cudaDeviceSynchronize">([] { return driver::CtxSynchronize(); });
+}
+
+cudaError_t cudaProfilerStart() {
+  return enter<"cudaProfilerStart">([] { return CUDA_SUCCESS; });
+}
+
+cudaError_t cudaProfilerStop() {
+  return enter<"cudaProfilerStop">([] { return CUDA_SUCCESS; });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol,
+                                             void** function,
+                                             unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* status) {
+  return enter<"cudaGetDriverEntryPointByVersion">([&] {
+    CUdriverProcAddressQueryResult found{};
+    const CUresult result =
+        driver::GetProcAddress(symbol, function, static_cast<int>(version), flags, &found);
+    if (status != nullptr) {
+      *status = found == CU_GET_PROC_ADDRESS_SUCCESS ? cudaDriverEntryPointSuccess
+                                                     : cudaDriverEntryPointSymbolNotFound;
+    }
+    // The runtime reports a missing name in `status` alone.
+    return result == CUDA_ERROR_NOT_FOUND && status != nullptr ? CUDA_SUCCESS : result;
+  });
+}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/runtime/call.h"
+
+namespace emu = spillway::emulator;
+using emu::runtime::enter;
+
+namespace {
+
+char handles[8];  // the address of one is the handle of that device's default pool
+
+/// `body(Pool&, device)` for a default pool; there are no others.
+template <emu::Literal kName, typename Body>
+cudaError_t with_pool(cudaMemPool_t handle, Body&& body) {
+  return enter<kName>([&] {
+    return emu::call<"memory pool">([&](emu::Machine& machine) {
+      for (int device = 0; device < machine.settings.devices; ++device) {
+        if (reinterpret_cast<char*>(handle) != &handles[device]) continue;
+        return static_cast<CUresult>(body(machine.allocations.pool(device)));
+      }
+      return CUDA_ERROR_INVALID_VALUE;
+    });
+  });
+}
+
+CUresult read(const emu::Allocations::Pool& pool, cudaMemPoolAttr attribute, void* value) {
+  switch (attribute) {
+    case cudaMemPoolAttrUsedMemCurrent:
+    case cudaMemPoolAttrReservedMemCurrent:
+      *static_cast<cuuint64_t*>(value) = pool.used;
+      return CUDA_SUCCESS;
+    case cudaMemPoolAttrUsedMemHigh:
+    case cudaMemPoolAttrReservedMemHigh:
+      *static_cast<cuuint64_t*>(value) = pool.peak;
+      return CUDA_SUCCESS;
+    default:
+      return emu::refuse("this attribute of a memory pool");
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return enter<"cudaDeviceGetDefaultMemPool">([&] {
+    return emu::call<"cuDeviceGetDefaultMemPool">([&](emu::Machine& machine) {
+      if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      if (device < 0 || device >= machine.settings.devices) return CUDA_ERROR_INVALID_DEVICE;
+      *pool = reinterpret_cast<cudaMemPool_t>(&handles[device]);
+      return CUDA_SUCCESS;
+    });
+  });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return with_pool<"cudaMemPoolGetAttribute">(pool, [&](const emu::Allocations::Pool& of) {
+    return value == nullptr ? CUDA_ERROR_INVALID_VALUE : read(of, attribute, value);
+  });
+}
+
+// Memory goes back to the device as soon as it is free, so reuse rules and thresholds have no
+// effect.
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return with_pool<"cudaMemPoolSetAttribute">(pool, [&](emu::Allocations::Pool& of) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (attribute == cudaMemPoolAttrUsedMemHigh || attribute == cudaMemPoolAttrReservedMemHigh) {
+      of.peak = of.used;
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
+                                 const cudaMemAccessDesc* /*access*/,
+                                 size_t /*count*/) {
+  return with_pool<"cudaMemPoolSetAccess">(
+      pool, [](const emu::Allocations::Pool&) { return CUDA_SUCCESS; });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*keep*/) {
+  return with_pool<"cudaMemPoolTrimTo">(pool,
+                                        [](const emu::Allocations::Pool&) { return CUDA_SUCCESS; });
+}
+}
