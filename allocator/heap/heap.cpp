@@ -12,7 +12,9 @@ namespace {
 using namespace literals;
 
 constexpr Bytes kUnit = 512_B;
-constexpr Bytes kLargestSmall = 1_MiB;
+/// Small enough that weights and their gradients are large: two pools that peak at different times
+/// hold more than one.
+constexpr Bytes kLargestSmall = 128_KiB;
 
 }  // namespace
 

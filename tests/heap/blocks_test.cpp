@@ -89,7 +89,7 @@ TEST_F(HeapBlocksTest, GrowthMapsOnlyWhatTheFreeTailLacks) {
 TEST_F(HeapBlocksTest, SmallAndLargeBlocksDoNotMix) {
   const auto large = allocate(4_MiB);
   free(large);
-  const auto small = allocate(1_MiB);
+  const auto small = allocate(128_KiB);
 
   EXPECT_FALSE(large <= small && small < large + 4_MiB);
   EXPECT_EQ(heap_->stats().held, 6_MiB);
