@@ -63,14 +63,16 @@ struct HostArena::State {
 
   bool trim() {
     free.forget_passed_fences();
-    if (!fits() && out.zero() && free.fenced().zero()) {
-      // One piece holds a step's slots without gaps. Where the machine refuses it, the next step
-      // grows as it needs.
+    const bool idle = out.zero();
+    // Several pieces may hold a step's slots when they grow with it and not when they are all there
+    // at its start. One piece holds them without gaps.
+    if (idle && !(fits() && pieces.all().size() <= 1)) {
+      if (!free.fenced().zero()) return false;
       remove_pieces(Bytes{});
+      // Where the machine refuses the piece, the next step grows as it needs.
       if (!peak.zero()) static_cast<void>(add_piece(peak).ok());
-    } else if (!fits() && !out.zero()) {
-      remove_pieces(peak);
     }
+    if (!idle && !fits()) remove_pieces(peak);
     if (!fits()) return false;
     trimmed = !peak.zero() && pieces.registered() >= peak;
     return true;

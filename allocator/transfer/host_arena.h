@@ -54,9 +54,11 @@ class HostArena {
   void give(HostSlot slot, driver::Fence last);
 
   /// Re-pins so that the registered bytes fit the peak of in_slots since the last reset_peak():
-  /// frees pieces that hold no slot and no unpassed fence. May be called at any time; does what it
-  /// can without blocking. Returns true when registered <= 1.03 x that peak (rounded up to a page
-  /// per piece). From the first success on the arena grows by little more than what is asked for.
+  /// frees pieces that hold no slot and no unpassed fence, and where no slot is out puts one piece
+  /// in their place, so that a step that repeats fits without growth. May be called at any time;
+  /// does what it can without blocking. Returns true when registered <= 1.03 x that peak (rounded
+  /// up to a page per piece). From the first success on the arena grows by little more than what is
+  /// asked for.
   bool trim();
 
   /// As trim(), but where only fences are in the way it waits for them first.

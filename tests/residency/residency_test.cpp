@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/residency/residency_fixture.h"
+
+namespace spillway {
+namespace {
+
+class ResidencyTest : public ResidencyFixture {};
+
+TEST_F(ResidencyTest, AFreedStorageComesBackBitForBit) {
+  const driver::DevicePtr source = allocate(kSize, main_);
+  fill(source, 7, main_);
+  Stash saved = stash(source, main_);
+  free(source);
+  fill(allocate(kSize, main_), 8, main_);
+  const driver::DevicePtr destination = allocate(kSize, main_);
+
+  ASSERT_TRUE(driver::Timeline::wait(main_, fetch(saved, destination, main_)).ok());
+
+  EXPECT_EQ(read(destination, main_), 7);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
+  const driver::DevicePtr source = allocate(kSize, main_);
+  fill(source, 7, main_);
+  Stash saved = stash(source, main_);
+  fill(source, 8, main_);
+  fetch(saved, allocate(kSize, main_), main_);
+  const driver::DevicePtr second = allocate(kSize, main_);
+
+  ASSERT_TRUE(driver::Timeline::wait(main_, fetch(saved, second, main_)).ok());
+
+  EXPECT_EQ(read(second, main_), 7);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, AFreedSourceCarriesTheFenceOfItsCopy) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const driver::DevicePtr source = allocate(kSize, main_);
+  Stash saved = stash(source, main_);
+
+  free(source);
+
+  EXPECT_GE(heap_->stats().pending, kSize);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const driver::DevicePtr source = allocate(kSize, main_);
+  Stash saved = stash(source, main_);
+  const driver::DevicePtr destination = allocate(kSize, main_);
+  fetch(saved, destination, main_);
+
+  free(destination);
+
+  EXPECT_GE(heap_->stats().pending, kSize);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
+  Stash saved = stash(allocate(kSize, main_), main_);
+  EXPECT_EQ(away_.load(), kSize.count());
+
+  fetch(saved, allocate(kSize, main_), main_);
+
+  EXPECT_EQ(away_.load(), 0U);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, AFetchedCopyThatLeftTheDeviceIsAwayAgain) {
+  Stash saved = stash(allocate(kSize, main_), main_);
+  fetch(saved, allocate(kSize, main_), main_);
+
+  residency_->set_away(saved, true);
+  residency_->set_away(saved, true);
+
+  EXPECT_EQ(residency_->stats().away, kSize);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, ADroppedStashLeavesTheBooksAtOnce) {
+  Stash saved = stash(allocate(kSize, main_), main_);
+  EXPECT_EQ(residency_->stats().on_host, kSize);
+
+  residency_->drop(std::move(saved));
+
+  const ResidencyStats stats = residency_->stats();
+  EXPECT_EQ(stats.on_host, 0_B);
+  EXPECT_EQ(stats.away, 0_B);
+  EXPECT_EQ(stats.dropped, 1U);
+}
+
+TEST_F(ResidencyTest, ASlotThatWasNeverFetchedGoesBackWithTheCopyOut) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  Stash saved = stash(allocate(kSize, main_), main_);
+  const driver::Fence written = saved.written;
+  residency_->drop(std::move(saved));
+
+  HostSlot slot = arena_->take(kSize).value();
+
+  EXPECT_EQ(slot.fences, std::vector{written});
+  arena_->give(std::move(slot), {});
+}
+
+TEST_F(ResidencyTest, ASlotThatWasFetchedGoesBackWithTheLastCopyIn) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  Stash saved = stash(allocate(kSize, main_), main_);
+  fetch(saved, allocate(kSize, main_), main_);
+  const driver::Fence last = fetch(saved, allocate(kSize, main_), main_);
+  residency_->drop(std::move(saved));
+
+  HostSlot slot = arena_->take(kSize).value();
+
+  EXPECT_EQ(slot.fences, std::vector{last});
+  arena_->give(std::move(slot), {});
+}
+
+TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheBooksStay) {
+  arena_ = std::make_unique<HostArena>(device_, kSize - 1_B);
+  make_residency();
+
+  const auto refused = residency_->stash(allocate(kSize, main_), kSize, main_);
+
+  EXPECT_EQ(refused.status().code(), Code::kOutOfHostMemory);
+  EXPECT_EQ(residency_->stats().on_host, 0_B);
+  EXPECT_EQ(residency_->stats().stashes, 0U);
+  EXPECT_EQ(away_.load(), 0U);
+}
+
+TEST_F(ResidencyTest, ACopyOutThatFailsGivesItsSlotBackWithTheFencesItCameWith) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const driver::DevicePtr source = allocate(kSize, main_);
+  Stash saved = stash(source, main_);
+  const driver::Fence written = saved.written;
+  residency_->drop(std::move(saved));
+  const Fault<&driver::Api::MemcpyDtoHAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(residency_->stash(source, kSize, main_).status().code(), Code::kDriver);
+
+  HostSlot slot = arena_->take(kSize).value();
+  EXPECT_EQ(slot.fences, std::vector{written});
+  EXPECT_EQ(residency_->stats().on_host, 0_B);
+  arena_->give(std::move(slot), {});
+}
+
+TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
+  Stash saved = stash(allocate(kSize, main_), main_);
+  const driver::DevicePtr destination = allocate(kSize, main_);
+  const Fault<&driver::Api::MemcpyHtoDAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(residency_->fetch(saved, destination, main_).status().code(), Code::kDriver);
+
+  EXPECT_TRUE(saved.away);
+  EXPECT_FALSE(saved.last_fetch.set());
+  EXPECT_EQ(residency_->stats().fetches, 0U);
+  residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, ThePeakOfTheHeapKnowsWhatWasAway) {
+  Stash saved = stash(allocate(kSize, main_), main_);
+  heap_->reset_peaks();
+
+  allocate(8_MiB, main_);
+
+  EXPECT_EQ(heap_->stats().away_at_live_peak, kSize);
+  residency_->drop(std::move(saved));
+}
+
+}  // namespace
+}  // namespace spillway

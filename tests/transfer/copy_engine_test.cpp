@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/copy_engine.h"
+
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kSize = 1_MiB;
+
+class CopyEngineTest : public HeapTest {
+ protected:
+  void SetUp() override {
+    HeapTest::SetUp();
+    arena_ = std::make_unique<HostArena>(device_, Bytes{});
+    copies_ = CopyEngine::create(device_).value();
+    slot_ = arena_->take(kSize).value();
+    block_ = allocate(kSize);
+  }
+
+  void TearDown() override {
+    table_.StreamSynchronize(main_.handle());
+    arena_->give(std::move(slot_), {});
+    arena_.reset();
+    for (const driver::DevicePtr at : std::exchange(live_, {}))
+      heap_->free(at);
+    heap_->trim_sync();  // it holds no fence of the engine's after this
+    copies_.reset();
+    HeapTest::TearDown();
+  }
+
+  void write(driver::DevicePtr to, int value) {
+    const std::vector<std::byte> bytes(kSize.count(), std::byte(value));
+    EXPECT_EQ(table_.MemcpyHtoDAsync(to.address(), bytes.data(), bytes.size(), main_.handle()),
+              CUDA_SUCCESS);
+    EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+  }
+
+  int read(driver::DevicePtr from) {
+    std::vector<std::byte> bytes(kSize.count());
+    EXPECT_EQ(table_.MemcpyDtoHAsync(bytes.data(), from.address(), bytes.size(), main_.handle()),
+              CUDA_SUCCESS);
+    EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+    return std::all_of(
+               bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == bytes.front(); })
+               ? static_cast<int>(bytes.front())
+               : -1;
+  }
+
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<CopyEngine> copies_;
+  HostSlot slot_;
+  driver::DevicePtr block_;
+};
+
+TEST_F(CopyEngineTest, WhatGoesOutComesBack) {
+  write(block_, 42);
+  const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
+  const driver::DevicePtr other = allocate(kSize);
+
+  const driver::Fence fetched = copies_->to_device(slot_, written, other, main_).value();
+  ASSERT_TRUE(driver::Timeline::wait(main_, fetched).ok());
+
+  EXPECT_EQ(read(other), 42);
+}
+
+TEST_F(CopyEngineTest, CopiesRunOnStreamsOfTheirOwn) {
+  EXPECT_FALSE(copies_->out_stream() == copies_->in_stream());
+  EXPECT_FALSE(copies_->out_stream() == main_);
+}
+
+TEST_F(CopyEngineTest, TheSlotsFencesAreClearedOnceTheyAreWaitedFor) {
+  slot_.fences = {stuck_fence()};
+
+  ASSERT_TRUE(copies_->to_host(block_, slot_, main_).ok());
+
+  EXPECT_TRUE(slot_.fences.empty());
+}
+
+TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsProducerIsAnErrorAndTheSlotStaysAsItWas) {
+  const driver::Fence before = stuck_fence();
+  slot_.fences = {before};
+  const Fault<&driver::Api::StreamWaitEvent> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+
+  EXPECT_EQ(slot_.fences, std::vector{before});
+}
+
+TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsSlotIsAnErrorAndTheSlotStaysAsItWas) {
+  const driver::Fence before = stuck_fence();
+  slot_.fences = {before};
+  const Fault<&driver::Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+
+  EXPECT_EQ(slot_.fences, std::vector{before});
+}
+
+TEST_F(CopyEngineTest, ACopyOutThatCannotBeQueuedIsAnErrorAndTheSlotStaysAsItWas) {
+  const driver::Fence before = stuck_fence();
+  slot_.fences = {before};
+  const Fault<&driver::Api::MemcpyDtoHAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+
+  EXPECT_EQ(slot_.fences, std::vector{before});
+}
+
+TEST_F(CopyEngineTest, ACopyThatCannotBeMarkedHasPassedWhenTheErrorIsReported) {
+  write(block_, 9);
+  std::memset(slot_.data, 0, kSize.count());
+  const std::uint64_t syncs = driver::counters().host_syncs;
+  const Fault<&driver::Api::EventRecord> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+
+  EXPECT_EQ(slot_.data[kSize.count() - 1], std::byte{9});
+  EXPECT_EQ(driver::counters().host_syncs, syncs + 1);
+}
+
+TEST_F(CopyEngineTest, ACopyInThatFailsIsAnErrorAndTheNextOneWorks) {
+  write(block_, 5);
+  const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
+  const driver::DevicePtr other = allocate(kSize);
+  const Fault<&driver::Api::MemcpyHtoDAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(copies_->to_device(slot_, written, other, main_).status().code(), Code::kDriver);
+
+  const auto fetched = copies_->to_device(slot_, written, other, main_);
+
+  ASSERT_TRUE(fetched.ok());
+  ASSERT_TRUE(driver::Timeline::wait(main_, fetched.value()).ok());
+  EXPECT_EQ(read(other), 5);
+}
+
+TEST_F(CopyEngineTest, AnEngineThatCannotHaveBothStreamsGivesTheFirstBack) {
+  const std::uint64_t destroyed = spillway_emulator_count("cuStreamDestroy");
+  const Fault<&driver::Api::StreamCreateWithPriority> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_FALSE(CopyEngine::create(device_).ok());
+
+  EXPECT_EQ(spillway_emulator_count("cuStreamDestroy"), destroyed + 1);
+}
+
+TEST_F(CopyEngineTest, EventsAreUsedAgain) {
+  const auto round = [&] {
+    for (int each = 0; each < 200; ++each) {
+      const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
+      const driver::Fence read = copies_->to_device(slot_, written, block_, main_).value();
+      ASSERT_TRUE(driver::Timeline::wait(main_, read).ok());
+    }
+  };
+  round();
+  const std::uint64_t created = spillway_emulator_count("cuEventCreate");
+
+  round();
+
+  EXPECT_EQ(spillway_emulator_count("cuEventCreate"), created);
+}
+
+TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
+  const std::uint64_t reports = spillway_emulator_count("unordered");
+  std::vector<std::thread> threads;
+  for (int each = 0; each < 4; ++each) {
+    const driver::Stream stream = make_stream();
+    const driver::DevicePtr block = allocate(64_KiB, stream);
+    threads.emplace_back([this, stream, block] {
+      for (int turn = 0; turn < 100; ++turn) {
+        HostSlot slot = arena_->take(64_KiB).value();
+        const driver::Fence written = copies_->to_host(block, slot, stream).value();
+        const driver::Fence read = copies_->to_device(slot, written, block, stream).value();
+        ASSERT_TRUE(driver::Timeline::wait(stream, read).ok());
+        arena_->give(std::move(slot), read);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  for (const CUstream stream : streams_)
+    table_.StreamSynchronize(stream);
+  EXPECT_EQ(spillway_emulator_count("unordered"), reports);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/host_arena.h"
+
+#include "tests/heap/heap_fixture.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+
+namespace spillway {
+namespace {
+
+class HostArenaTest : public HeapTest {
+ protected:
+  HostSlot take(Bytes size) {
+    Result<HostSlot> slot = arena_->take(size);
+    EXPECT_TRUE(slot.ok()) << slot.status().message();
+    return slot.ok() ? std::move(slot).value() : HostSlot{};
+  }
+
+  void make_arena(Bytes limit) { arena_ = std::make_unique<HostArena>(device_, limit); }
+
+  void SetUp() override {
+    HeapTest::SetUp();
+    make_arena(Bytes{});
+  }
+
+  std::unique_ptr<HostArena> arena_;
+};
+
+TEST_F(HostArenaTest, SlotsDoNotOverlapAndBeginAtMultiplesOfSixtyFour) {
+  std::vector<HostSlot> slots;
+  for (const Bytes size : {1_B, 63_B, 64_B, 65_B, 1000_B})
+    slots.push_back(take(size));
+
+  int value = 0;
+  for (const HostSlot& slot : slots)
+    std::memset(slot.data, ++value, slot.size.count());
+
+  value = 0;
+  for (HostSlot& slot : slots) {
+    ++value;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slot.data) % 64, 0U);
+    EXPECT_TRUE(std::all_of(slot.data, slot.data + slot.size.count(), [&](std::byte byte) {
+      return byte == std::byte(value);
+    }));
+    arena_->give(std::move(slot), {});
+  }
+}
+
+TEST_F(HostArenaTest, ASlotThatIsGivenBackWithAFenceIsHandedOutWithIt) {
+  const driver::Fence fence = stuck_fence();
+  HostSlot first = take(1_KiB);
+  std::byte* const place = first.data;
+  arena_->give(std::move(first), fence);
+
+  HostSlot second = take(1_KiB);
+
+  EXPECT_EQ(second.data, place);
+  EXPECT_EQ(second.fences, std::vector{fence});
+  arena_->give(std::move(second), {});
+}
+
+TEST_F(HostArenaTest, FencesThatASlotStillHasAreKeptWithTheLastOne) {
+  const driver::Fence old = stuck_fence();
+  const driver::Fence last = stuck_fence();
+  HostSlot slot = take(1_KiB);
+  arena_->give(std::move(slot), old);
+  slot = take(1_KiB);
+  arena_->give(std::move(slot), last);
+
+  slot = take(1_KiB);
+
+  EXPECT_EQ(slot.fences, (std::vector{old, last}));
+  arena_->give(std::move(slot), {});
+}
+
+TEST_F(HostArenaTest, WhichSlotIsHandedOutDoesNotDependOnFences) {
+  std::mt19937_64 random(5);
+  HostArena fenced(device_, Bytes{});
+  std::vector<std::pair<HostSlot, HostSlot>> out;
+  std::byte* base = nullptr;
+  std::byte* fenced_base = nullptr;
+  for (int turn = 0; turn < 400; ++turn) {
+    const Bytes size{1 + random() % 20000};
+    if (random() % 3 != 0 || out.empty()) {
+      out.emplace_back(take(size), fenced.take(size).value());
+      if (base == nullptr) {
+        base = out.back().first.data;
+        fenced_base = out.back().second.data;
+      }
+      ASSERT_EQ(out.back().first.data - base, out.back().second.data - fenced_base);
+      out.back().second.fences.clear();
+    } else {
+      std::swap(out.at(random() % out.size()), out.back());
+      arena_->give(std::move(out.back().first), {});
+      fenced.give(std::move(out.back().second), stuck_fence());
+      out.pop_back();
+    }
+    ASSERT_EQ(arena_->stats().registered, 8_MiB) << "one piece, so that offsets can be compared";
+  }
+  for (auto& [plain, with_fence] : out) {
+    arena_->give(std::move(plain), {});
+    fenced.give(std::move(with_fence), {});
+  }
+}
+
+TEST_F(HostArenaTest, AFencedSlotCountsAsInUseUntilItsFenceHasPassed) {
+  HostSlot slot = take(1_KiB);
+  arena_->give(std::move(slot), stuck_fence());
+  EXPECT_EQ(arena_->stats().in_slots, 1_KiB);
+
+  slot = take(1_KiB);
+  arena_->give(std::move(slot), passed_fence());
+  slot.fences.clear();
+
+  EXPECT_EQ(arena_->stats().in_slots_peak, 1_KiB) << "counted once, not for its fence and its slot";
+}
+
+TEST_F(HostArenaTest, AFenceThatHasPassedNoLongerCounts) {
+  arena_->give(take(1_KiB), passed_fence());
+
+  EXPECT_EQ(arena_->stats().in_slots, 0_B);
+}
+
+TEST_F(HostArenaTest, ThePeakIsTheLargestSinceItWasReset) {
+  HostSlot one = take(4_KiB);
+  arena_->give(take(4_KiB), {});
+  EXPECT_EQ(arena_->stats().in_slots_peak, 8_KiB);
+
+  arena_->reset_peak();
+
+  EXPECT_EQ(arena_->stats().in_slots_peak, 4_KiB);
+  arena_->give(std::move(one), {});
+}
+
+TEST_F(HostArenaTest, ManySmallSlotsShareOneRegistration) {
+  std::vector<HostSlot> slots;
+  for (int each = 0; each < 100; ++each)
+    slots.push_back(take(64_KiB));
+
+  EXPECT_EQ(arena_->stats().registrations, 1U);
+  for (HostSlot& slot : slots)
+    arena_->give(std::move(slot), {});
+}
+
+TEST_F(HostArenaTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
+  make_arena(1_MiB);
+  HostSlot slot = take(768_KiB);
+
+  const auto refused = arena_->take(512_KiB);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kOutOfHostMemory);
+  EXPECT_NE(refused.status().detail().find("SPILLWAY_PINNED_LIMIT is 1048576"), std::string::npos);
+  EXPECT_EQ(arena_->stats().registered, 768_KiB);
+  arena_->give(std::move(slot), {});
+}
+
+TEST_F(HostArenaTest, WhereALargePieceExceedsTheLimitExactlyTheRequestIsPinned) {
+  make_arena(1_MiB);
+
+  arena_->give(take(100_KiB), {});
+
+  EXPECT_EQ(arena_->stats().registered, 100_KiB);
+}
+
+TEST_F(HostArenaTest, SizesThatNoMachineHasAreATypedError) {
+  for (const std::uint64_t size : {~0ULL, ~0ULL - 63, 1ULL << 63U, (1ULL << 50U) + 1}) {
+    EXPECT_EQ(arena_->take(Bytes{size}).status().code(), Code::kOutOfHostMemory);
+  }
+}
+
+TEST_F(HostArenaTest, AFailedRegistrationIsATypedErrorAndTheNextOneWorks) {
+  const Fault<&driver::Api::MemHostRegister> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
+  HostSlot first = take(8_MiB);
+
+  const auto second = arena_->take(8_MiB);
+
+  EXPECT_EQ(second.status().code(), Code::kOutOfHostMemory);
+  EXPECT_EQ(arena_->stats().registered, 8_MiB);
+  HostSlot third = take(8_MiB);
+  arena_->give(std::move(first), {});
+  arena_->give(std::move(third), {});
+}
+
+TEST_F(HostArenaTest, RegistrationsAreCountedForTheProcess) {
+  const std::uint64_t before = driver::counters().registrations;
+
+  arena_->give(take(1_KiB), {});
+
+  EXPECT_EQ(driver::counters().registrations, before + 1);
+}
+
+TEST_F(HostArenaTest, ThreadsMayTakeAndGiveAtTheSameTime) {
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([this, seed] {
+      std::mt19937_64 random(seed);
+      for (int turn = 0; turn < 500; ++turn) {
+        HostSlot slot = take(Bytes{1 + random() % 4096});
+        std::memset(slot.data, static_cast<int>(seed), slot.size.count());
+        arena_->give(std::move(slot), {});
+        if (turn % 50 == 0) arena_->trim();
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(arena_->stats().in_slots, 0_B);
+}
+
+}  // namespace
+}  // namespace spillway
