@@ -47,6 +47,7 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   const Lock lock(self.mutex_);
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
+  const CurrentDevice current(*self.device_.api, self.device_.context);
   return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
 }
 
