@@ -22,7 +22,10 @@ def find_nvcc() -> str | None:
 
 def by_nvcc(nvcc: str, architecture: str) -> bytes:
     command = [nvcc, "-O2", "--cubin", f"-arch={architecture}", "-o", "/dev/stdout", str(SOURCE)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        raise SystemExit(f"compile_kernels: nvcc for {architecture} ended with status {done.returncode}")
+    return done.stdout
 
 
 def load_nvrtc() -> ctypes.CDLL:
@@ -32,9 +35,7 @@ def load_nvrtc() -> ctypes.CDLL:
             return ctypes.CDLL(str(library))
         except OSError:
             continue
-    raise SystemExit(
-        "compile_kernels: neither nvcc nor NVRTC (libnvrtc.so.13) was found; torch 2.11 brings NVRTC"
-    )
+    raise SystemExit("compile_kernels: neither nvcc nor NVRTC (libnvrtc.so.13) was found; torch brings NVRTC")
 
 
 def by_nvrtc(nvrtc: ctypes.CDLL, architecture: str) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 from spillway import launch
 from spillway.demo import compare, data, picture, table
 from spillway.demo.config import SIZE_NAMES, ArmConfig

@@ -16,7 +16,7 @@ def nothing_moved() -> Stats:
 def step_bytes(stats: Stats) -> Stats:
     """Unique bytes of the last ended step over all tags: movable, moved, fetched, and skipped by reason."""
     result = nothing_moved()
-    for tag in stats["tags"]:
+    for tag in stats["tags"].values():
         last = tag["last"]
         result["saved_bytes"] += last["movable_bytes"]
         result["offloaded_bytes"] += last["moved_bytes"]
@@ -30,8 +30,13 @@ def step_bytes(stats: Stats) -> Stats:
 
 
 def driver_counts(stats: Stats) -> dict[str, int]:
-    """What Spillway asked of the driver since the process began."""
-    return {key: value for key, value in stats["driver"].items() if isinstance(value, int)}
+    """What Spillway asked of the driver since the process began, by the emulated GPU's names."""
+    driver = stats["driver"]
+    return {
+        "device_allocations": driver["allocations"],
+        "host_registrations": driver["registrations"],
+        "host_syncs": driver["host_syncs"],
+    }
 
 
 def no_totals() -> Stats:
@@ -48,9 +53,9 @@ def no_totals() -> Stats:
 def totals(stats: Stats) -> Stats:
     """Pinned bytes and the bytes that were away at the peaks, over all devices and the whole run."""
     result = no_totals()
-    for device in stats["devices"]:
-        result["host_peak_bytes"] += device["host"]["registered_peak_bytes"]
-        result["host_pinned_bytes"] += device["host"]["registered_bytes"]
+    for device in stats["devices"].values():
+        result["host_peak_bytes"] += device["host"]["pinned_peak_bytes"]
+        result["host_pinned_bytes"] += device["host"]["pinned_bytes"]
         result["host_slots_peak_bytes"] += device["host"]["in_slots_peak_bytes"]
         result["away_at_peak_bytes"] += device["heap"]["away_at_held_peak_bytes"]
         result["away_at_live_peak_bytes"] += device["heap"]["away_at_live_peak_bytes"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+
 from spillway.demo import data, measure, report
 from spillway.demo.config import STEADY, ArmConfig
 from spillway.demo.model import SIZES, Batches, Gpt
