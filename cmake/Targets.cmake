@@ -44,8 +44,11 @@ function(spillway_test)
     target_link_libraries(${ARG_NAME} PRIVATE -Wl,--no-as-needed spillway_emulator -Wl,--as-needed)
     list(APPEND ARG_ENVIRONMENT SPILLWAY_EMULATE=1)
   endif()
-  gtest_discover_tests(${ARG_NAME} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT 300)
+  # Lists pass two expansions on their way into the test file.
+  string(REPLACE ";" "\\\\;" labels "${ARG_LABELS}")
+  string(REPLACE ";" "\\\\;" environment "${ARG_ENVIRONMENT}")
+  gtest_discover_tests(${ARG_NAME} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT 300)
 endfunction()
 
 # spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): each test_*.py of a folder is one ctest
