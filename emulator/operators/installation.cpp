@@ -11,12 +11,18 @@
 namespace spillway::operators {
 namespace {
 
-/// Shape, storage and stream bookkeeping: PyTorch's CUDA code for these launches nothing.
+/// Bookkeeping of shapes, storages and streams, and questions about what is there: PyTorch's CUDA
+/// code for these launches nothing.
 const std::unordered_set<std::string_view> kNative = {
     "aten::_efficientzerotensor",
+    "aten::_fused_sdp_choice",
     "aten::_has_compatible_shallow_copy_type",
     "aten::_local_scalar_dense",
     "aten::_reshape_alias",
+    "aten::_use_cudnn_ctc_loss",
+    "aten::_use_cudnn_ctc_loss.Tensor",
+    "aten::_use_miopen_ctc_loss",
+    "aten::_use_miopen_ctc_loss.Tensor",
     "aten::as_strided",
     "aten::empty.memory_format",
     "aten::empty_strided",

@@ -21,7 +21,9 @@ def run() -> None:
     try:
         operators = ctypes.CDLL(str(library))
     except OSError as error:
-        raise RuntimeError(f"SPILLWAY_EMULATE=1, but the emulated operators cannot be loaded: {error}") from error
+        raise RuntimeError(
+            f"SPILLWAY_EMULATE=1, but the emulated operators cannot be loaded: {error}"
+        ) from error
     operators.spillway_operators_error.restype = ctypes.c_char_p
     if operators.spillway_operators_install() != 0:
         why = operators.spillway_operators_error().decode()

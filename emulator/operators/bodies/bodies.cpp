@@ -4,8 +4,11 @@
 namespace spillway::operators {
 
 Body find_body(std::string_view name) {
-  for (const auto& family :
-       {attention_bodies(), recurrent_bodies(), rms_norm_bodies(), dropout_bodies()}) {
+  for (const auto& family : {attention_bodies(),
+                             recurrent_bodies(),
+                             rms_norm_bodies(),
+                             dropout_bodies(),
+                             matmul_bodies()}) {
     for (const NamedBody& known : family) {
       if (known.name == name) return known.body;
     }

@@ -25,6 +25,7 @@ c10::ArrayRef<NamedBody> attention_bodies();
 c10::ArrayRef<NamedBody> recurrent_bodies();
 c10::ArrayRef<NamedBody> rms_norm_bodies();
 c10::ArrayRef<NamedBody> dropout_bodies();
+c10::ArrayRef<NamedBody> matmul_bodies();
 
 /// An optional argument: nothing where it is None or an undefined tensor.
 std::optional<at::Tensor> optional_tensor(const c10::IValue& value);

@@ -56,12 +56,15 @@ void lstm_cell_backward(c10::Stack& stack, const Draws&) {
 void gru_cell(c10::Stack& stack, const Draws&) {
   const at::Tensor hx = stack[2].toTensor();
   const auto input = plus(stack[0].toTensor(), stack[3]).chunk(3, 1);
-  const auto hidden = plus(stack[1].toTensor(), stack[4]).chunk(3, 1);
-  const at::Tensor reset = (hidden[0] + input[0]).sigmoid();
-  const at::Tensor update = (hidden[1] + input[1]).sigmoid();
-  const at::Tensor fresh = (input[2] + hidden[2] * reset).tanh();
+  // The gates are made in place, inside rows of three: how a row lies in memory decides which
+  // elements the CPU's vectors take, and with it the last bit of a sigmoid.
+  const auto gates = plus(stack[1].toTensor(), stack[4]).clone().chunk(3, 1);
+  const at::Tensor hidden = gates[2].clone();
+  const at::Tensor reset = gates[0].add_(input[0]).sigmoid_();
+  const at::Tensor update = gates[1].add_(input[1]).sigmoid_();
+  const at::Tensor fresh = (input[2] + gates[2].mul_(reset)).tanh_();
   const at::Tensor hy = (hx - fresh) * update + fresh;
-  give_back(stack, hy, at::cat({reset, update, fresh, hx, hidden[2]}, 1));
+  give_back(stack, hy, at::cat({reset, update, fresh, hx, hidden}, 1));
 }
 
 void gru_cell_backward(c10::Stack& stack, const Draws&) {

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test here runs on the emulated GPU, which is preloaded into the process that runs pytest."""
+
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+CALL = """
+import importlib, json, sys
+module, function, arguments = sys.argv[1:]
+print("result:" + json.dumps(getattr(importlib.import_module(module), function)(*json.loads(arguments))))
+"""
+
+
+def pytest_sessionstart(session):
+    here = hasattr(ctypes.CDLL(None), "spillway_emulator_ready")
+    if not here or os.environ.get("SPILLWAY_EMULATE") != "1":
+        pytest.exit(
+            "these tests need the emulated GPU: run them with ctest -L torch, or with SPILLWAY_EMULATE=1 and "
+            "LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so and PYTHONPATH=<build>/python",
+            returncode=2,
+        )
+
+
+@pytest.fixture
+def elsewhere():
+    """Calls a function of the test's module in a process of its own, with other settings of the emulated GPU:
+    `elsewhere(train, "cuda", rng="cpu")` has SPILLWAY_EMULATE_RNG=cpu. Arguments and result travel as JSON."""
+
+    def call(function, *arguments, **settings):
+        environment = dict(os.environ)
+        environment.update({f"SPILLWAY_EMULATE_{name.upper()}": value for name, value in settings.items()})
+        environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [sys.executable, "-c", CALL, function.__module__, function.__name__, json.dumps(arguments)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout.rpartition("result:")[2])
+
+    return call
+
+
+class Emulator:
+    """Counts and reports of the emulated runtime in this process."""
+
+    def __init__(self):
+        self._library = ctypes.CDLL(None)
+        self._library.spillway_emulator_count.restype = ctypes.c_uint64
+        self._library.spillway_emulator_report.restype = ctypes.c_char_p
+
+    def count(self, what):
+        return self._library.spillway_emulator_count(what.encode())
+
+    def reports(self):
+        kept = []
+        while (text := self._library.spillway_emulator_report(ctypes.c_size_t(len(kept)))) is not None:
+            kept.append(text.decode())
+        return kept
+
+
+@pytest.fixture
+def emulator():
+    return Emulator()
