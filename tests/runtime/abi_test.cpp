@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/abi/spillway.h"
+#include "allocator/runtime/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+extern "C" int statistics_from_c(spillway_device_stats* stats);
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+TEST(AbiTest, TheLibraryKnowsItsVersion) {
+  EXPECT_EQ(spillway_abi_version(), SPILLWAY_ABI_VERSION);
+}
+
+TEST(AbiTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
+  DeviceRuntime& device = *Runtime::instance().device(DeviceId{0}).value();
+  const driver::Stream stream{CUstream{nullptr}};
+  const auto block = device.heap().allocate(3_MiB, stream, TagId::kUntagged).value();
+  Stash stash = device.residency().stash(block, 3_MiB, stream).value();
+  spillway_device_stats stats{};
+
+  ASSERT_EQ(statistics_from_c(&stats), SPILLWAY_OK) << spillway_last_error();
+
+  EXPECT_EQ(stats.live_bytes, (3_MiB).count());
+  EXPECT_GE(stats.held_bytes, stats.live_bytes);
+  EXPECT_EQ(stats.away_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.stashed_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.in_slots_bytes, (3_MiB).count());
+  EXPECT_GE(stats.pinned_bytes, stats.in_slots_bytes);
+  device.residency().drop(std::move(stash));
+  device.heap().free(block);
+}
+
+TEST(AbiTest, AStructureOfAnotherSizeIsRefusedAndStaysAsItIs) {
+  spillway_device_stats stats{};
+  stats.struct_size = 8;
+  stats.held_bytes = 77;
+
+  EXPECT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_INVALID_ARGUMENT);
+
+  EXPECT_EQ(stats.held_bytes, 77U);
+  EXPECT_NE(std::string(spillway_last_error()).find("struct_size"), std::string::npos);
+}
+
+TEST(AbiTest, ANullStructureIsRefused) {
+  EXPECT_EQ(spillway_device_statistics(0, nullptr), SPILLWAY_INVALID_ARGUMENT);
+}
+
+TEST(AbiTest, ADeviceThatIsNotThereIsADriverError) {
+  spillway_device_stats stats{};
+  stats.struct_size = sizeof stats;
+
+  EXPECT_EQ(spillway_device_statistics(99, &stats), SPILLWAY_DRIVER_ERROR);
+}
+
+TEST(AbiTest, AStepCanBeEnded) {
+  Runtime& runtime = Runtime::instance();
+  ASSERT_TRUE(runtime.enter_region(TagId::kUntagged, Ratio::of(1.0).value()).ok());
+  runtime.decide(TagId::kUntagged, DeviceId{0}, 1_KiB);
+  const std::uint64_t steps = runtime.stats().steps;
+
+  EXPECT_EQ(spillway_step_end(), SPILLWAY_OK);
+
+  EXPECT_EQ(runtime.stats().steps, steps + 1);
+  runtime.leave_region(TagId::kUntagged);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/runtime_fixture.h"
+
+#include <random>
+
+namespace spillway {
+namespace {
+
+using HostMemoryTest = RuntimeTest;
+
+std::vector<Bytes> a_shape(unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Bytes> sizes(30);
+  for (Bytes& size : sizes)
+    size = Bytes{1024 + random() % 700000};
+  return sizes;
+}
+
+std::vector<Bytes> times(std::vector<Bytes> sizes, std::uint64_t factor) {
+  for (Bytes& size : sizes)
+    size = Bytes{size.count() * factor};
+  return sizes;
+}
+
+class EveryRatio : public HostMemoryTest, public testing::WithParamInterface<double> {};
+
+TEST_P(EveryRatio, FromTheThirdStepOnNothingIsAllocatedRegisteredOrWaitedFor) {
+  const std::vector<Bytes> sizes = a_shape(1);
+  train(GetParam(), sizes);
+  train(GetParam(), sizes);
+  const driver::Counters before = driver::counters();
+
+  for (int step = 0; step < 5; ++step)
+    train(GetParam(), sizes);
+
+  EXPECT_EQ(driver::counters().registrations, before.registrations);
+  EXPECT_EQ(driver::counters().allocations, before.allocations);
+  EXPECT_EQ(driver::counters().host_syncs, before.host_syncs);
+}
+
+TEST_P(EveryRatio, FromTheSecondStepOnPinnedMemoryIsAtMostThreePercentOverItsPeakOfUse) {
+  const std::vector<Bytes> sizes = a_shape(2);
+  train(GetParam(), sizes);
+  for (int step = 0; step < 3; ++step) {
+    train(GetParam(), sizes);
+
+    const Bytes page = 4_KiB;
+    EXPECT_LE(host().registered.count(), host().in_slots_peak.count() * 103 / 100 + page.count());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ratios, EveryRatio, testing::Values(0.0, 0.1, 1.0 / 3, 0.5, 0.9, 1.0));
+
+TEST_F(HostMemoryTest, TheFirstStepAlreadyFitsTheArena) {
+  train(1.0, {5_MiB, 5_MiB, 5_MiB});
+
+  EXPECT_EQ(host().registered, 15_MiB);
+}
+
+TEST_F(HostMemoryTest, ALargerShapeFitsAgainOnceItsPlanHasBeenCarriedOut) {
+  const std::vector<Bytes> sizes = a_shape(3);
+  for (int step = 0; step < 3; ++step)
+    train(1.0, sizes);
+
+  for (int step = 0; step < 2; ++step)
+    train(1.0, times(sizes, 3));
+
+  EXPECT_LE(host().registered.count(), host().in_slots_peak.count() * 103 / 100);
+}
+
+TEST_F(HostMemoryTest, ASmallerShapeGivesPinnedMemoryBackOnceItsPlanHasBeenCarriedOut) {
+  const std::vector<Bytes> sizes = a_shape(3);
+  for (int step = 0; step < 3; ++step)
+    train(1.0, times(sizes, 3));
+  const Bytes before = host().registered;
+
+  for (int step = 0; step < 2; ++step)
+    train(1.0, sizes);
+
+  EXPECT_LT(host().registered.count() * 2, before.count());
+}
+
+TEST_F(HostMemoryTest, KnownShapesInTurnPinNothingAnew) {
+  const std::vector<Bytes> sizes = a_shape(4);
+  const auto both = [&] {
+    train(1.0, sizes);
+    train(1.0, times(sizes, 2));
+  };
+  for (int turn = 0; turn < 3; ++turn)
+    both();
+  const std::uint64_t before = driver::counters().registrations;
+
+  for (int turn = 0; turn < 5; ++turn)
+    both();
+
+  EXPECT_EQ(driver::counters().registrations, before);
+}
+
+TEST_F(HostMemoryTest, EverNewShapesPinMemoryOnlyToGrow) {
+  const std::vector<Bytes> sizes = a_shape(5);
+  train(1.0, times(sizes, 2));
+  const std::uint64_t before = driver::counters().registrations;
+
+  for (std::uint64_t each = 1; each < 20; ++each) {
+    std::vector<Bytes> shape = sizes;
+    for (Bytes& size : shape)
+      size = size + Bytes{each};
+    train(1.0, shape);
+  }
+
+  EXPECT_EQ(driver::counters().registrations, before);
+}
+
+TEST_F(HostMemoryTest, AGraphThatLivesAcrossStepsKeepsItsBytes) {
+  auto kept = forward(kTag, 1.0, {1_MiB, 1_MiB});
+  runtime_->end_step();
+  for (int step = 0; step < 3; ++step) {
+    auto saved = forward(kTag, 1.0, {3_MiB, 3_MiB});
+    backward(std::move(saved));
+    runtime_->end_step();
+  }
+
+  EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 2_MiB);
+  backward(std::move(kept));
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/runtime_fixture.h"
+
+#include <thread>
+
+namespace spillway {
+namespace {
+
+using StepsTest = RuntimeTest;
+
+TEST_F(StepsTest, AStepEndsWithItsLastHandleOnceTheBackwardPassHasBegun) {
+  auto saved = forward(kTag, 1.0, {1_MiB, 1_MiB});
+  use(std::move(saved[1]));
+  EXPECT_EQ(runtime_->stats().steps, 0U);
+
+  use(std::move(saved[0]));
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+}
+
+TEST_F(StepsTest, AnOpenRegionDoesNotKeepAStepOpenOnceTheBackwardPassHasBegun) {
+  enter(kTag, 1.0);
+
+  use(save(kTag, 1_MiB));
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+  runtime_->leave_region(kTag);
+}
+
+TEST_F(StepsTest, AGraphThatIsDroppedInsideTheRegionDoesNotEndTheStep) {
+  enter(kTag, 1.0);
+
+  let_go(save(kTag, 1_MiB));
+
+  EXPECT_EQ(runtime_->stats().steps, 0U);
+  runtime_->leave_region(kTag);
+}
+
+TEST_F(StepsTest, LeavingTheRegionEndsTheStepWhereNoHandleLivesAnyMore) {
+  enter(kTag, 1.0);
+  let_go(save(kTag, 1_MiB));
+
+  runtime_->leave_region(kTag);
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+}
+
+TEST_F(StepsTest, AGraphThatIsDroppedOutsideAllRegionsEndsTheStep) {
+  auto saved = forward(kTag, 1.0, {1_MiB});
+
+  let_go(std::move(saved[0]));
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+}
+
+TEST_F(StepsTest, TwoLiveGraphsAreOneStep) {
+  auto first = forward(kTag, 1.0, {1_MiB});
+  auto second = forward(kTag, 1.0, {1_MiB});
+
+  backward(std::move(first));
+  EXPECT_EQ(runtime_->stats().steps, 0U);
+  backward(std::move(second));
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+  EXPECT_EQ(last().movable, 2_MiB);
+}
+
+TEST_F(StepsTest, AStepCanBeEndedWhileHandlesLive) {
+  auto saved = forward(kTag, 1.0, {1_MiB});
+
+  runtime_->end_step();
+
+  EXPECT_EQ(last().moved, 1_MiB);
+  backward(std::move(saved));
+}
+
+TEST_F(StepsTest, AStepInWhichNothingWasSavedChangesNothing) {
+  train(1.0, {1_MiB});
+  const TagStepStats before = last();
+
+  enter(kTag, 1.0);
+  runtime_->leave_region(kTag);
+  runtime_->end_step();
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+  EXPECT_EQ(last().movable, before.movable);
+}
+
+TEST_F(StepsTest, WhatAnOldStepStillReportsIsNotCountedInTheNewOne) {
+  auto saved = forward(kTag, 1.0, {1_MiB});
+  runtime_->end_step();
+  const Site old = saved[0].decision.site;
+
+  runtime_->alive_at_unpack(old, 1_MiB);
+  runtime_->not_moved(old, 1_MiB);
+
+  EXPECT_EQ(skip(stats_of(kTag).running, SkipReason::kNoHostMemory).storages, 0U);
+  backward(std::move(saved));
+}
+
+TEST_F(StepsTest, TheRatioHoldsInEveryStepAlsoWhenTheBatchChanges) {
+  for (const std::uint64_t batch : {4U, 4U, 4U, 3U, 4U, 1U, 1U}) {
+    train(0.5, std::vector<Bytes>(7, Bytes{batch * 100000}));
+
+    const TagStepStats step = last();
+    EXPECT_EQ(step.movable, Bytes{7 * batch * 100000});
+    EXPECT_EQ(step.moved, Bytes{3 * batch * 100000});
+    EXPECT_EQ(step.fetched, step.moved);
+  }
+}
+
+TEST_F(StepsTest, AStorageThatWasAliveIsCountedByItsReasonFromTheNextStepOn) {
+  auto saved = forward(kTag, 1.0, {1_MiB, 2_MiB});
+  runtime_->alive_at_unpack(saved[0].decision.site, 1_MiB);
+  backward(std::move(saved));
+
+  train(1.0, {1_MiB, 2_MiB});
+
+  EXPECT_EQ(last().movable, 2_MiB);
+  EXPECT_EQ(last().moved, 2_MiB);
+  EXPECT_EQ(skip(last(), SkipReason::kHeldElsewhere).bytes, 1_MiB);
+}
+
+TEST_F(StepsTest, SkippedStoragesAreCountedByReason) {
+  enter(kTag, 1.0);
+  runtime_->skipped(kTag, SkipReason::kParameter, 3_MiB);
+  runtime_->skipped(kTag, SkipReason::kParameter, 1_MiB);
+  use(save(kTag, 1_MiB));
+  runtime_->leave_region(kTag);
+
+  EXPECT_EQ(skip(last(), SkipReason::kParameter).storages, 2U);
+  EXPECT_EQ(skip(last(), SkipReason::kParameter).bytes, 4_MiB);
+  EXPECT_EQ(last().movable, 1_MiB);
+}
+
+TEST_F(StepsTest, AnotherShapeInMidStepIsCountedAsAMismatch) {
+  train(0.5, {1_MiB, 1_MiB});
+
+  train(0.5, {1_MiB, 2_MiB});
+
+  EXPECT_EQ(stats_of(kTag).plan_mismatches, 1U);
+}
+
+TEST_F(StepsTest, ThreadsMayTrainAtTheSameTime) {
+  std::vector<std::thread> threads;
+  for (const char* name : {"a", "b", "c"}) {
+    threads.emplace_back([this, tag = intern_tag(name)] {
+      for (int step = 0; step < 30; ++step)
+        backward(forward(tag, 0.5, std::vector<Bytes>(6, 50_KiB)));
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(runtime_->stats().live_handles, 0);
+  EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 0_B);
+}
+
+}  // namespace
+}  // namespace spillway
