@@ -44,9 +44,10 @@ function(spillway_test)
     target_link_libraries(${ARG_NAME} PRIVATE -Wl,--no-as-needed spillway_emulator -Wl,--as-needed)
     list(APPEND ARG_ENVIRONMENT SPILLWAY_EMULATE=1)
   endif()
-  # Lists pass two expansions on their way into the test file.
-  string(REPLACE ";" "\\\\;" labels "${ARG_LABELS}")
-  string(REPLACE ";" "\\\\;" environment "${ARG_ENVIRONMENT}")
+  # The properties are expanded four times before they reach ctest, and each time a list falls apart unless escaped.
+  string(REPEAT "\\" 8 escape)
+  string(REPLACE ";" "${escape};" labels "${ARG_LABELS}")
+  string(REPLACE ";" "${escape};" environment "${ARG_ENVIRONMENT}")
   gtest_discover_tests(${ARG_NAME} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT 300)
 endfunction()
