@@ -57,6 +57,7 @@ class HeapTest : public testing::Test {
   }
 
   void TearDown() override {
+    if (heap_ == nullptr) return;  // SetUp has failed and said why
     EXPECT_EQ(heap_->check(), "");
     for (const CUstream stream : streams_)
       table_.StreamSynchronize(stream);
