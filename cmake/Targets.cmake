@@ -33,9 +33,9 @@ function(spillway_module)
 endfunction()
 
 # spillway_test(NAME heap_test SRCS … DEPS … LABELS unit [EMULATED]): one GoogleTest program; its cases are ctest cases.
-# EMULATED links the emulated GPU and runs on it.
+# EMULATED links the emulated GPU and runs on it. PREFIX keeps the names apart where two programs share their cases.
 function(spillway_test)
-  cmake_parse_arguments(ARG "EMULATED" "NAME" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "EMULATED" "NAME;PREFIX" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND spillway::)
@@ -48,7 +48,7 @@ function(spillway_test)
   string(REPEAT "\\" 8 escape)
   string(REPLACE ";" "${escape};" labels "${ARG_LABELS}")
   string(REPLACE ";" "${escape};" environment "${ARG_ENVIRONMENT}")
-  gtest_discover_tests(${ARG_NAME} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${ARG_NAME} TEST_PREFIX "${ARG_PREFIX}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT 300)
 endfunction()
 

@@ -27,6 +27,10 @@ CUresult set(CUdeviceptr at,
 
 }  // namespace
 
+CUresult Memcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  return plain<"cuMemcpy">(row(to, bytes), row(from, bytes), nullptr, HostWait::kAsBlocking);
+}
+
 CUresult MemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   return plain<"cuMemcpyAsync">(row(to, bytes), row(from, bytes), stream, HostWait::kNever);
 }

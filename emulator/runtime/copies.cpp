@@ -6,38 +6,28 @@
 
 namespace emu = spillway::emulator;
 namespace driver = spillway::emulator::driver;
-using emu::HostWait;
 using emu::runtime::enter_on_device;
 
 namespace {
 
-/// The direction is not asked: an address tells by itself where it lies.
-CUresult plain(void* to, const void* from, size_t bytes, cudaStream_t stream, HostWait wait) {
-  return emu::call_on_stream<"memcpy">(stream, [&](emu::Machine& machine, emu::Stream& on) {
-    return emu::copy(machine, on, emu::row(to, bytes), emu::row(from, bytes), wait);
-  });
-}
-
-CUresult set(void* at, int value, size_t bytes, cudaStream_t stream, HostWait wait) {
-  return emu::call_on_stream<"memset">(stream, [&](emu::Machine& machine, emu::Stream& on) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(at);
-    return emu::fill(machine, on, begin, static_cast<unsigned>(value), 1, bytes, wait);
-  });
+CUdeviceptr address(const void* at) {
+  return reinterpret_cast<CUdeviceptr>(at);
 }
 
 }  // namespace
 
+// The direction of a copy is not asked: an address tells by itself where it lies.
 extern "C" {
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/) {
   return enter_on_device<"cudaMemcpy">(
-      [&] { return plain(to, from, bytes, nullptr, HostWait::kAsBlocking); });
+      [&] { return driver::Memcpy(address(to), address(from), bytes); });
 }
 
 cudaError_t cudaMemcpyAsync(
     void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/, cudaStream_t stream) {
   return enter_on_device<"cudaMemcpyAsync">(
-      [&] { return plain(to, from, bytes, stream, HostWait::kNever); });
+      [&] { return driver::MemcpyAsync(address(to), address(from), bytes, stream); });
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* to,
@@ -47,7 +37,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to,
                                 size_t bytes,
                                 cudaStream_t stream) {
   return enter_on_device<"cudaMemcpyPeerAsync">(
-      [&] { return plain(to, from, bytes, stream, HostWait::kNever); });
+      [&] { return driver::MemcpyAsync(address(to), address(from), bytes, stream); });
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to,
@@ -60,25 +50,25 @@ cudaError_t cudaMemcpy2DAsync(void* to,
                               cudaStream_t stream) {
   return enter_on_device<"cudaMemcpy2DAsync">([&] {
     if (width > to_pitch || width > from_pitch) return CUDA_ERROR_INVALID_VALUE;
-    const auto target = reinterpret_cast<std::uintptr_t>(to);
-    const auto source = reinterpret_cast<std::uintptr_t>(from);
-    return emu::call_on_stream<"memcpy">(stream, [&](emu::Machine& machine, emu::Stream& on) {
-      return emu::copy(machine,
-                       on,
-                       {target, to_pitch, width, height},
-                       {source, from_pitch, width, height},
-                       HostWait::kNever);
-    });
+    return emu::call_on_stream<"cuMemcpy2DAsync">(
+        stream, [&](emu::Machine& machine, emu::Stream& on) {
+          return emu::copy(machine,
+                           on,
+                           {address(to), to_pitch, width, height},
+                           {address(from), from_pitch, width, height},
+                           emu::HostWait::kNever);
+        });
   });
 }
 
 cudaError_t cudaMemset(void* at, int value, size_t bytes) {
   return enter_on_device<"cudaMemset">(
-      [&] { return set(at, value, bytes, nullptr, HostWait::kAsBlocking); });
+      [&] { return driver::MemsetD8(address(at), static_cast<unsigned char>(value), bytes); });
 }
 
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
-  return enter_on_device<"cudaMemsetAsync">(
-      [&] { return set(at, value, bytes, stream, HostWait::kNever); });
+  return enter_on_device<"cudaMemsetAsync">([&] {
+    return driver::MemsetD8Async(address(at), static_cast<unsigned char>(value), bytes, stream);
+  });
 }
 }

@@ -48,12 +48,9 @@ cudaDeviceProp describe(int device, std::size_t memory) {
   return is;
 }
 
-template <emu::Literal kName>
 CUresult known_device(int device) {
-  return emu::call<kName>([&](emu::Machine& machine) {
-    const bool known = device >= 0 && device < machine.settings.devices;
-    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-  });
+  CUdevice ignored = 0;
+  return driver::DeviceGet(&ignored, device);
 }
 
 }  // namespace
@@ -108,7 +105,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return enter<"cudaDeviceGetPCIBusId">([&] {
     if (id == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = known_device<"cudaDeviceGetPCIBusId device">(device);
+    const CUresult result = known_device(device);
     if (result == CUDA_SUCCESS) {
       std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
     }
@@ -128,14 +125,13 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return enter<"cudaDeviceCanAccessPeer">([&] {
     if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *can = device != peer ? 1 : 0;
-    const CUresult result = known_device<"cudaDeviceCanAccessPeer device">(device);
-    return result == CUDA_SUCCESS ? known_device<"cudaDeviceCanAccessPeer device">(peer) : result;
+    const CUresult result = known_device(device);
+    return result == CUDA_SUCCESS ? known_device(peer) : result;
   });
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
-  return enter_on_device<"cudaDeviceEnablePeerAccess">(
-      [&] { return known_device<"cudaDeviceEnablePeerAccess device">(peer); });
+  return enter_on_device<"cudaDeviceEnablePeerAccess">([&] { return known_device(peer); });
 }
 
 cudaError_t cudaDeviceSynchronize() {

@@ -12,7 +12,7 @@ char handles[8];  // the address of one is the handle of that device's default p
 template <emu::Literal kName, typename Body>
 cudaError_t with_pool(cudaMemPool_t handle, Body&& body) {
   return enter<kName>([&] {
-    return emu::call<"memory pool">([&](emu::Machine& machine) {
+    return emu::call<"cuMemPool">([&](emu::Machine& machine) {
       for (int device = 0; device < machine.settings.devices; ++device) {
         if (reinterpret_cast<char*>(handle) != &handles[device]) continue;
         return static_cast<CUresult>(body(machine.allocations.pool(device)));

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/emulator/emulated.h"
+
+#include <limits>
+#include <thread>
+
+namespace {
+
+using emulated::count;
+using emulated::kMiB;
+using emulated::kUnit;
+
+class AllocationsTest : public emulated::Test {};
+
+TEST_F(AllocationsTest, FreeMemoryFallsAndRises) {
+  std::size_t before = 0;
+  std::size_t during = 0;
+  std::size_t after = 0;
+  std::size_t total = 0;
+  void* at = nullptr;
+
+  ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&at, 10 * kMiB), cudaSuccess);
+  ASSERT_EQ(cudaMemGetInfo(&during, &total), cudaSuccess);
+  ASSERT_EQ(cudaFree(at), cudaSuccess);
+  ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
+
+  EXPECT_EQ(total, 64 * kMiB);
+  EXPECT_EQ(before - during, 10 * kMiB);
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(AllocationsTest, MoreThanTheDeviceHasIsOutOfMemoryAndLeavesTheRestUsable) {
+  const emulated::DeviceBytes most(60 * kMiB);
+  void* at = &at;
+
+  EXPECT_EQ(cudaMalloc(&at, 8 * kMiB), cudaErrorMemoryAllocation);
+  EXPECT_EQ(at, nullptr);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&at, 4 * kMiB), cudaSuccess);
+  EXPECT_EQ(cudaFree(at), cudaSuccess);
+}
+
+TEST_F(AllocationsTest, SizesNearTheEndOfTheAddressSpaceAreOutOfMemory) {
+  void* at = nullptr;
+
+  EXPECT_EQ(cudaMalloc(&at, std::numeric_limits<std::size_t>::max()), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaMallocHost(&at, std::numeric_limits<std::size_t>::max()),
+            cudaErrorMemoryAllocation);
+}
+
+TEST_F(AllocationsTest, PeakRemembersAndCanBeReset) {
+  spillway_emulator_reset_peak(0);
+  { const emulated::DeviceBytes block(16 * kMiB); }
+
+  EXPECT_EQ(spillway_emulator_peak(0), 16 * kMiB);
+  spillway_emulator_reset_peak(0);
+  EXPECT_EQ(spillway_emulator_peak(0), 0U);
+}
+
+TEST_F(AllocationsTest, OnlyTheBeginOfALivingBlockCanBeFreed) {
+  void* at = nullptr;
+  ASSERT_EQ(cudaMalloc(&at, kUnit), cudaSuccess);
+
+  EXPECT_EQ(cudaFree(static_cast<char*>(at) + 1), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(at), cudaSuccess);
+  EXPECT_EQ(cudaFree(at), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
+}
+
+TEST_F(AllocationsTest, ACopyPastTheEndOfABlockIsRefused) {
+  const emulated::DeviceBytes block(kUnit);
+  std::vector<char> host(kUnit + 1);
+
+  EXPECT_EQ(cudaMemcpy(block.at(), host.data(), kUnit + 1, cudaMemcpyHostToDevice),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy(block.at(), host.data(), kUnit, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
+TEST_F(AllocationsTest, StreamOrderedMemoryIsCountedByItsPool) {
+  cudaMemPool_t pool = nullptr;
+  std::uint64_t used = 0;
+  void* at = nullptr;
+  ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
+  ASSERT_EQ(cudaMallocAsync(&at, 1000, nullptr), cudaSuccess);
+
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), cudaSuccess);
+  EXPECT_EQ(used, 1024U);
+
+  ASSERT_EQ(cudaFreeAsync(at, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), cudaSuccess);
+  EXPECT_EQ(used, 0U);
+}
+
+TEST_F(AllocationsTest, OverlappingRegistrationsAreRefused) {
+  std::vector<char> memory(3 * 4096);
+  ASSERT_EQ(cudaHostRegister(memory.data(), 2 * 4096, 0), cudaSuccess);
+
+  EXPECT_EQ(cudaHostRegister(memory.data() + 4096, 2 * 4096, 0),
+            cudaErrorHostMemoryAlreadyRegistered);
+  EXPECT_EQ(cudaHostUnregister(memory.data() + 4096), cudaErrorHostMemoryNotRegistered);
+  EXPECT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(memory.data()), cudaErrorHostMemoryNotRegistered);
+}
+
+TEST_F(AllocationsTest, DeviceMemoryCannotBeRegistered) {
+  const emulated::DeviceBytes block(kUnit);
+
+  EXPECT_EQ(cudaHostRegister(block.at(), 4096, 0), cudaErrorInvalidValue);
+}
+
+TEST_F(AllocationsTest, PointerAttributesTellWhereMemoryLies) {
+  const emulated::DeviceBytes on_device(kUnit);
+  const emulated::LockedBytes locked(4096, 0);
+  int pageable = 0;
+  cudaPointerAttributes attributes{};
+
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, on_device.at() + 9), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, locked.at()), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, &pageable), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+}
+
+TEST_F(AllocationsTest, CallsAndPhysicalMemoryAreCounted) {
+  const auto calls = count("cudaMalloc");
+  const auto physical = count("device_allocations");
+  const auto registrations = count("host_registrations");
+
+  { const emulated::DeviceBytes block(kUnit); }
+  { const emulated::LockedBytes locked(4096, 0); }
+
+  EXPECT_EQ(count("cudaMalloc"), calls + 1);
+  EXPECT_EQ(count("device_allocations"), physical + 1);
+  EXPECT_EQ(count("host_registrations"), registrations + 1);
+  EXPECT_EQ(count("cuNothingOfThatName"), 0U);
+}
+
+TEST_F(AllocationsTest, AFailedAllocationIsACallButNoPhysicalMemory) {
+  const auto calls = count("cudaMalloc");
+  const auto physical = count("device_allocations");
+  void* at = nullptr;
+
+  EXPECT_EQ(cudaMalloc(&at, 100 * kMiB), cudaErrorMemoryAllocation);
+
+  EXPECT_EQ(count("cudaMalloc"), calls + 1);
+  EXPECT_EQ(count("device_allocations"), physical);
+}
+
+TEST_F(AllocationsTest, ThreadsAllocateAndFreeAtOnce) {
+  const auto work = [] {
+    for (int i = 0; i < 200; ++i) {
+      const emulated::DeviceBytes block(4096);
+      const emulated::LockedBytes locked(4096, static_cast<char>(i));
+      cudaStream_t stream = emulated::make_stream();
+      emulated::copy(block.at(), locked.at(), 4096, stream);
+      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+      EXPECT_EQ(block.at()[4095], static_cast<char>(i));
+    }
+  };
+
+  std::thread first(work);
+  std::thread second(work);
+  work();
+  first.join();
+  second.join();
+
+  EXPECT_EQ(spillway_emulator_used(0), 0U);
+}
+
+}  // namespace

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The late schedule: what goes wrong without a wait goes wrong every time.
+#include "tests/emulator/emulated.h"
+
+#include <sys/mman.h>
+
+namespace {
+
+using emulated::copy;
+using emulated::DeviceBytes;
+using emulated::LockedBytes;
+using emulated::make_event;
+using emulated::make_stream;
+
+constexpr std::size_t kBytes = 4096;
+
+class LateTest : public emulated::Test {};
+
+TEST_F(LateTest, ACopyThatNobodyWaitsForHasNotHappened) {
+  const LockedBytes source(kBytes, 5);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+
+  copy(block.at(), source.at(), kBytes, stream);
+  copy(target.at(), block.at(), kBytes, stream);
+
+  EXPECT_EQ(target.at()[0], 0);
+}
+
+TEST_F(LateTest, AMissingWaitBetweenStreamsGivesOldBytes) {
+  const LockedBytes source(kBytes, 5);
+  const LockedBytes target(kBytes, 1);
+  const DeviceBytes block(kBytes);
+  cudaStream_t in = make_stream();
+  cudaStream_t out = make_stream();
+
+  copy(block.at(), source.at(), kBytes, in);
+  copy(target.at(), block.at(), kBytes, out);
+  ASSERT_EQ(cudaStreamSynchronize(out), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 0);
+}
+
+TEST_F(LateTest, AHostSlotThatIsReusedTooEarlyGivesTheNewBytes) {
+  const LockedBytes slot(kBytes, 1);
+  const DeviceBytes block(kBytes);
+  cudaStream_t in = make_stream();
+
+  copy(block.at(), slot.at(), kBytes, in);
+  std::memset(slot.at(), 2, kBytes);
+  ASSERT_EQ(cudaStreamSynchronize(in), cudaSuccess);
+
+  EXPECT_EQ(block.at()[0], 2);
+}
+
+TEST_F(LateTest, AQueryIsTrueOnlyTheThirdTime) {
+  const LockedBytes source(kBytes, 5);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+  cudaEvent_t event = make_event();
+  copy(block.at(), source.at(), kBytes, stream);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+}
+
+TEST_F(LateTest, DrainRunsWhatTheNextOperationMustComeAfterAndNoMore) {
+  const LockedBytes source(kBytes, 5);
+  const DeviceBytes behind(kBytes);
+  const DeviceBytes beside(kBytes);
+  cudaStream_t stream = make_stream();
+  cudaStream_t waited = make_stream();
+  cudaStream_t other = make_stream();
+  copy(behind.at(), source.at(), kBytes, waited);
+  emulated::order(waited, stream);
+  copy(beside.at(), source.at(), kBytes, other);
+
+  spillway_emulator_drain(stream);
+
+  EXPECT_EQ(behind.at()[0], 5);
+  EXPECT_EQ(beside.at()[0], 0);
+}
+
+TEST_F(LateTest, AHostFunctionRunsAtOnceSoThatItsProgramMayWaitForIt) {
+  bool ran = false;
+
+  ASSERT_EQ(cudaLaunchHostFunc(
+                make_stream(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &ran),
+            cudaSuccess);
+
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(LateTest, MemoryThatIsFreedInOrderIsGivenBackWhenTheStreamGetsThere) {
+  cudaStream_t stream = make_stream();
+  void* at = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&at, kBytes, stream), cudaSuccess);
+  const auto used = spillway_emulator_used(0);
+
+  ASSERT_EQ(cudaFreeAsync(at, stream), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(at, stream), cudaErrorInvalidValue);
+  EXPECT_EQ(spillway_emulator_used(0), used);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+
+  EXPECT_EQ(spillway_emulator_used(0), used - kBytes);
+}
+
+// Last: the error stays for the rest of the process, as on a GPU. Each case is a process under
+// ctest.
+TEST_F(LateTest, ZACopyOnMemoryThatIsGoneWhenItRunsIsAnErrorThatStays) {
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_EQ(cudaHostRegister(memory, kBytes, 0), cudaSuccess);
+  void* block = nullptr;
+  ASSERT_EQ(cudaMalloc(&block, kBytes), cudaSuccess);
+  cudaStream_t stream = make_stream();
+  copy(block, memory, kBytes, stream);
+  ASSERT_EQ(cudaHostUnregister(memory), cudaSuccess);
+  munmap(memory, kBytes);
+
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaMalloc(&block, kBytes), cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
+}
+
+}  // namespace

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs under both schedules: the order checker must see what data cannot show.
+#include "tests/emulator/emulated.h"
+
+#include <sys/mman.h>
+
+namespace {
+
+using emulated::copy;
+using emulated::count;
+using emulated::DeviceBytes;
+using emulated::LockedBytes;
+using emulated::make_event;
+using emulated::make_stream;
+using emulated::order;
+using emulated::reports;
+
+constexpr std::size_t kBytes = 4096;
+
+/// Two streams, a device block, and page-locked memory.
+class OrderCheckerTest : public emulated::Test {
+ protected:
+  void TearDown() override { ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess); }
+
+  static void operation(cudaStream_t stream, const void* at, bool write, const char* name) {
+    spillway_emulator_drain(stream);
+    spillway_emulator_begin(stream);
+    spillway_emulator_access(stream, at, kBytes, write ? 1 : 0, name);
+  }
+
+  const DeviceBytes block_{kBytes};
+  const LockedBytes slot_{kBytes, 1};
+  const LockedBytes target_{kBytes, 0};
+  cudaStream_t in_ = make_stream();
+  cudaStream_t out_ = make_stream();
+};
+
+TEST_F(OrderCheckerTest, ReadAfterWriteWithoutAWaitIsReported) {
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_EQ(
+      reports()[0].find("spillway-check: unordered read after write: \"memcpy device to host\""),
+      0U);
+}
+
+TEST_F(OrderCheckerTest, AReportNamesBothOperationsStreamsAddressAndBytes) {
+  operation(in_, block_.at(), true, "aten::add");
+  operation(out_, block_.at(), false, "aten::mul");
+  char place[64];
+  std::snprintf(place, sizeof place, "4096 bytes at %p", static_cast<void*>(block_.at()));
+
+  ASSERT_EQ(reports().size(), 1U);
+  const std::string text = reports()[0];
+  EXPECT_NE(text.find("\"aten::mul\" on stream"), std::string::npos) << text;
+  EXPECT_NE(text.find("not ordered after \"aten::add\" on stream"), std::string::npos) << text;
+  EXPECT_NE(text.find(place), std::string::npos) << text;
+}
+
+TEST_F(OrderCheckerTest, ReadAfterWriteWithAWaitIsSilent) {
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  order(in_, out_);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, WriteAfterReadWithoutAWaitIsReportedThoughNoScheduleShowsIt) {
+  operation(in_, block_.at(), false, "aten::mul");
+  operation(out_, block_.at(), true, "aten::fill_");
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("unordered write after read"), std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, WriteAfterReadWithAWaitIsSilent) {
+  operation(in_, block_.at(), false, "aten::mul");
+  order(in_, out_);
+  operation(out_, block_.at(), true, "aten::fill_");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, EveryReaderMustBeOrderedBeforeAWrite) {
+  cudaStream_t third = make_stream();
+  operation(in_, block_.at(), false, "first reader");
+  operation(third, block_.at(), false, "second reader");
+  order(third, out_);
+  operation(out_, block_.at(), true, "writer");
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("first reader"), std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, WriteAfterWriteWithoutAWaitIsReported) {
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, out_), cudaSuccess);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("unordered write after write: \"memset\""), std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, WriteAfterWriteWithAWaitIsSilent) {
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
+  order(in_, out_);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, out_), cudaSuccess);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, TwoReadersNeedNoOrder) {
+  operation(in_, block_.at(), false, "one");
+  operation(out_, block_.at(), false, "other");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, ReusingAHostSlotWithoutAWaitIsReported) {
+  const DeviceBytes other(kBytes);
+  copy(block_.at(), slot_.at(), kBytes, in_);  // the slot's last reader
+  copy(slot_.at(), other.at(), kBytes, out_);  // the slot's next owner
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("unordered write after read: \"memcpy device to host\""),
+            std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, ReusingAHostSlotBehindItsLastReaderIsSilent) {
+  const DeviceBytes other(kBytes);
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  order(in_, out_);
+  copy(slot_.at(), other.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, NeighbouringBytesAreNotTheSameBytes) {
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, 100, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at() + 100, 2, 100, out_), cudaSuccess);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, AnOverlapOfOneByteIsReportedWithItsBytes) {
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, 100, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at() + 99, 2, 100, out_), cudaSuccess);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find(": 1 bytes at"), std::string::npos) << reports()[0];
+}
+
+TEST_F(OrderCheckerTest, AHostThatHasWaitedOrdersWhatItQueuesNext) {
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, ASuccessfulQueryOrdersLikeAWait) {
+  cudaEvent_t event = make_event();
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
+  while (cudaEventQuery(event) != cudaSuccess) {
+  }
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, AnEventOrdersOnlyWhatCameBeforeItsRecord) {
+  cudaEvent_t event = make_event();
+  ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  ASSERT_EQ(cudaStreamWaitEvent(out_, event, 0), cudaSuccess);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+TEST_F(OrderCheckerTest, AWaitKeepsTheRecordThatItWasMadeWith) {
+  cudaEvent_t event = make_event();
+  ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(out_, event, 0), cudaSuccess);
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);  // after the wait: orders nothing for it
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+TEST_F(OrderCheckerTest, OrderIsCarriedThroughAThirdStream) {
+  cudaStream_t third = make_stream();
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  order(in_, third);
+  order(third, out_);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, TheDefaultStreamIsNoBarrierForNonBlockingStreams) {
+  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(target_.at(), block_.at(), kBytes, nullptr);
+
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+TEST_F(OrderCheckerTest, TheDefaultStreamOrdersBlockingStreams) {
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  copy(block_.at(), slot_.at(), kBytes, blocking);
+  copy(target_.at(), block_.at(), kBytes, nullptr);
+  copy(block_.at(), slot_.at(), kBytes, blocking);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, AnOperationThatBeganAgainAfterAWaitIsOrderedByIt) {
+  operation(in_, block_.at(), false, "last user");
+  spillway_emulator_begin(out_);  // the operation begins, and allocates: the allocator waits
+  order(in_, out_);
+  spillway_emulator_begin(out_);
+  spillway_emulator_access(out_, block_.at(), kBytes, 1, "aten::add");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, AHostReadBeforeTheCopyIsKnownToBeDoneIsReported) {
+  copy(target_.at(), block_.at(), kBytes, out_);
+  spillway_emulator_host_access(target_.at(), kBytes, 0, "aten::sum");
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("\"aten::sum\" on the host"), std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, AHostReadAfterASynchroniseIsSilent) {
+  copy(target_.at(), block_.at(), kBytes, out_);
+  ASSERT_EQ(cudaStreamSynchronize(out_), cudaSuccess);
+  spillway_emulator_host_access(target_.at(), kBytes, 0, "aten::sum");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, UnregisteringMemoryThatACopyMayStillReadIsReported) {
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_EQ(cudaHostRegister(memory, kBytes, 0), cudaSuccess);
+  spillway_emulator_begin(in_);
+  spillway_emulator_access(in_, memory, kBytes, 0, "memcpy host to device");
+
+  ASSERT_EQ(cudaHostUnregister(memory), cudaSuccess);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("\"cuMemHostUnregister\" on the host"), std::string::npos);
+  munmap(memory, kBytes);
+}
+
+TEST_F(OrderCheckerTest, FreedMemoryIsForgotten) {
+  void* first = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&first, kBytes, in_), cudaSuccess);
+  operation(in_, first, true, "aten::add");
+  ASSERT_EQ(cudaFreeAsync(first, in_), cudaSuccess);
+  spillway_emulator_drain(in_);
+
+  operation(out_, first, true, "the address's next life");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderCheckerTest, FreeingInOrderWhileAnotherStreamUsesTheMemoryIsReported) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&memory, kBytes, in_), cudaSuccess);
+  operation(out_, memory, false, "aten::mul");
+  ASSERT_EQ(cudaFreeAsync(memory, in_), cudaSuccess);
+
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+TEST_F(OrderCheckerTest, ReportsAreCountedAndCanBeCleared) {
+  const auto before = count("unordered");
+  operation(in_, block_.at(), true, "one");
+  operation(out_, block_.at(), true, "other");
+
+  EXPECT_EQ(count("unordered"), before + 1);
+  spillway_emulator_clear_reports();
+  EXPECT_EQ(spillway_emulator_report(0), nullptr);
+}
+
+}  // namespace

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs under both schedules: what a correct program sees must not depend on it.
+#include "tests/emulator/emulated.h"
+
+namespace {
+
+using emulated::copy;
+using emulated::count;
+using emulated::DeviceBytes;
+using emulated::LockedBytes;
+using emulated::make_event;
+using emulated::make_stream;
+using emulated::order;
+
+constexpr std::size_t kBytes = 4096;
+
+class ScheduleTest : public emulated::Test {};
+
+TEST_F(ScheduleTest, AWaitedCopyHasArrived) {
+  const LockedBytes source(kBytes, 5);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+
+  copy(block.at(), source.at(), kBytes, stream);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+
+  EXPECT_EQ(block.at()[kBytes - 1], 5);
+}
+
+TEST_F(ScheduleTest, AnEventOrdersTwoStreams) {
+  const LockedBytes source(kBytes, 5);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  cudaStream_t in = make_stream();
+  cudaStream_t out = make_stream();
+
+  copy(block.at(), source.at(), kBytes, in);
+  order(in, out);
+  copy(target.at(), block.at(), kBytes, out);
+  ASSERT_EQ(cudaStreamSynchronize(out), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 5);
+}
+
+TEST_F(ScheduleTest, AWaitKeepsTheRecordThatItWasMadeWith) {
+  const LockedBytes first(kBytes, 1);
+  const LockedBytes second(kBytes, 2);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  cudaStream_t in = make_stream();
+  cudaStream_t out = make_stream();
+  cudaEvent_t event = make_event();
+
+  copy(block.at(), first.at(), kBytes, in);
+  ASSERT_EQ(cudaEventRecord(event, in), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(out, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, out), cudaSuccess);  // would wait for itself if it counted
+  copy(target.at(), block.at(), kBytes, out);
+  ASSERT_EQ(cudaStreamSynchronize(out), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 1);
+}
+
+TEST_F(ScheduleTest, AnEventThatWasNeverRecordedIsDoneAndOrdersNothing) {
+  cudaEvent_t event = make_event();
+
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(make_stream(), event, 0), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(event), cudaSuccess);
+}
+
+TEST_F(ScheduleTest, TheDefaultStreamWaitsForBlockingStreams) {
+  const LockedBytes source(kBytes, 6);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+
+  copy(block.at(), source.at(), kBytes, blocking);
+  copy(target.at(), block.at(), kBytes, nullptr);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 6);
+}
+
+TEST_F(ScheduleTest, BlockingStreamsWaitForTheDefaultStream) {
+  const LockedBytes source(kBytes, 6);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+
+  copy(block.at(), source.at(), kBytes, nullptr);
+  copy(target.at(), block.at(), kBytes, blocking);
+  ASSERT_EQ(cudaStreamSynchronize(blocking), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 6);
+}
+
+TEST_F(ScheduleTest, PageableCopiesAreDoneWhenTheCallReturns) {
+  std::vector<char> host(kBytes, 8);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+  const auto syncs = count("host_syncs");
+
+  copy(block.at(), host.data(), kBytes, stream);
+
+  EXPECT_EQ(block.at()[0], 8);
+  EXPECT_EQ(count("host_syncs"), syncs + 1);
+}
+
+TEST_F(ScheduleTest, PollingEnds) {
+  const LockedBytes source(kBytes, 3);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+  cudaEvent_t event = make_event();
+  copy(block.at(), source.at(), kBytes, stream);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+
+  while (cudaEventQuery(event) == cudaErrorNotReady) {
+  }
+
+  EXPECT_EQ(block.at()[0], 3);
+}
+
+TEST_F(ScheduleTest, RowsAreCopiedWithTheirPitches) {
+  const LockedBytes source(64, 1);
+  const LockedBytes target(64, 0);
+  cudaStream_t stream = make_stream();
+
+  ASSERT_EQ(cudaMemcpy2DAsync(target.at(), 16, source.at(), 8, 4, 3, cudaMemcpyDefault, stream),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+
+  EXPECT_EQ(target.at()[35], 1);
+  EXPECT_EQ(target.at()[36], 0);
+  EXPECT_EQ(target.at()[4], 0);
+}
+
+TEST_F(ScheduleTest, FillsRepeatTheirValue) {
+  const DeviceBytes block(kBytes);
+  const auto at = reinterpret_cast<CUdeviceptr>(block.at());
+
+  ASSERT_EQ(CU(MemsetD32Async, 3020)(at, 0x01020304U, 2, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(CU(MemsetD8Async, 3020)(at + 8, 9, 4, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+
+  EXPECT_EQ(std::string(block.at(), 12), std::string("\4\3\2\1\4\3\2\1\t\t\t\t"));
+}
+
+TEST_F(ScheduleTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
+  const LockedBytes source(kBytes, 4);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+
+  struct Seen {
+    const char* block;
+    char value = 0;
+    cudaError_t error = cudaSuccess;
+  } seen{block.at()};
+
+  copy(block.at(), source.at(), kBytes, stream);
+  const auto look = [](void* argument) {
+    auto& is = *static_cast<Seen*>(argument);
+    is.value = *is.block;
+    is.error = cudaDeviceSynchronize();
+  };
+  ASSERT_EQ(cudaLaunchHostFunc(stream, look, &seen), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+
+  EXPECT_EQ(seen.value, 4);
+  EXPECT_EQ(seen.error, cudaErrorNotPermitted);
+}
+
+TEST_F(ScheduleTest, DestroyedHandlesAreRefused) {
+  cudaStream_t stream = make_stream();
+  cudaEvent_t event = make_event();
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  ASSERT_EQ(cudaEventDestroy(event), cudaSuccess);
+
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
+}
+
+TEST_F(ScheduleTest, WorkOfADestroyedStreamIsDoneAtADeviceSynchronize) {
+  const LockedBytes source(kBytes, 7);
+  const DeviceBytes block(kBytes);
+  cudaStream_t stream = make_stream();
+
+  copy(block.at(), source.at(), kBytes, stream);
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+
+  EXPECT_EQ(block.at()[0], 7);
+}
+
+TEST_F(ScheduleTest, ElapsedTimeNeedsTimedEventsAndNeverRunsBackwards) {
+  cudaEvent_t start = nullptr;
+  cudaEvent_t end = nullptr;
+  float milliseconds = -1;
+  ASSERT_EQ(cudaEventCreate(&start), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&end), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(start, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(end, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaEventSynchronize(end), cudaSuccess);
+
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaSuccess);
+  EXPECT_GE(milliseconds, 0);
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, make_event()),
+            cudaErrorInvalidResourceHandle);
+}
+
+TEST_F(ScheduleTest, TwoStreamsThatWaitForEachOtherInTurnComeToAnEnd) {
+  const LockedBytes source(kBytes, 9);
+  const DeviceBytes block(kBytes);
+  cudaStream_t one = make_stream();
+  cudaStream_t other = make_stream();
+  for (int i = 0; i < 20000; ++i) {
+    copy(block.at(), source.at(), 1, one);
+    order(one, other);
+    copy(block.at(), source.at(), 1, other);
+    order(other, one);
+  }
+
+  EXPECT_EQ(cudaStreamSynchronize(one), cudaSuccess);
+  EXPECT_EQ(block.at()[0], 9);
+}
+
+TEST_F(ScheduleTest, EveryPlaceWhereTheHostWaitsIsCounted) {
+  const DeviceBytes block(kBytes);
+  const LockedBytes locked(kBytes, 0);
+  cudaEvent_t event = make_event();
+  ASSERT_EQ(cudaEventRecord(event, nullptr), cudaSuccess);
+  void* freed = nullptr;
+  ASSERT_EQ(cudaMalloc(&freed, kBytes), cudaSuccess);
+  const auto before = count("host_syncs");
+
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(locked.at(), block.at(), 1, cudaMemcpyDefault), cudaSuccess);
+  ASSERT_EQ(cudaFree(freed), cudaSuccess);
+
+  EXPECT_EQ(count("host_syncs"), before + 5);
+}
+
+TEST_F(ScheduleTest, AsynchronousWorkAndQueriesAreNoHostWaits) {
+  const DeviceBytes block(kBytes);
+  const LockedBytes locked(kBytes, 0);
+  cudaStream_t stream = make_stream();
+  cudaEvent_t event = make_event();
+  const auto before = count("host_syncs");
+
+  copy(block.at(), locked.at(), kBytes, stream);
+  ASSERT_EQ(cudaMemsetAsync(block.at(), 0, kBytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(nullptr, event, 0), cudaSuccess);
+  cudaEventQuery(event);
+
+  EXPECT_EQ(count("host_syncs"), before);
+}
+
+}  // namespace
