@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the emulated GPU's operators into a process that has the emulated CUDA runtime.
 
-PyTorch calls `run` itself at the end of `import torch` (entry point group torch.backends), so scripts need no change.
+PyTorch calls `run` itself at the end of `import torch` (entry point group torch.backends), so scripts need no
+change.
 """
 
 import ctypes
@@ -12,8 +13,8 @@ import pathlib
 def run() -> None:
     """Does nothing unless SPILLWAY_EMULATE=1 and the emulated CUDA runtime is preloaded.
 
-    Raises RuntimeError where both are so and the emulation cannot work: a script must not go on to fail in its first
-    operator with an error that does not say why.
+    Raises RuntimeError where both are so and the emulation cannot work: a script must not go on to fail in
+    its first operator with an error that does not say why.
     """
     if os.environ.get("SPILLWAY_EMULATE") != "1" or not _runtime_is_here():
         return

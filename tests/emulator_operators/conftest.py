@@ -30,8 +30,10 @@ def pytest_sessionstart(session):
 
 @pytest.fixture
 def elsewhere():
-    """Calls a function of the test's module in a process of its own, with other settings of the emulated GPU:
-    `elsewhere(train, "cuda", rng="cpu")` has SPILLWAY_EMULATE_RNG=cpu. Arguments and result travel as JSON."""
+    """Calls a function of the test's module in a process of its own, with other settings of the emulated GPU.
+
+    `elsewhere(train, "cuda", rng="cpu")` has SPILLWAY_EMULATE_RNG=cpu. Arguments and result travel as JSON.
+    """
 
     def call(function, *arguments, **settings):
         environment = dict(os.environ)

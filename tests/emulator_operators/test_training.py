@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on the emulated GPU gives the bits of a CPU run: memory, views, autograd and optimizers are right."""
+"""Training on the emulated GPU gives the bits of a CPU run: memory, views, autograd, optimizers are right."""
 
 import pytest
 import torch
@@ -82,7 +82,7 @@ def test_grad_scaler_backs_off_and_trains_on():
 
 def fit_recurrent(cell, device):
     torch.manual_seed(0)
-    # Without biases: the CPU adds them inside its product, the fused cells after it, which rounds differently.
+    # Without biases: the CPU adds them inside its product, the fused cells after it; that rounds differently.
     model = cell(8, 16, bias=False).to(device)
     inputs = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1)).to(device)
 

@@ -14,7 +14,7 @@ void native_dropout(c10::Stack& stack, const Draws& draws) {
     return give_back(stack, output, mask);
   }
   const double kept = 1 - p;
-  const at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kBool));
+  const at::Tensor mask = at::empty_like(input, at::kBool);
   mask.bernoulli_(kept, draws.generator());
   give_back(stack, input.mul(mask).mul_(kept == 0 ? 0. : 1. / kept), mask);
 }

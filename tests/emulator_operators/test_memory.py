@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device memory holds what a GPU's would: operators' results, from the current CUDA allocator, nothing else."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+MIB = 1 << 20
+
+
+def peak_of(operator):
+    """What the operator adds to the memory in use, at its highest and after it."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    kept = operator()
+    return torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before, kept
+
+
+@pytest.mark.parametrize(
+    "operator", [lambda x: x.softmax(-1), lambda x: x + 1, lambda x: F.gelu(x), torch.clone]
+)
+def test_the_peak_rises_by_the_result(operator):
+    x = torch.randn(512, 512, device="cuda")
+    peak, kept, _ = peak_of(lambda: operator(x))
+    assert peak == kept == MIB
+
+
+def test_temporaries_of_the_cpu_kernel_do_not_count():
+    x = torch.randn(1, 64, 32, 32, device="cuda")
+    layer = nn.Conv2d(64, 64, 3, padding=1, device="cuda")
+    peak, kept, _ = peak_of(lambda: layer(x))
+    assert peak == kept == 64 * 32 * 32 * 4
+
+
+def test_in_place_takes_no_memory():
+    x = torch.randn(512, 512, device="cuda")
+    assert peak_of(lambda: x.mul_(2).exp_())[0] == 0
+
+
+def test_in_place_keeps_the_address():
+    x = torch.randn(512, 512, device="cuda")
+    address = x.data_ptr()
+    assert x.mul_(2) is x
+    assert x.data_ptr() == address
+
+
+def test_an_out_argument_gets_the_memory_of_its_new_size():
+    out = torch.empty(0, device="cuda")
+    peak, kept, _ = peak_of(
+        lambda: torch.cat([torch.ones(0, device="cuda"), torch.ones(MIB // 4, device="cuda")], out=out)
+    )
+    assert kept == MIB
+    assert peak == 2 * MIB
+    assert out.is_cuda
+    assert out.sum().item() == MIB // 4
+
+
+def test_views_take_no_memory():
+    x = torch.randn(512, 512, device="cuda")
+    peak, _, views = peak_of(lambda: (x.t(), x[3], x.view(-1), x.expand(4, 512, 512), x.diagonal()))
+    assert peak == 0
+    assert all(view.untyped_storage().data_ptr() == x.data_ptr() for view in views)
+
+
+def test_results_die_with_their_last_tensor():
+    x = torch.randn(512, 512, device="cuda")
+    _, _, made = peak_of(lambda: x * 2)
+    before = torch.cuda.memory_allocated()
+    del made
+    assert before - torch.cuda.memory_allocated() == MIB
+
+
+def test_results_that_share_a_storage_keep_sharing_it():
+    values, _ = torch.var_mean(torch.randn(4, 4, device="cuda"))
+    real, imaginary = torch.view_as_real(torch.randn(4, device="cuda", dtype=torch.cfloat)).unbind(-1)
+    assert values.is_cuda
+    assert real.untyped_storage().data_ptr() == imaginary.untyped_storage().data_ptr()
+
+
+def test_a_pool_serves_the_results_made_inside_it():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        made = torch.randn(64, device="cuda") * 2
+    assert any(
+        segment["address"] <= made.data_ptr() < segment["address"] + segment["total_size"]
+        for segment in pool.snapshot()
+    )
+
+
+def test_too_large_a_result_is_out_of_memory_and_leaves_the_inputs():
+    x = torch.ones(1024, 1, device="cuda")
+    torch.cuda.set_per_process_memory_fraction(0.001)  # of 8 GiB
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            x.expand(1024, 16 * 1024).clone()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert x.sum().item() == 1024
+
+
+def test_storages_resize():
+    x = torch.ones(64, device="cuda")
+    x.untyped_storage().resize_(0)
+    x.untyped_storage().resize_(256)
+    assert x.zero_().sum().item() == 0

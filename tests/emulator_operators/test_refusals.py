@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not emulated stops with its name; nothing comes back as a CPU tensor in silence."""
+
+import ctypes
+import pathlib
+
+import pytest
+import spillway
+import torch
+
+LIBRARY = pathlib.Path(spillway.__path__[0]) / "lib" / "libspillway_emulator_operators.so"
+
+
+def kind(name):
+    library = ctypes.CDLL(str(LIBRARY))
+    library.spillway_operators_kind.restype = ctypes.c_char_p
+    return library.spillway_operators_kind(name.encode())
+
+
+def test_an_operator_that_is_not_emulated_says_its_name():
+    with pytest.raises(NotImplementedError, match=r"aten::_masked_scale: run this part on the CPU"):
+        torch._masked_scale(torch.ones(2, device="cuda"), torch.ones(2, device="cuda").byte(), 2.0)
+
+
+def test_a_sparse_result_is_refused_by_name():
+    with pytest.raises(NotImplementedError, match=r"aten::_to_sparse.*not a strided tensor"):
+        torch.eye(3, device="cuda").to_sparse()
+
+
+def test_every_cuda_kernel_of_pytorch_has_a_kind():
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+    assert [name for name in names if name.startswith(("aten::", "prims::")) and kind(name) is None] == []
+
+
+def test_an_unknown_operator_has_no_kind():
+    assert kind("aten::no_such_operator") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aten::add.Tensor", b"emulated"),
+        ("aten::_fused_rms_norm_backward", b"body"),
+        ("aten::as_strided", b"native"),
+        ("c10d::allreduce_", b"native"),
+        ("aten::cudnn_convolution", b"refused"),
+    ],
+)
+def test_the_kind_says_who_serves_an_operator(name, expected):
+    assert kind(name) == expected
+
+
+def test_cudnn_is_off():
+    assert not torch.backends.cudnn.enabled
+
+
+def test_errors_are_those_of_the_operator():
+    with pytest.raises(IndexError, match="out of range"):
+        torch.nn.functional.embedding(torch.tensor([9], device="cuda"), torch.ones(3, 3, device="cuda"))
