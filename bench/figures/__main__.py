@@ -15,7 +15,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from spillway.demo.cli import Parser, gpu_present, output
+from spillway.demo.cli import Parser, output
+from spillway.demo.device import why_no_gpu
 
 from bench.figures.registry import FIGURES, Figure
 from bench.figures.session import MeasureFailed, Session
@@ -105,7 +106,7 @@ def main(arguments: list[str]) -> int:
             )
         return 0
     console = Console()
-    session = Session("cuda" if gpu_present() else "emulated", options.programs)
+    session = Session("emulated" if why_no_gpu() else "cuda", options.programs)
     chosen = [figure for name, figure in FIGURES.items() if not options.names or name in options.names]
     entries = []
     for figure in chosen:

@@ -48,6 +48,18 @@ def peak_fall_live(session: Session) -> float:
     )
 
 
+@figure("demo_fall_at_plains_peak", "share of the bytes away then", ">= 0.9", "emulated")
+def fall_at_plains_peak(session: Session) -> float:
+    """Where plain has the most live bytes, an arm has as many fewer as are away; worst arm."""
+    shares = []
+    for arm in moving(session):
+        plain = arm["plain"]["memory"]
+        peak = max(range(len(plain)), key=lambda place: plain[place]["live_bytes"])
+        then = arm["memory"][peak]
+        shares.append((plain[peak]["live_bytes"] - then["live_bytes"]) / max(then["away_bytes"], 1))
+    return min(shares)
+
+
 @figure("demo_moved_over_ratio", "bytes above ratio x movable, most in any step", "<= 0", "emulated")
 def moved_over_ratio(session: Session) -> float:
     """No step of any arm, the first included, moves more than its ratio of the bytes that could be moved."""

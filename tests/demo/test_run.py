@@ -37,10 +37,8 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.picture = folder / "demo.png"
         json_file = folder / "demo.json"
-        command = [
-            sys.executable, "-m", "spillway.demo", "--size", "small", "--steps", str(STEPS), "--device", "emulated",
-            "--json", str(json_file), "--picture", str(self.picture),
-        ]  # fmt: skip
+        command = [sys.executable, "-m", "spillway.demo", "--size", "small", "--device", "emulated"]
+        command += ["--steps", str(STEPS), "--json", str(json_file), "--picture", str(self.picture)]
         self.done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert self.done.returncode == 0, self.done.stdout + self.done.stderr
         self.document: dict[str, Any] = json.loads(json_file.read_text())

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import json
 import sys
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from spillway import launch
 from spillway.demo import compare, data, picture, table
 from spillway.demo.config import SIZE_NAMES, ArmConfig
+from spillway.demo.device import why_no_gpu
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,16 +71,6 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def gpu_present() -> bool:
-    """Whether the driver library loads and reports a device."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-    except (OSError, AttributeError):
-        return False
-
-
 def run_arms(config: ArmConfig, ratios: list[float | None], console: Console) -> list[dict[str, Any]]:
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
@@ -100,10 +90,11 @@ def main(arguments: list[str]) -> int:
     if bad_data:
         parse.error(bad_data)
     device = options.device
-    if device == "cuda" and not gpu_present():
-        parse.error("--device cuda: no GPU found (libcuda.so.1 with a device); use --device emulated")
+    no_gpu = why_no_gpu()
+    if device == "cuda" and no_gpu:
+        parse.error(f"--device cuda: {no_gpu}; without a GPU use --device emulated")
     if device == "auto":
-        device = "cuda" if gpu_present() else "emulated"
+        device = "emulated" if no_gpu else "cuda"
     if device == "emulated":
         try:
             launch.environment(True)

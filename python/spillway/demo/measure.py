@@ -49,7 +49,9 @@ class MemoryOverStep:
     The hooks are in place in every step and every arm; they note something only while `on`.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, away: Callable[[], int]) -> None:
+        """`away`: bytes that are on the host instead of the device now."""
+        self.away = away
         self.on = False
         self.samples: list[dict[str, Any]] = []
         for name, module in model.named_modules():
@@ -58,8 +60,15 @@ class MemoryOverStep:
 
     def note(self, phase: str, where: str) -> None:
         if self.on:
-            live, held = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-            self.samples.append({"phase": phase, "where": where, "live_bytes": live, "held_bytes": held})
+            self.samples.append(
+                {
+                    "phase": phase,
+                    "where": where,
+                    "live_bytes": torch.cuda.memory_allocated(),
+                    "held_bytes": torch.cuda.memory_reserved(),
+                    "away_bytes": self.away(),
+                }
+            )
 
     def _forward_hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
         def backward(_: Tensor) -> None:

@@ -60,3 +60,8 @@ def totals(stats: Stats) -> Stats:
         result["away_at_peak_bytes"] += device["heap"]["away_at_held_peak_bytes"]
         result["away_at_live_peak_bytes"] += device["heap"]["away_at_live_peak_bytes"]
     return result
+
+
+def away(stats: Stats) -> int:
+    """Bytes that are on the host instead of the device now."""
+    return sum(device["residency"]["away_bytes"] for device in stats["devices"].values())

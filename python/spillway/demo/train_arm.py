@@ -54,7 +54,7 @@ class Arm:
         self.batches = Batches(text, size, config.seed)
         self.model = Gpt(size).to("cuda")
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-        self.memory = measure.MemoryOverStep(self.model)
+        self.memory = measure.MemoryOverStep(self.model, self.away)
         self.steps: list[dict[str, Any]] = []
         self.steady_from: dict[str, Any] | None = None
 
@@ -62,6 +62,9 @@ class Arm:
         if self.spillway is None:
             return contextlib.nullcontext()
         return self.spillway.CPUOffload(self.config.ratio, tag="demo")
+
+    def away(self) -> int:
+        return report.away(self.spillway.stats()) if self.spillway else 0
 
     def train(self, step: int) -> None:
         if step == STEADY:

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of scripts/gpu_check, each with a limit, and the one JSON that they leave. Needs only Python itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+# The one module of the package that is wanted here; the package itself may not be built yet.
+from spillway.demo.device import architecture, why_no_gpu
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 540  # seconds in all
+TREE = ROOT / "build" / "release"
+INCLUDES = ("/usr/local/cuda/include", "/usr/include")
+
+
+@dataclass
+class Check:
+    """One run of the steps; its document is written anew after each of them."""
+
+    dry_run: bool
+    folder: Path
+    log: TextIO
+    began: float = field(default_factory=time.monotonic)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def step(self, name: str, limit: float, work: Callable[[float], int]) -> bool:
+        """Runs `work` with the seconds that it may take; its result is an exit status."""
+        begun = time.monotonic()
+        allowed = min(limit, LIMIT - (begun - self.began))
+        print(f"gpu_check: {name}", flush=True)
+        if allowed < 5:
+            status = "no time left"
+        else:
+            try:
+                code = work(allowed)
+                status = "ok" if code == 0 else f"exit status {code}"
+            except subprocess.TimeoutExpired:
+                status = f"stopped after {allowed:.0f} s"
+            except (OSError, ValueError) as error:
+                status = str(error)
+        seconds = round(time.monotonic() - begun, 1)
+        self.steps.append({"step": name, "status": status, "seconds": seconds})
+        self.write()
+        if status != "ok":
+            print(f"gpu_check: {name}: {status}; its words are in {self.log.name}", file=sys.stderr)
+        return status == "ok"
+
+    def run(self, command: list[str], limit: float, **environment: str) -> int:
+        """Its words go into the log."""
+        self.log.write(f"\n--- {' '.join(command)}\n")
+        self.log.flush()
+        settings = {**os.environ, **environment}
+        with subprocess.Popen(
+            command, cwd=ROOT, env=settings, stdout=self.log, stderr=self.log, start_new_session=True
+        ) as process:
+            try:
+                return process.wait(limit)
+            except BaseException:
+                os.killpg(process.pid, 9)  # the command and all that it started
+                raise
+
+    def write(self) -> None:
+        document = {"dry_run": self.dry_run, "steps": self.steps, **self.results}
+        (self.folder / "gpu_check.json").write_text(json.dumps(document, indent=1) + "\n")
+
+    def keep(self, name: str) -> None:
+        """Takes a step's own JSON into the document."""
+        path = self.folder / f"{name}.json"
+        if path.exists():
+            self.results[name] = json.loads(path.read_text())
+            path.unlink()
+
+
+def python() -> str:
+    return (ROOT / "build" / "python-path").read_text().strip()
+
+
+def cuda_include() -> str:
+    script = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python(), "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    for folder in (f"{site}/nvidia/cu13/include", *INCLUDES):
+        if Path(folder, "cudaTypedefs.h").exists():
+            return folder
+    raise ValueError("no CUDA 13 headers (cudaTypedefs.h) in torch's wheels nor in /usr/local/cuda/include")
+
+
+def calibrate(check: Check, limit: float) -> int:
+    """The probe, with kernels on a real GPU and without on the emulated one."""
+    end = time.monotonic() + limit
+    folder = ROOT / "build" / "calibration"
+    status = check.run(["bench/calibration/build", str(folder), cuda_include()], limit)
+    if status != 0:
+        return status
+    command = [str(folder / "calibration")]
+    environment = {}
+    if check.dry_run:
+        command.append("20")
+        library = TREE / "python" / "spillway" / "lib" / "libspillway_emulator.so"
+        environment = {"LD_PRELOAD": str(library), "SPILLWAY_EMULATE": "1"}
+    else:
+        kernels = str(folder / "kernels.cubin")
+        compile_kernels = [python(), "bench/calibration/compile_kernels.py", architecture(), kernels]
+        status = check.run(compile_kernels, end - time.monotonic())
+        if status != 0:
+            return status
+        command += [str(int(end - time.monotonic()) - 10), kernels]
+    check.log.write(f"\n--- {' '.join(command)}\n")
+    check.log.flush()
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=check.log, text=True,
+        timeout=end - time.monotonic(), check=False,
+    )  # fmt: skip
+    check.log.write(done.stdout)
+    check.results["calibration"] = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode
+
+
+def test(check: Check, limit: float) -> int:
+    chosen = ["-R", "^torch_glue"] if check.dry_run else ["-L", "^gpu$"]
+    return check.run(
+        ["ctest", "--test-dir", str(TREE), "--output-on-failure", "--no-tests=error", *chosen], limit
+    )
+
+
+def demonstrate(check: Check, limit: float) -> int:
+    device = "emulated" if check.dry_run else "cuda"
+    files = ["--json", str(check.folder / "demo.json"), "--picture", str(check.folder / "demo.png")]
+    tree = str(TREE / "python")
+    status = check.run([python(), "-m", "spillway.demo", "--device", device, *files], limit, PYTHONPATH=tree)
+    check.keep("demo")
+    return status
+
+
+def figures(check: Check, limit: float) -> int:
+    path = str(check.folder / "figures.json")
+    tree = f"{TREE / 'python'}:{ROOT}"
+    command = [python(), "-m", "bench.figures", "--programs", str(TREE / "bench"), "--json", path]
+    status = check.run(command, limit, PYTHONPATH=tree)
+    check.keep("figures")
+    return status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="gpu_check", allow_abbrev=False)
+    parser.add_argument("--dry-run", action="store_true")
+    dry_run = parser.parse_args().dry_run
+    reason = why_no_gpu()
+    if reason and not dry_run:
+        print(f"gpu_check: no GPU here: {reason}; --dry-run uses the emulated GPU", file=sys.stderr)
+        return 1
+    folder = Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "gpu_check.log").open("w") as log:
+        check = Check(dry_run, folder.resolve(), log)
+        ready = check.step("set-up", 60, lambda limit: check.run(["scripts/bootstrap", "--offline"], limit))
+        built = ready and check.step(
+            "build", 240, lambda limit: check.run(["scripts/build", "--offline"], limit)
+        )
+        if ready:
+            check.step("calibration", 130, lambda limit: calibrate(check, limit))
+        if built:
+            check.step("tests", 150, lambda limit: test(check, limit))
+            check.step("demo", 120, lambda limit: demonstrate(check, limit))
+            check.step("figures", 180, lambda limit: figures(check, limit))
+        ok = built and all(step["status"] == "ok" for step in check.steps)
+    where = "the emulated GPU (dry run)" if dry_run else "the GPU"
+    verdict = "every step succeeded" if ok else "not every step succeeded"
+    print(f"gpu_check: on {where}: {verdict}: {folder}/gpu_check.json")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
