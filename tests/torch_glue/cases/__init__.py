@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saved-tensor engine's cases: each runs on PyTorch's and on Spillway's allocator, in each schedule of the
+emulated GPU. A case is a function with the decorator `case`; its name is its claim."""
+
+import gc
+import importlib
+import traceback
+
+MODULES = ("graphs", "layouts", "nesting", "parity", "ratios", "regions", "steady", "streams")
+CASES = {}
+
+
+def case(function):
+    """Registers a claim. It takes no argument and fails by raising."""
+    CASES[function.__name__] = function
+    return function
+
+
+def load():
+    for module in MODULES:
+        importlib.import_module(f"cases.{module}")
+    return CASES
+
+
+def run_all(allocator):
+    """Runs all cases in this process: the text of what went wrong by name, empty where nothing did."""
+    import torch
+
+    import spillway
+    from cases.measure import unordered
+
+    if allocator == "spillway":
+        spillway.use_allocator()
+    wrong = {}
+    for name, function in load().items():
+        try:
+            before = len(unordered())
+            torch.manual_seed(0)
+            function()
+            torch.cuda.synchronize()
+            reports = unordered()[before:]
+            assert not reports, "not ordered: " + "; ".join(reports[:3])
+            wrong[name] = ""
+        except Exception:
+            wrong[name] = traceback.format_exc()
+        gc.collect()
+        spillway.step()
+    return wrong

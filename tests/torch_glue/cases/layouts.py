@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every view comes back exactly: sizes, strides, offset, dtype, bits, and the storage's size."""
+
+import torch
+
+import spillway
+from cases import case
+from cases.measure import Moved, save
+
+
+def comes_back(make):
+    """`make` gives a tensor that nobody else holds."""
+    seen = []
+    with spillway.CPUOffload(1, tag="layouts"), Moved() as moved:
+        tensor = make()
+        graph = save(seen, tensor)
+        keys = ("shape", "dtype")
+        expected = [getattr(tensor, k) for k in keys]
+        facts = [tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().nbytes()]
+        signs = [tensor.is_conj(), tensor.is_neg()]
+        values = tensor.detach().cpu()
+        del tensor
+    torch.cuda.synchronize()
+    spillway.step()  # over PyTorch's allocator the source ends here
+    with Moved() as returned:
+        graph.backward()
+    (back,) = seen
+    assert moved.out > 0 and returned.back == moved.out
+    assert expected == [getattr(back, k) for k in keys]
+    assert facts == [back.stride(), back.storage_offset(), back.untyped_storage().nbytes()]
+    assert signs == [back.is_conj(), back.is_neg()]
+    assert torch.equal(back.cpu(), values)
+
+
+@case
+def channels_last_comes_back():
+    comes_back(lambda: torch.randn(4, 8, 16, 16, device="cuda").contiguous(memory_format=torch.channels_last))
+
+
+@case
+def a_transposed_tensor_comes_back():
+    comes_back(lambda: torch.randn(64, 32, device="cuda").t())
+
+
+@case
+def an_expanded_tensor_comes_back_with_stride_zero():
+    comes_back(lambda: torch.randn(1, 512, device="cuda").expand(64, 512))
+
+
+@case
+def a_slice_of_a_large_tensor_comes_back():
+    comes_back(lambda: torch.randn(64, 512, device="cuda")[3:17, 5:100:3])
+
+
+@case
+def overlapping_windows_come_back():
+    comes_back(lambda: torch.randn(2048, device="cuda").unfold(0, 64, 16))
+
+
+@case
+def half_precision_comes_back():
+    comes_back(lambda: torch.randn(64, 64, device="cuda").to(torch.bfloat16))
+
+
+@case
+def a_mask_comes_back():
+    comes_back(lambda: torch.randn(64, 64, device="cuda") > 0)
+
+
+@case
+def a_conjugate_view_comes_back():
+    comes_back(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj())
+
+
+@case
+def a_negative_view_comes_back():
+    comes_back(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj().imag)
+
+
+@case
+def a_view_and_its_base_share_one_host_copy_and_one_way_back():
+    seen = []
+    with spillway.CPUOffload(1, tag="views"), Moved() as moved:
+        base = torch.randn(64, 64, device="cuda")
+        graph = save(seen, base, base[3:9].t(), base)
+        expected = base.cpu()
+        del base
+    torch.cuda.synchronize()
+    spillway.step()
+    with Moved() as returned:
+        graph.backward()
+    assert moved.stashes == 1 and moved.out == 64 * 64 * 4
+    assert returned.fetches == 1 and returned.back == 64 * 64 * 4
+    assert torch.equal(seen[0].cpu(), expected) and torch.equal(seen[1].cpu(), expected[3:9].t())
+    assert len({t.untyped_storage().data_ptr() for t in seen}) == 1

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cases read and compare."""
+
+import ctypes
+
+import torch
+
+import spillway
+
+
+def unordered():
+    """The order checker's reports so far; none where there is no emulated GPU."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "spillway_emulator_report"):
+        return []
+    library.spillway_emulator_report.restype = ctypes.c_char_p
+    library.spillway_emulator_report.argtypes = [ctypes.c_size_t]
+    reports = []
+    while (text := library.spillway_emulator_report(len(reports))) is not None:
+        reports.append(text.decode())
+    return reports
+
+
+def residency():
+    """Bytes copied since the beginning and on the host now."""
+    device = spillway.stats()["devices"].get(0)
+    return device["residency"] if device else {"stashed_bytes": 0, "fetched_bytes": 0, "on_host_bytes": 0}
+
+
+def last(tag=""):
+    """The last step of a tag."""
+    return spillway.stats()["tags"][tag]["last"]
+
+
+class Moved:
+    """Counts what moved between entry and exit."""
+
+    def __enter__(self):
+        self._before = residency()
+        return self
+
+    def __exit__(self, *_):
+        now = residency()
+        keys = ("stashed_bytes", "fetched_bytes", "stashes", "fetches")
+        self.out, self.back, self.stashes, self.fetches = (now[k] - self._before.get(k, 0) for k in keys)
+
+
+def same_bits(left, right):
+    """Equal values, NaN included, of the same kind and shape."""
+    if left is None or right is None:
+        return left is right
+    return (
+        left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bytes(left), _bytes(right))
+    )
+
+
+def _bytes(tensor):
+    return tensor.detach().cpu().flatten().contiguous().view(torch.uint8)
+
+
+class Save(torch.autograd.Function):
+    """Saves tensors as they are; `seen` gets what comes back in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, seen, *saved):
+        ctx.save_for_backward(*saved)
+        ctx.seen, ctx.count = seen, len(saved)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.seen.extend(ctx.saved_tensors)
+        return (grad, None) + (None,) * ctx.count
+
+
+def save(seen, *tensors):
+    """A graph of one node that saves `tensors`; its backward() fills `seen`."""
+    return Save.apply(torch.ones(1, device="cuda", requires_grad=True), seen, *tensors)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The innermost context has the saved tensors."""
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+import spillway
+from cases import case
+from cases.measure import Moved, same_bits
+
+
+def work(x):
+    return ((x * 2).sigmoid() * 3).tanh().sum()
+
+
+def gradient(forward):
+    torch.manual_seed(11)
+    x = torch.randn(64, 64, device="cuda", requires_grad=True)
+    forward(x).backward()
+    return x.grad
+
+
+@case
+def python_hooks_inside_a_region_have_the_saved_tensors():
+    packed = []
+
+    def forward(x):
+        with (
+            spillway.CPUOffload(1, tag="outside"),
+            saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t),
+        ):
+            return work(x)
+
+    with Moved() as moved:
+        ours = gradient(forward)
+    assert len(packed) >= 2 and moved.out == 0
+    assert same_bits(ours, gradient(work))
+
+
+@case
+def a_region_inside_python_hooks_has_the_saved_tensors():
+    packed = []
+
+    def forward(x):
+        with (
+            saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t),
+            spillway.CPUOffload(1, tag="inside"),
+        ):
+            return work(x)
+
+    with Moved() as moved:
+        ours = gradient(forward)
+    assert not packed and moved.out > 0
+    assert same_bits(ours, gradient(work))
+
+
+@case
+def after_the_inner_hooks_the_region_has_the_saved_tensors_again():
+    def forward(x):
+        with spillway.CPUOffload(1, tag="again"):
+            with saved_tensors_hooks(lambda t: t, lambda t: t):
+                y = x * 2
+            return y.sigmoid().sum()
+
+    with Moved() as moved:
+        gradient(forward)
+    assert moved.out == 64 * 64 * 4
+
+
+@case
+def a_checkpoint_inside_a_region_moves_its_inputs_alone():
+    def forward(x):
+        with spillway.CPUOffload(1, tag="checkpoint"):
+            return checkpoint(work, x * 2, use_reentrant=False)
+
+    with Moved() as moved:
+        ours = gradient(forward)
+    assert moved.out == 64 * 64 * 4, moved.out
+    assert same_bits(ours, gradient(lambda x: work(x * 2)))
+
+
+@case
+def a_reentrant_checkpoint_inside_a_region_equals_plain():
+    def forward(x):
+        with spillway.CPUOffload(1, tag="reentrant"):
+            return checkpoint(work, x * 2, use_reentrant=True)
+
+    with Moved() as moved:
+        ours = gradient(forward)
+    assert moved.out > 0
+    assert same_bits(ours, gradient(lambda x: work(x * 2)))
+
+
+@case
+def a_region_inside_a_checkpoint_equals_plain():
+    def inner(x):
+        with spillway.CPUOffload(1, tag="recomputed"):
+            return work(x)
+
+    ours = gradient(lambda x: checkpoint(inner, x * 2, use_reentrant=False))
+    assert same_bits(ours, gradient(lambda x: work(x * 2)))
+
+
+@case
+def functorch_gradients_work_inside_a_region():
+    x = torch.randn(64, 64, device="cuda")
+    with spillway.CPUOffload(1, tag="functorch"):
+        ours = torch.func.grad(work)(x)
+    assert same_bits(ours, torch.func.grad(work)(x))
+
+
+@case
+def autocast_training_equals_plain():
+    def train(ratio):
+        torch.manual_seed(3)
+        net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3))).cuda()
+        x = torch.randn(32, 64, device="cuda")
+        with (
+            spillway.CPUOffload(ratio, tag=f"autocast {ratio}"),
+            torch.autocast("cuda", dtype=torch.bfloat16),
+        ):
+            loss = net(x).float().square().mean()
+        loss.backward()
+        return [p.grad for p in net.parameters()]
+
+    with Moved() as moved:
+        ours = train(1)
+    assert moved.out > 0
+    assert all(same_bits(a, b) for a, b in zip(ours, train(0), strict=True))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ratio is exact bytes, from the first step on."""
+
+import functools
+
+import torch
+
+import spillway
+from cases import case
+from cases.measure import last
+
+WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
+
+
+def forward(rows):
+    """Saves one tensor of each width; nobody else holds them."""
+    total = torch.zeros((), device="cuda")
+    for width in WIDTHS:
+        x = torch.randn(rows, width, device="cuda", requires_grad=True)
+        total = total + (x * 2).sigmoid().sum()  # sigmoid saves its result
+    return total
+
+
+def steps_keep_the_ratio(ratio):
+    tag = f"ratio {ratio}"
+    for rows in (8, 8, 8, 24, 24, 8):
+        with spillway.CPUOffload(ratio, tag=tag):
+            loss = forward(rows)
+        loss.backward()
+        step = last(tag)
+        largest = rows * max(WIDTHS) * 4
+        assert step["movable_bytes"] == rows * sum(WIDTHS) * 4, step
+        assert step["moved_bytes"] <= ratio * step["movable_bytes"], step
+        assert step["moved_bytes"] > ratio * step["movable_bytes"] - largest, step
+        assert 0 < step["fetched_bytes"] <= step["moved_bytes"], step
+
+
+for ratio in (0.1, 0.25, 0.5, 0.75, 0.9):
+    claim = functools.partial(steps_keep_the_ratio, ratio)
+    claim.__name__ = f"each_step_moves_at_most_{ratio}_and_less_than_one_tensor_below"
+    case(claim)
+
+
+@case
+def ratio_one_moves_all_that_can_move_from_the_first_step_on():
+    for _ in range(3):
+        with spillway.CPUOffload(1, tag="all"):
+            loss = forward(8)
+        loss.backward()
+        assert last("all")["moved_bytes"] == last("all")["movable_bytes"] == 8 * sum(WIDTHS) * 4
+
+
+@case
+def ratio_zero_moves_nothing_and_counts_what_could_move():
+    with spillway.CPUOffload(0, tag="none"):
+        loss = forward(8)
+    loss.backward()
+    assert last("none")["moved_bytes"] == 0
+    assert last("none")["movable_bytes"] == 8 * sum(WIDTHS) * 4
+
+
+@case
+def parameters_are_skipped_and_counted_once_per_step():
+    layer = torch.nn.Linear(64, 64, bias=False).cuda()
+    with spillway.CPUOffload(1, tag="parameters"):
+        x = torch.randn(8, 64, device="cuda", requires_grad=True)
+        loss = layer(layer(x.sigmoid())).sum()
+    loss.backward()
+    assert last("parameters")["skipped"]["parameter"]["bytes"] == 64 * 64 * 4
+
+
+@case
+def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
+    held = torch.randn(64, 64, device="cuda")
+    for step in range(3):
+        with spillway.CPUOffload(1, tag="held"):
+            x = torch.randn(64, 64, device="cuda", requires_grad=True)
+            loss = (x * held).sum()
+        loss.backward()
+        moved = last("held")["moved_bytes"]
+        assert moved == (64 * 64 * 4 if step == 0 else 0), (step, moved)
+    assert last("held")["skipped"]["held_elsewhere"] == {"storages": 1, "bytes": 64 * 64 * 4}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies follow the stream that is current, whichever it is."""
+
+import torch
+
+import spillway
+from cases import case
+from cases.measure import Moved, same_bits
+
+
+def gradient(ratio, stream):
+    torch.manual_seed(13)
+    x = torch.randn(64, 256, device="cuda", requires_grad=True)
+    if stream is not None:
+        stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), spillway.CPUOffload(ratio, tag=f"stream {ratio}"):
+        y = x
+        for _ in range(4):
+            y = (y * 2).sigmoid()
+        loss = y.sum()
+    if stream is not None:
+        torch.cuda.current_stream().wait_stream(stream)
+    loss.backward()
+    return x.grad
+
+
+@case
+def saved_tensors_of_a_side_stream_move_after_their_producer():
+    stream = torch.cuda.Stream()
+    for _ in range(3):
+        with Moved() as moved:
+            ours = gradient(1, stream)
+        assert moved.out > 0
+        assert same_bits(ours, gradient(0, None))
+
+
+@case
+def a_graph_over_two_streams_equals_plain():
+    def gradient_over_two(ratio):
+        torch.manual_seed(17)
+        x = torch.randn(64, 256, device="cuda", requires_grad=True)
+        side = torch.cuda.Stream()
+        with spillway.CPUOffload(ratio, tag=f"two streams {ratio}"):
+            shared = (x * 2).sigmoid()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                left = (shared * 3).tanh()
+                shared.record_stream(side)
+            right = (shared * 5).sigmoid()
+            torch.cuda.current_stream().wait_stream(side)
+            left.record_stream(torch.cuda.current_stream())
+            loss = (left * right).sum()
+            del shared, left, right
+        loss.backward()
+        return x.grad
+
+    with Moved() as moved:
+        ours = gradient_over_two(1)
+    assert moved.out > 0 and moved.back > 0
+    assert same_bits(ours, gradient_over_two(0))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs of this folder in processes of their own: an allocator can be chosen only before CUDA starts."""
+
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
+
+
+def pytest_sessionstart(session):
+    if EMULATED and hasattr(ctypes.CDLL(None), "spillway_emulator_ready"):
+        return
+    import torch
+
+    if EMULATED or not torch.cuda.is_available():
+        pytest.exit(
+            "these tests need the emulated GPU (or a real one): run them with ctest -L torch, or with "
+            "SPILLWAY_EMULATE=1 LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so "
+            "PYTHONPATH=<build>/python",
+            returncode=2,
+        )
+
+
+def run(source, **environment):
+    """Runs Python code of this folder; returns what it gave to `report(value)`, None where it reported nothing.
+    A failure fails the test with the program's output."""
+    settings = {**os.environ, **environment}
+    settings["PYTHONPATH"] = os.pathsep.join([str(HERE), settings.get("PYTHONPATH", "")])
+    prelude = "import json\ndef report(value): print('reported:' + json.dumps(value), flush=True)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + source], env=settings, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    _, found, value = done.stdout.rpartition("reported:")
+    return json.loads(value) if found else None
+
+
+@cache
+def outcomes(allocator, schedule):
+    """What every case of the folder cases/ came to under these settings, from one process."""
+    settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
+    return run(f"import cases; report(cases.run_all({allocator!r}))", **settings)
+
+
+@pytest.fixture
+def program():
+    return run
