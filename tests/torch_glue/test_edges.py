@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop in which one of the waits of laws 1 to 4 is missing: the order checker says so in every step."""
+"""A training loop in which one of the waits of laws 1 to 3 is missing: the order checker says so in every step.
+
+Law 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one stream; the residency
+tests break it where it stands alone.
+"""
 
 import os
 
@@ -10,9 +14,8 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="the order checker is the e
 
 STEPS = 20
 
-# Each step has data of its own, so that a reused block or slot cannot be right by accident. Loss and gradients of a
-# step are read before the next one starts; where a wait is missing, later steps are still compared one by one,
-# because the parameters are never updated.
+# Each step has data of its own, so that a reused block cannot be right by accident, and the parameters are never updated,
+# so that each step can be compared by itself.
 PROGRAM = f"""
 import ctypes, hashlib, os, torch, spillway
 from torch import nn
@@ -82,15 +85,12 @@ def test_with_every_wait_the_checker_is_silent_and_the_bits_are_right(plain):
         ("source", "memcpy device to host", "aten::"),
         ("destination", "memcpy host to device", "aten::"),
         ("consumer", "memcpy host to device", "aten::"),
-        ("slot", "memcpy device to host", "memcpy host to device"),
     ),
 )
 def test_without_one_wait_the_checker_names_the_two_operations_in_every_step(plain, edge, first, second):
     broken = train(1.0, edge)
-    assert broken["dropped"] >= STEPS - 1
-    # A slot is used again from the second step on, when the first one's copies have given it back.
-    steps = broken["reports"][1:] if edge == "slot" else broken["reports"]
-    assert all(steps), broken["reports"]
+    assert broken["dropped"] >= STEPS
+    assert all(broken["reports"]), broken["reports"]
     assert any(first in text and second in text for text in broken["texts"]), broken["texts"][:3]
     if edge == "consumer":
         wrong = [a != b for a, b in zip(broken["bits"], plain["bits"], strict=True)]
