@@ -60,10 +60,21 @@ void DeviceCheck::operator()(c10::ArrayRef<c10::IValue> arguments) const {
   for (size_t i = 0; i < arguments.size(); ++i) {
     size_t position = 0;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (by_position_ && position >= seen.size()) seen.resize(position + 1, seen.front());
+      if (by_position_ && position >= seen.size()) seen.resize(position + 1);
       check(seen[by_position_ ? position : 0], tensor, arguments_[i]);
       ++position;
     });
+  }
+  for (const Seen& position : seen) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !position.device || !seen.front().device || *position.device == *seen.front().device,
+        "the emulated GPU runs ",
+        operator_name_,
+        " on one device at a time, not on lists over ",
+        *seen.front().device,
+        " and ",
+        *position.device,
+        ": call it once for each device");
   }
 }
 

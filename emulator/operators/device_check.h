@@ -15,7 +15,8 @@ class DeviceCheck {
  public:
   explicit DeviceCheck(const c10::FunctionSchema& schema);
 
-  /// Errors: raises PyTorch's own "Expected all tensors to be on the same device".
+  /// Errors: raises PyTorch's own "Expected all tensors to be on the same device"; and a refusal by
+  /// name where the lists of a foreach operator go over several devices, each position on one.
   void operator()(c10::ArrayRef<c10::IValue> arguments) const;
 
  private:

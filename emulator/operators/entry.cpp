@@ -3,7 +3,6 @@
 #include "emulator/operators/operators.h"
 #include "emulator/operators/runtime.h"
 
-
 #include <algorithm>
 #include <exception>
 

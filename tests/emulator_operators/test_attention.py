@@ -66,7 +66,7 @@ def test_a_mask_gets_its_gradient():
 
 @pytest.mark.parametrize("backend", FUSED)
 def test_the_backward_drops_what_the_forward_dropped(backend):
-    # With the unit matrix for values and gradient, the output is the weights and the gradient their transpose.
+    # With unit matrices for values and gradient, the output is the weights, the gradient their transpose.
     query, key = (torch.randn(1, 1, 32, 8, device="cuda", dtype=torch.float16) for _ in range(2))
     value = torch.eye(32, device="cuda", dtype=torch.float16)[None, None].requires_grad_()
     query = F.pad(query, (0, 24))

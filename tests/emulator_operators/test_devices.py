@@ -62,6 +62,21 @@ def test_a_refused_operator_changes_nothing():
     assert torch.equal(cuda.cpu(), torch.ones(3, 3))
 
 
+def foreach_on_two_devices():
+    tensors = [torch.ones(4, device="cuda:0"), torch.ones(4, device="cuda:1")]
+    try:
+        torch._foreach_add(tensors, 1.0)
+    except NotImplementedError as error:
+        return str(error)
+    return ""
+
+
+def test_lists_over_several_devices_are_refused_by_name(elsewhere):
+    assert "aten::_foreach_add.Scalar on one device at a time" in elsewhere(
+        foreach_on_two_devices, devices="2"
+    )
+
+
 def use_two_devices():
     first, second = torch.ones(4, 4, device="cuda:0"), torch.full((4, 4), 2.0, device="cuda:1")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory holds what a GPU's would: operators' results, from the current CUDA allocator, nothing else."""
+"""Device memory holds what a GPU's would: operators' results, from the current CUDA allocator."""
 
 import pytest
 import torch
