@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of scripts/gpu_check, each with a limit, and the one JSON that they leave. Needs only Python itself."""
+"""The steps of scripts/gpu_check, each with a limit, and the one JSON that they leave."""
 
 from __future__ import annotations
 

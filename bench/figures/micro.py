@@ -18,3 +18,12 @@ def tensor_hit(session: Session) -> float:
         min(session.probe("tensors", name)["ns"] for _ in range(3)) for name in ("spillway", "torch")
     )
     return spillway / torch
+
+
+@figure(
+    "arena_hit_over_malloc", "time of a slot taken and given back, 256 KiB, arena / malloc", "<= 8", "cpu"
+)
+def arena_hit(session: Session) -> float:
+    """A pinned slot of a cached size costs no more than a few mallocs: nothing beside its copy."""
+    times = session.benchmark("transfer_bench")
+    return times["BM_TakeSlot/emulated/262144"] / times["BM_TakeSlot/malloc/262144"]

@@ -32,26 +32,27 @@ class Session:
 
     def probe(self, name: str, *arguments: str) -> dict[str, Any]:
         """The JSON that probes/NAME.py prints."""
-        return json.loads(self._run([sys.executable, str(PROBES / f"{name}.py"), *arguments]))
+        environment = launch.environment(True) if self.device == "emulated" else dict(os.environ)
+        return json.loads(self._run([sys.executable, str(PROBES / f"{name}.py"), *arguments], environment))
 
     def _demo(self, allocator: str = "spillway") -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "demo.json"
             options = ["--device", self.device, "--allocator", allocator, "--json", str(path)]
-            self._run([sys.executable, "-m", "spillway.demo", *options], here=True)
+            self._run([sys.executable, "-m", "spillway.demo", *options], dict(os.environ))
             return json.loads(path.read_text())
 
     def _benchmark(self, program: str) -> dict[str, float]:
         path = self.programs / program
         if not path.exists():
             raise MeasureFailed(f"{path} is not built")
-        text = self._run([str(path), "--benchmark_format=json", "--benchmark_min_time=0.2"])
+        # Benchmark programs have the emulated GPU in them, and measure our own CPU time on it.
+        environment = {**os.environ, "SPILLWAY_EMULATE": "1"}
+        text = self._run([str(path), "--benchmark_format=json", "--benchmark_min_time=0.2"], environment)
         return {entry["name"]: entry["cpu_time"] for entry in json.loads(text)["benchmarks"]}
 
-    def _run(self, command: list[str], here: bool = False) -> str:
-        """Its standard output. `here`: the program sets up its own device."""
-        emulate = self.device == "emulated" and not here
-        environment = launch.environment(True) if emulate else dict(os.environ)
+    def _run(self, command: list[str], environment: dict[str, str]) -> str:
+        """Its standard output."""
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             tail = (done.stdout + done.stderr).strip().splitlines()[-12:]

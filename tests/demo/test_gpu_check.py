@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu_check on a machine without a GPU, its limits, and what it needs on one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from spillway.demo.device import why_no_gpu
+
+from bench import gpu_check
+
+ROOT = Path(__file__).parents[2]
+no_gpu = pytest.mark.skipif(why_no_gpu() is None, reason="this machine has a GPU")
+
+
+@pytest.fixture
+def check(tmp_path: Path):
+    with (tmp_path / "log").open("w") as log:
+        yield gpu_check.Check(True, tmp_path, log)
+
+
+@no_gpu
+def test_without_a_gpu_says_so_and_fails() -> None:
+    done = subprocess.run([str(ROOT / "scripts" / "gpu_check")], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpu_check: no GPU here: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_unknown_option_is_refused() -> None:
+    command = [str(ROOT / "scripts" / "gpu_check"), "--wet-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "--wet-run: unknown option" in done.stderr
+
+
+def test_step_past_its_limit_is_stopped_and_noted(check: gpu_check.Check) -> None:
+    endless = [sys.executable, "-c", "while True: pass"]
+
+    assert not check.step("endless", 5, lambda _limit: check.run(endless, 0.2))
+    assert (
+        json.loads((check.folder / "gpu_check.json").read_text())["steps"][0]["status"] == "stopped after 5 s"
+    )
+
+
+def test_no_step_begins_when_the_time_is_up(check: gpu_check.Check) -> None:
+    check.began -= gpu_check.LIMIT
+    ran = []
+
+    assert not check.step("late", 60, lambda limit: ran.append(limit) or 0)
+    assert ran == []
+
+
+def test_failed_step_keeps_its_status(check: gpu_check.Check) -> None:
+    assert not check.step("failing", 60, lambda limit: check.run([sys.executable, "-c", "exit(3)"], limit))
+    assert check.steps[0]["status"] == "exit status 3"
+
+
+def test_probe_builds_and_refuses_a_machine_without_a_driver(tmp_path: Path) -> None:
+    headers = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "include"
+    subprocess.run([str(ROOT / "bench/calibration/build"), str(tmp_path), str(headers)], check=True)
+    probe = str(tmp_path / "calibration")
+
+    bad = subprocess.run([probe, "soon"], capture_output=True, text=True, check=False)
+    missing = subprocess.run([probe, "5", "absent.cubin"], capture_output=True, text=True, check=False)
+
+    assert (bad.returncode, bad.stderr) == (2, "usage: calibration SECONDS [KERNELS]\n")
+    assert missing.returncode == 1
+    assert json.loads(missing.stdout.splitlines()[-1])["test"] == "error"
+
+
+@no_gpu
+def test_gpu_tests_are_skipped_with_the_reason() -> None:
+    command = [sys.executable, str(ROOT / "tests/gpu/on_gpu.py"), sys.executable, "-c", "raise SystemExit(5)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 77
+    assert done.stdout.startswith("skipped: ")
