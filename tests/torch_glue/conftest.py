@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs of this folder in processes of their own: an allocator can be chosen only before CUDA starts."""
+"""Runs programs in processes of their own: an allocator can be chosen only before CUDA starts."""
 
 import ctypes
 import json
@@ -29,16 +29,18 @@ def pytest_sessionstart(session):
         )
 
 
-def run(source, **environment):
-    """Runs Python code of this folder; returns what it gave to `report(value)`, None where it reported nothing.
-    A failure fails the test with the program's output."""
+def run(source, silent=False, **environment):
+    """Runs Python code that may import what lies in this folder; returns what it gave to `report(value)`.
+    A failure fails the test with the program's output, and so does a word on stderr where it must be `silent`."""
     settings = {**os.environ, **environment}
     settings["PYTHONPATH"] = os.pathsep.join([str(HERE), settings.get("PYTHONPATH", "")])
     prelude = "import json\ndef report(value): print('reported:' + json.dumps(value), flush=True)\n"
     done = subprocess.run(
         [sys.executable, "-c", prelude + source], env=settings, capture_output=True, text=True, timeout=600
     )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0 and not (silent and done.stderr), (
+        f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     _, found, value = done.stdout.rpartition("reported:")
     return json.loads(value) if found else None
 

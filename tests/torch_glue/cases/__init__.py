@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved-tensor engine's cases: each runs on PyTorch's and on Spillway's allocator, in each schedule of the
-emulated GPU. A case is a function with the decorator `case`; its name is its claim."""
+"""The saved-tensor engine's cases: each runs on PyTorch's and on Spillway's allocator, in each schedule of
+the emulated GPU. A case is a function with the decorator `case`; its name is its claim."""
 
 import gc
 import importlib
@@ -24,9 +24,9 @@ def load():
 
 def run_all(allocator):
     """Runs all cases in this process: the text of what went wrong by name, empty where nothing did."""
+    import spillway
     import torch
 
-    import spillway
     from cases.measure import unordered
 
     if allocator == "spillway":

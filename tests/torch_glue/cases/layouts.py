@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every view comes back exactly: sizes, strides, offset, dtype, bits, and the storage's size."""
 
+import spillway
 import torch
 
-import spillway
 from cases import case
 from cases.measure import Moved, save
 

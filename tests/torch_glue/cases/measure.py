@@ -3,9 +3,8 @@
 
 import ctypes
 
-import torch
-
 import spillway
+import torch
 
 
 def unordered():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The innermost context has the saved tensors."""
 
+import spillway
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-import spillway
 from cases import case
 from cases.measure import Moved, same_bits
 

@@ -3,10 +3,10 @@
 
 import functools
 
+import spillway
 import torch
 from torch import nn
 
-import spillway
 from cases import case
 from cases.measure import Moved, same_bits
 

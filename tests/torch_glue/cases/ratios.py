@@ -3,9 +3,9 @@
 
 import functools
 
+import spillway
 import torch
 
-import spillway
 from cases import case
 from cases.measure import last
 

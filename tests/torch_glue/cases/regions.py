@@ -3,9 +3,9 @@
 
 import threading
 
+import spillway
 import torch
 
-import spillway
 from cases import case
 from cases.measure import Moved, last, same_bits
 

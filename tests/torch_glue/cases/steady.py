@@ -3,9 +3,9 @@
 
 import ctypes
 
+import spillway
 import torch
 
-import spillway
 from cases import case
 from cases.measure import Moved
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies follow the stream that is current, whichever it is."""
 
+import spillway
 import torch
 
-import spillway
 from cases import case
 from cases.measure import Moved, same_bits
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python interface: what it accepts, what it refuses, and what it shows."""
+
+import math
+
+import pytest
+import spillway
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, math.nan, math.inf])
+def test_a_ratio_outside_the_range_is_refused(value):
+    with pytest.raises(ValueError, match=r"offload_ratio must be from 0 to 1, not"):
+        spillway.CPUOffload(value)
+
+
+@pytest.mark.parametrize("value", [True, "0.5", None, [0.5]])
+def test_a_ratio_that_is_no_number_is_refused(value):
+    with pytest.raises(TypeError, match=r"offload_ratio must be a number from 0 to 1, not"):
+        spillway.CPUOffload(value)
+
+
+def test_a_tag_that_is_no_string_is_refused():
+    with pytest.raises(TypeError, match=r"tag must be a string or None, not 3"):
+        spillway.CPUOffload(0.5, tag=3)
+
+
+def test_importing_the_package_imports_no_torch(program):
+    assert program("import sys, spillway\nreport('torch' in sys.modules)") is False
+
+
+def test_the_version_is_that_of_the_build():
+    from importlib.metadata import version
+
+    assert spillway.__version__ == version("spillway")
+
+
+def test_another_torch_is_refused_and_both_versions_named(program):
+    message = program(
+        """
+import torch, spillway
+torch.__version__ = "2.12.0"
+try:
+    spillway.use_allocator()
+except ImportError as error:
+    report(str(error))
+"""
+    )
+    assert "2.11" in message and "2.12.0" in message
+
+
+def test_the_module_itself_refuses_another_torch(program):
+    message = program(
+        """
+import torch, importlib
+torch.__version__ = "2.12.0"
+try:
+    importlib.import_module("spillway._glue_t211")
+except ImportError as error:
+    report(str(error))
+"""
+    )
+    assert "2.11" in message and "2.12.0" in message
+
+
+def test_a_setting_that_cannot_be_used_is_named_before_anything_changes(program):
+    message, backend = program(
+        """
+import torch, spillway
+try:
+    spillway.use_allocator()
+except ValueError as error:
+    report([str(error), torch.cuda.get_allocator_backend()])
+""",
+        SPILLWAY_PINNED_LIMIT="plenty",
+    )
+    assert "SPILLWAY_PINNED_LIMIT" in message and "plenty" in message
+    assert backend == "native"
+
+
+def test_without_host_memory_tensors_stay_and_training_goes_on(program):
+    skipped, moved, equal = program(
+        """
+import torch, spillway
+from cases.measure import Moved, last
+def gradient(ratio, tag):
+    torch.manual_seed(1)
+    x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
+    with spillway.CPUOffload(ratio, tag=tag):
+        y = (x * 2).sigmoid().tanh().sum()
+    y.backward()
+    return x.grad
+ours = gradient(1, "ours")
+report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, gradient(0, "plain"))])
+""",
+        SPILLWAY_PINNED_LIMIT="1MiB",
+    )
+    assert skipped["no_host_memory"]["storages"] == 2
+    assert moved == 0 and equal
+
+
+def test_statistics_have_every_documented_entry(program):
+    stats, doc = program(
+        """
+import torch, spillway
+x = torch.randn(64, 64, device="cuda", requires_grad=True)
+with spillway.CPUOffload(1, tag="named"):
+    (x * 2).sigmoid().sum().backward()
+report([spillway.stats(), spillway.stats.__doc__])
+"""
+    )
+
+    def keys(value):
+        for key, inner in value.items():
+            yield key
+            if isinstance(inner, dict):
+                yield from keys(inner)
+
+    shown = {k for k in keys(stats) if not k.isdigit() and k not in ("named", "parameter", "tiny")}
+    assert {k for k in shown if f"``{k}``" not in doc} == set()
+    assert stats["tags"]["named"]["last"]["moved_bytes"] == 64 * 64 * 4
