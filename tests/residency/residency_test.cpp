@@ -4,7 +4,16 @@
 namespace spillway {
 namespace {
 
-class ResidencyTest : public ResidencyFixture {};
+class ResidencyTest : public ResidencyFixture {
+ protected:
+  void TearDown() override {
+    ResidencyFixture::TearDown();
+    EXPECT_EQ(spillway_emulator_count("unordered"), reports_);
+  }
+
+ private:
+  const std::uint64_t reports_ = spillway_emulator_count("unordered");
+};
 
 TEST_F(ResidencyTest, AFreedStorageComesBackBitForBit) {
   const driver::DevicePtr source = allocate(kSize, main_);
@@ -24,7 +33,7 @@ TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
   const driver::DevicePtr source = allocate(kSize, main_);
   fill(source, 7, main_);
   Stash saved = stash(source, main_);
-  fill(source, 8, main_);
+  free(source);
   fetch(saved, allocate(kSize, main_), main_);
   const driver::DevicePtr second = allocate(kSize, main_);
 

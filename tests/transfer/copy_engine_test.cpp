@@ -25,7 +25,9 @@ class CopyEngineTest : public HeapTest {
   }
 
   void TearDown() override {
-    table_.StreamSynchronize(main_.handle());
+    for (const driver::Stream stream : {main_, copies_->out_stream(), copies_->in_stream()}) {
+      table_.StreamSynchronize(stream.handle());
+    }
     arena_->give(std::move(slot_), {});
     arena_.reset();
     for (const driver::DevicePtr at : std::exchange(live_, {}))
