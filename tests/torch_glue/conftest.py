@@ -31,7 +31,7 @@ def pytest_sessionstart(session):
 
 def run(source, silent=False, **environment):
     """Runs Python code that may import what lies in this folder; returns what it gave to `report(value)`.
-    A failure fails the test with the program's output, and so does a word on stderr where it must be `silent`."""
+    A failure fails the test with the program's output; so does a word on stderr where it must be `silent`."""
     settings = {**os.environ, **environment}
     settings["PYTHONPATH"] = os.pathsep.join([str(HERE), settings.get("PYTHONPATH", "")])
     prelude = "import json\ndef report(value): print('reported:' + json.dumps(value), flush=True)\n"

@@ -5,7 +5,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Moved, same_bits, save
 
 
 def gradient(ratio, stream):
@@ -58,3 +58,66 @@ def a_graph_over_two_streams_equals_plain():
         ours = gradient_over_two(1)
     assert moved.out > 0 and moved.back > 0
     assert same_bits(ours, gradient_over_two(0))
+
+
+@case
+def a_holder_may_write_to_a_moved_tensor_after_the_backward_pass():
+    held = torch.randn(256, 256, device="cuda")
+    x = torch.randn(256, 256, device="cuda", requires_grad=True)
+    with spillway.CPUOffload(1, tag="written"), Moved() as moved:
+        loss = (x * held).sum()
+    loss.backward()
+    held.add_(1)
+    assert moved.out > 0
+
+
+@case
+def a_holder_may_write_to_a_moved_tensor_after_the_graph_is_dropped():
+    held = torch.randn(256, 256, device="cuda")
+    x = torch.randn(256, 256, device="cuda", requires_grad=True)
+    with spillway.CPUOffload(1, tag="written and dropped"), Moved() as moved:
+        loss = (x * held).sum()
+    del loss
+    held.add_(1)
+    assert moved.out > 0
+
+
+@case
+def memory_of_a_prefetched_copy_that_nobody_used_is_reused_in_order():
+    seen = []
+    with spillway.CPUOffload(1, tag="unused"), Moved() as moved:
+        first = save(seen, torch.randn(256, 256, device="cuda"))
+        second = save(seen, torch.randn(256, 256, device="cuda"))
+    torch.cuda.synchronize()
+    spillway.step()  # over PyTorch's allocator the sources end here
+    second.backward()  # begins to fetch what `first` saved
+    assert moved.out > 0
+    del first
+    for value in range(8):
+        torch.full((256, 256), float(value), device="cuda")
+
+
+@case
+def a_copy_that_another_stream_also_read_is_reused_in_order():
+    seen = []
+    side = torch.cuda.Stream()
+    with spillway.CPUOffload(1, tag="both streams"):
+        base = torch.randn(256, 256, device="cuda")
+        here = save(seen, base)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            there = save(seen, base)
+        del base
+    torch.cuda.synchronize()
+    spillway.step()
+    here.backward()
+    there.backward()
+    with torch.cuda.stream(side):
+        total = seen[1].sum()  # still under way on the side stream when the memory is given back
+    expected = seen[0].cpu().sum()
+    seen.clear()
+    del here, there
+    for value in range(8):
+        torch.full((256, 256), float(value), device="cuda")
+    torch.cuda.synchronize()
+    assert torch.equal(total.cpu(), expected)
