@@ -28,9 +28,10 @@ class Session:
         self.device = device  # cuda or emulated
         self.programs = programs
         self.demo = cache(self._demo)
+        self.probe = cache(self._probe)
         self.benchmark = cache(self._benchmark)
 
-    def probe(self, name: str, *arguments: str) -> dict[str, Any]:
+    def _probe(self, name: str, *arguments: str) -> dict[str, Any]:
         """The JSON that probes/NAME.py prints."""
         environment = launch.environment(True) if self.device == "emulated" else dict(os.environ)
         return json.loads(self._run([sys.executable, str(PROBES / f"{name}.py"), *arguments], environment))
