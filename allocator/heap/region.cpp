@@ -165,7 +165,7 @@ bool Region::wholly_free(Blocks::iterator block, Range where) const {
          Range{block->first, block->second.size}.contains(where);
 }
 
-/// Takes `where` out of the free block around it.
+/// Takes `where` out of the free block around it, whose fences have been waited for.
 void Region::cut(Range where) {
   const auto block = around(where.begin);
   SPILLWAY_CHECK(wholly_free(block, where));
@@ -174,7 +174,6 @@ void Region::cut(Range where) {
   if (where.end() < old.end()) {
     Block rest;
     rest.size = distance(where.end(), old.end());
-    rest.fences = block->second.fences;
     list(blocks_.emplace(where.end(), std::move(rest)).first);
   }
   if (old.begin < where.begin) {

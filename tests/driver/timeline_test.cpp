@@ -100,7 +100,6 @@ TEST_F(TimelineTest, AHostWaitIsCountedAndPassesTheFence) {
   const auto host_syncs = counters().host_syncs;
   const auto emulator_syncs = spillway_emulator_count("host_syncs");
 
-  open_gate = true;
   EXPECT_TRUE(Timeline::wait_sync(fence).ok());
   EXPECT_EQ(counters().host_syncs, host_syncs + 1);
   EXPECT_EQ(spillway_emulator_count("host_syncs"), emulator_syncs + 1);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
 #include <cstring>
@@ -156,6 +157,15 @@ TEST_F(HeapBlocksTest, SegmentsShowEveryBlockInOrder) {
   EXPECT_EQ(segments[0].blocks[0].tag, TagId::kUntagged);
   EXPECT_TRUE(segments[0].blocks[1].live);
   EXPECT_EQ(segments[0].blocks[1].at, second);
+}
+
+TEST_F(HeapBlocksTest, OneReservationServesSeveralStreams) {
+  const auto reservations = spillway_emulator_count("cuMemAddressReserve");
+  static_cast<void>(allocate(2_MiB, main_));
+  static_cast<void>(allocate(2_MiB, side_));
+  static_cast<void>(allocate(1_KiB, side_));
+
+  EXPECT_EQ(spillway_emulator_count("cuMemAddressReserve"), reservations);
 }
 
 TEST_F(HeapBlocksTest, MoreStreamsThanOneReservationHoldsGetTheirBlocks) {

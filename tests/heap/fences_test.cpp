@@ -66,6 +66,20 @@ TEST_F(HeapFencesTest, OnlyTheLatestFenceOfATimelineIsWaitedFor) {
   EXPECT_EQ(heap_->stats().fence_waits, 1U);
 }
 
+TEST_F(HeapFencesTest, AnEarlierFenceDoesNotReplaceALaterOne) {
+  const auto block = allocate(4_MiB);
+  driver::Timeline& copies = timeline(table_);
+  const driver::Fence early = copies.mark().value();
+  ASSERT_TRUE(driver::Timeline::passed(early));
+  table_.EventQuery = stuck_table_.EventQuery;
+  heap_->add_fence(block, copies.mark().value());
+  heap_->add_fence(block, early);
+  free(block);
+
+  EXPECT_EQ(allocate(4_MiB), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
 TEST_F(HeapFencesTest, GrowthWaitsForTheFencesOfTheTailItUses) {
   const auto tail = allocate(4_MiB);
   heap_->add_fence(tail, stuck_fence());

@@ -13,11 +13,11 @@ class HeapMemoryTest : public HeapTest {};
 TEST_F(HeapMemoryTest, OutOfMemorySaysWhoHoldsWhat) {
   HeapOptions options;
   options.name_of = [](TagId tag) {
-    return tag == TagId{2} ? std::string("encoder") : "";
+    return tag == TagId{9} ? std::string("encoder") : "";
   };
   make_heap(options);
-  static_cast<void>(allocate(100_MiB, main_, TagId{2}));
-  static_cast<void>(allocate(50_MiB, main_, TagId{9}));
+  static_cast<void>(allocate(100_MiB, main_, TagId{9}));
+  static_cast<void>(allocate(50_MiB, main_, TagId{2}));
 
   const auto refused = heap_->allocate(200_MiB, main_, TagId::kUntagged);
 
@@ -26,7 +26,7 @@ TEST_F(HeapMemoryTest, OutOfMemorySaysWhoHoldsWhat) {
   const std::string& detail = refused.status().detail();
   EXPECT_NE(detail.find("209715200 bytes asked for"), std::string::npos) << detail;
   EXPECT_NE(detail.find("held 150.00 MiB"), std::string::npos) << detail;
-  EXPECT_NE(detail.find("encoder 100.00 MiB, tag 9 50.00 MiB"), std::string::npos) << detail;
+  EXPECT_NE(detail.find("encoder 100.00 MiB, tag 2 50.00 MiB"), std::string::npos) << detail;
   EXPECT_NE(detail.find("cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << detail;
 }
 
@@ -127,6 +127,21 @@ TEST_F(HeapMemoryTest, AGapThatTrimLeftIsMappedAgain) {
   EXPECT_EQ(allocate(6_MiB), middle);
   EXPECT_EQ(heap_->segments().size(), 1U);
   EXPECT_EQ(heap_->find(first).size + heap_->find(last).size, 8_MiB);
+}
+
+TEST_F(HeapMemoryTest, GapsThatTouchAreFilledAsOne) {
+  const auto first = allocate(4_MiB);
+  const auto second = allocate(4_MiB);
+  const auto third = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  free(second);
+  EXPECT_EQ(heap_->trim_sync(), 4_MiB);
+  free(first);
+  EXPECT_EQ(heap_->trim_sync(), 4_MiB);
+  free(third);
+  EXPECT_EQ(heap_->trim_sync(), 4_MiB);
+
+  EXPECT_EQ(allocate(12_MiB), first);
 }
 
 TEST_F(HeapMemoryTest, FreeMemoryOnBothSidesOfAGapBecomesOneBlockWhenItIsFilled) {
