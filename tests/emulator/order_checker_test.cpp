@@ -256,6 +256,40 @@ TEST_F(OrderCheckerTest, UnregisteringMemoryThatACopyMayStillReadIsReported) {
   munmap(memory, kBytes);
 }
 
+/// One unit of mapped device memory.
+CUdeviceptr map_unit() {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  const CUmemAllocationProp properties = emulated::memory_of(0);
+  const CUmemAccessDesc access = emulated::access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(CU(MemAddressReserve, 10020)(&at, emulated::kUnit, 0, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(MemCreate, 10020)(&handle, emulated::kUnit, &properties, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(MemMap, 10020)(at, emulated::kUnit, 0, handle, 0), CUDA_SUCCESS);
+  EXPECT_EQ(CU(MemSetAccess, 10020)(at, emulated::kUnit, &access, 1), CUDA_SUCCESS);
+  EXPECT_EQ(CU(MemRelease, 10020)(handle), CUDA_SUCCESS);
+  return at;
+}
+
+TEST_F(OrderCheckerTest, UnmappingIsNoBarrierForWorkThatTheHostDoesNotKnowToBeDone) {
+  const CUdeviceptr at = map_unit();
+  operation(in_, reinterpret_cast<const void*>(at), false, "aten::mul");
+
+  ASSERT_EQ(CU(MemUnmap, 10020)(at, emulated::kUnit), CUDA_SUCCESS);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("\"cuMemUnmap\" on the host"), std::string::npos);
+}
+
+TEST_F(OrderCheckerTest, UnmappingAfterASynchroniseIsSilent) {
+  const CUdeviceptr at = map_unit();
+  operation(in_, reinterpret_cast<const void*>(at), true, "aten::mul");
+  ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
+
+  ASSERT_EQ(CU(MemUnmap, 10020)(at, emulated::kUnit), CUDA_SUCCESS);
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
 TEST_F(OrderCheckerTest, FreedMemoryIsForgotten) {
   void* first = nullptr;
   ASSERT_EQ(cudaMallocAsync(&first, kBytes, in_), cudaSuccess);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulator/emulated.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <limits>
 
 namespace {
@@ -261,6 +264,34 @@ TEST_F(VirtualMemoryTest, CopiesNeedAccessAtEveryByte) {
 TEST_F(VirtualMemoryTest, OwnsReservedAddressesMappedOrNot) {
   EXPECT_EQ(spillway_emulator_owns(bytes() + 5 * kUnit), 1);
   EXPECT_EQ(spillway_emulator_owns(this), 0);
+}
+
+/// What the machine holds for all physical memory together.
+blkcnt_t blocks_behind_all_handles() {
+  for (int file = 0; file < 1024; ++file) {
+    char path[256] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    if (readlink(link.c_str(), path, sizeof path - 1) < 0) continue;
+
+    struct stat status {};
+
+    if (std::strstr(path, "spillway-device-memory") == nullptr) continue;
+    if (fstat(file, &status) == 0) return status.st_blocks;
+  }
+  return -1;
+}
+
+TEST_F(VirtualMemoryTest, FreedPhysicalMemoryGoesBackToTheMachine) {
+  ASSERT_EQ(map(base_), CUDA_SUCCESS);
+  ASSERT_EQ(open(base_, kUnit), CUDA_SUCCESS);
+  std::memset(bytes(), 1, kUnit);
+  const blkcnt_t held = blocks_behind_all_handles();
+
+  ASSERT_EQ(CU(MemUnmap, 10020)(base_, kUnit), CUDA_SUCCESS);
+  ASSERT_EQ(CU(MemRelease, 10020)(handle_), CUDA_SUCCESS);
+
+  EXPECT_GT(held, 0);
+  EXPECT_EQ(blocks_behind_all_handles(), 0);
 }
 
 TEST_F(VirtualMemoryTest, ManyHandlesNeedNoFileEach) {
