@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/cuda_allocator.h"
 
+#include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/allocator_stats.h"
@@ -131,7 +132,7 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
 }
 
 void SpillwayAllocator::raw_delete(void* at) {
-  if (at == nullptr) return;
+  if (at == nullptr || in_forked_child()) return;
   DeviceRuntime* const runtime = owner(at);
   TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
   if (c10::memoryProfilingEnabled()) {

@@ -8,7 +8,6 @@
 
 #include <ATen/SavedTensorHooks.h>
 
-
 #include <mutex>
 
 namespace spillway {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/pack_hook.h"
 
+#include "allocator/base/log.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -32,6 +33,7 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
 bool PackHook::move(const at::Tensor& tensor) {
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
+    if (log_enabled()) log("a saved tensor stays: " + device.status().message());
     count_skip(tag_, SkipReason::kNotOnDevice, tensor);
     return false;
   }

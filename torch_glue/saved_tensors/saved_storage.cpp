@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/saved_storage.h"
 
+#include "allocator/base/log.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
@@ -94,7 +95,10 @@ bool SavedStorage::copy_out(const c10::Storage& storage, const c10::VariableVers
   const auto stream = current_stream(device_);
   const driver::DevicePtr source(storage.data());
   auto stash = device_.residency().stash(source, size_, ours(stream));
-  if (!stash.ok()) return false;
+  if (!stash.ok()) {
+    if (log_enabled()) log("a saved tensor stays: " + stash.status().message());
+    return false;
+  }
   if (!device_.heap().find(source).live) {
     PendingSources::instance().hold(storage, stash.value().written);
   }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in a program without Python: LibTorch on the emulated GPU.
+#include "torch_glue/region.h"
+
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/cuda_allocator.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+namespace spillway {
+namespace {
+
+/// PyTorch's autoload does this for Python programs.
+bool install_emulated_operators() {
+  void* const library = dlopen(SPILLWAY_OPERATORS, RTLD_NOW);
+  if (library == nullptr) return false;
+  const auto install = reinterpret_cast<int (*)()>(dlsym(library, "spillway_operators_install"));
+  return install != nullptr && install() == 0;
+}
+
+class OffloadRegionTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_TRUE(install_emulated_operators()) << dlerror();
+    ASSERT_TRUE(use_allocator().ok());
+  }
+
+  void TearDown() override { end_step(); }
+
+  static TagStepStats last(TagId tag) {
+    for (const TagStats& stats : Runtime::instance().stats().tags) {
+      if (stats.tag == tag) return stats.last;
+    }
+    return {};
+  }
+};
+
+at::Tensor loss_of(const at::Tensor& x) {
+  return (x * 2).sigmoid().sum();
+}
+
+at::Tensor input() {
+  const auto on_device = at::TensorOptions().device(at::kCUDA);
+  return at::arange(4096, on_device.dtype(at::kFloat)).div_(4096).set_requires_grad(true);
+}
+
+TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
+  const at::Tensor plain = input();
+  torch::autograd::backward({loss_of(plain)}, {});
+  const at::Tensor offloaded = input();
+  at::Tensor loss;
+  {
+    const OffloadRegion region(1.0, "c++");
+    loss = loss_of(offloaded);
+  }
+
+  torch::autograd::backward({loss}, {});
+
+  EXPECT_TRUE(offloaded.grad().equal(plain.grad()));
+  EXPECT_EQ(last(intern_tag("c++")).moved, Bytes{4096 * sizeof(float)});
+}
+
+TEST_F(OffloadRegionTest, NothingMovesAfterItsEnd) {
+  { const OffloadRegion region(1.0, "ended"); }
+
+  torch::autograd::backward({loss_of(input())}, {});
+  end_step();
+
+  EXPECT_EQ(last(intern_tag("ended")).moved, Bytes{});
+}
+
+TEST_F(OffloadRegionTest, ARatioOutsideTheRangeThrowsAndOpensNothing) {
+  EXPECT_THROW(OffloadRegion(1.5, "refused"), c10::ValueError);
+
+  EXPECT_EQ(current_tag(), TagId::kUntagged);
+}
+
+}  // namespace
+}  // namespace spillway
