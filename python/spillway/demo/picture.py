@@ -34,7 +34,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     title = f"Training a {document['parameters'] / 1e6:.1f} M parameter GPT on the {document['device_name']}"
     axes.set_title(title, pad=20)
     axes.grid(alpha=0.25)
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(0.01, 0.93))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")
     plt.close(figure)
