@@ -28,7 +28,7 @@ def pytest_sessionstart(session):
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def elsewhere():
     """Calls a function of the test's module in a process of its own, with other settings of the emulated GPU.
 
