@@ -23,6 +23,4 @@ def use_allocator() -> None:
     try:
         glue().use_allocator()
     except RuntimeError as error:
-        raise RuntimeError(
-            f"{error}, or start the program with: spillway run -- python …, which shows where it fails"
-        ) from None
+        raise RuntimeError(f"{error}; `spillway run` does not call it for the program") from None
