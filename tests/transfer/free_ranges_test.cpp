@@ -61,9 +61,16 @@ TEST_F(FreeRangesTest, NeighboursOnBothSidesMerge) {
   EXPECT_EQ(take(384_B), 0U);
 }
 
-TEST_F(FreeRangesTest, NeighboursOfDifferentPiecesStayApart) {
+TEST_F(FreeRangesTest, ARangeDoesNotMergeWithThePieceBelow) {
   ranges_.add(at(0), 128_B, at(0), {});
   ranges_.add(at(128), 128_B, at(128), {});
+
+  EXPECT_EQ(take(192_B), kNone);
+}
+
+TEST_F(FreeRangesTest, ARangeDoesNotMergeWithThePieceAbove) {
+  ranges_.add(at(128), 128_B, at(128), {});
+  ranges_.add(at(0), 128_B, at(0), {});
 
   EXPECT_EQ(take(192_B), kNone);
 }
