@@ -60,13 +60,19 @@ def a_graph_over_two_streams_equals_plain():
     assert same_bits(ours, gradient_over_two(0))
 
 
+def fill_free_memory():
+    """Writes to whatever blocks of this size have been given back."""
+    held = [torch.full((256, 256), float(value), device="cuda") for value in range(32)]
+    assert len({t.data_ptr() for t in held}) == 32
+
+
 @case
 def a_holder_may_write_to_a_moved_tensor_after_the_backward_pass():
     held = torch.randn(256, 256, device="cuda")
     x = torch.randn(256, 256, device="cuda", requires_grad=True)
     with spillway.CPUOffload(1, tag="written"), Moved() as moved:
         loss = (x * held).sum()
-    loss.backward()
+    loss.backward(retain_graph=True)  # the graph lives on: it is the backward pass that orders the two
     held.add_(1)
     assert moved.out > 0
 
@@ -93,8 +99,7 @@ def memory_of_a_prefetched_copy_that_nobody_used_is_reused_in_order():
     second.backward()  # begins to fetch what `first` saved
     assert moved.out > 0
     del first
-    for value in range(8):
-        torch.full((256, 256), float(value), device="cuda")
+    fill_free_memory()
 
 
 @case
@@ -117,7 +122,6 @@ def a_copy_that_another_stream_also_read_is_reused_in_order():
     expected = seen[0].cpu().sum()
     seen.clear()
     del here, there
-    for value in range(8):
-        torch.full((256, 256), float(value), device="cuda")
+    fill_free_memory()
     torch.cuda.synchronize()
     assert torch.equal(total.cpu(), expected)
