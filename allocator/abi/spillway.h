@@ -2,6 +2,8 @@
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
+/* NOLINTBEGIN(modernize-*,readability-identifier-naming): this header is C, with names as C
+ * programs have them. */
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -54,5 +56,6 @@ SPILLWAY_API const char* spillway_last_error(void);
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND(modernize-*,readability-identifier-naming) */
 
 #endif
