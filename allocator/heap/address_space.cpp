@@ -3,9 +3,16 @@
 
 #include "allocator/heap/backing.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace spillway {
+namespace {
+
+/// About how many chunks a device's memory is made of: mapping costs time by the chunk.
+constexpr std::size_t kChunks = 4096;
+
+}  // namespace
 
 AddressSpace::~AddressSpace() {
   const driver::CurrentDevice current(*device_.api, device_.context);
@@ -27,6 +34,8 @@ Status AddressSpace::open() {
                                          &memory,
                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   granularity_ = Bytes{granularity};
+  most_chunk_ = Bytes{total / kChunks}.rounded_down(granularity_);
+  most_chunk_ = std::max(most_chunk_, granularity_);
   range_size_ = (Bytes{total} + Bytes{total}).rounded_up(granularity_);
   return reserve();
 }

@@ -32,6 +32,8 @@ class AddressSpace {
 
   [[nodiscard]] Bytes granularity() const { return granularity_; }
 
+  [[nodiscard]] Bytes most_chunk() const { return most_chunk_; }
+
   [[nodiscard]] Bytes range_size() const { return range_size_; }
 
  private:
@@ -39,6 +41,7 @@ class AddressSpace {
 
   const driver::Device device_;
   Bytes granularity_;  // physical memory comes in multiples of this
+  Bytes most_chunk_;   // a chunk is given back only whole: small ones strand little
   Bytes range_size_;
   std::vector<Range> reserved_;
   Bytes given_;  // of the latest reservation

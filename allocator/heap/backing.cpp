@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/backing.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace spillway {
 
-Backing::Backing(const driver::Device& device, Range range, Bytes granularity)
-    : device_(device), range_(range), granularity_(granularity), gaps_{{range.begin, range.size}} {}
+Backing::Backing(const driver::Device& device, Range range, Bytes granularity, Bytes most)
+    : device_(device),
+      range_(range),
+      granularity_(granularity),
+      most_(most),
+      gaps_{{range.begin, range.size}} {}
 
 Backing::~Backing() {
   const driver::CurrentDevice current(*device_.api, device_.context);
@@ -24,33 +29,51 @@ CUmemAllocationProp Backing::memory_of(const driver::Device& device) {
   return memory;
 }
 
-Status Backing::map(Range where) {
+Result<std::uint64_t> Backing::map(Range where) {
   const driver::Api& api = *device_.api;
   const driver::CurrentDevice current(api, device_.context);
-  const CUmemAllocationProp memory = memory_of(device_);
-  const CUmemAccessDesc access{memory.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  const CUdeviceptr at = where.begin.address();
-  const std::size_t size = where.size.count();
+  const CUmemAccessDesc access{memory_of(device_).location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-  CUmemGenericAllocationHandle handle = 0;
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &handle, size, &memory, 0));
-  driver::count_allocation();
-  Status status = SPILLWAY_CALL(api, MemMap, at, size, 0, handle, 0);
+  std::map<driver::DevicePtr, Chunk> made;
+  Status status = make_chunks(where, made);
   if (status.ok()) {
-    status = SPILLWAY_CALL(api, MemSetAccess, at, size, &access, 1);
-    if (!status.ok() && api.MemUnmap(at, size) != CUDA_SUCCESS) {
-      close_gap(where);
-      stuck_ += where.size;
-    }
+    const CUdeviceptr at = where.begin.address();
+    status = SPILLWAY_CALL(api, MemSetAccess, at, where.size.count(), &access, 1);
   }
   if (!status.ok()) {
-    api.MemRelease(handle);
+    for (const auto& [at, chunk] : made) {
+      if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
+        close_gap({at, chunk.size});
+        stuck_ += chunk.size;
+      }
+      api.MemRelease(chunk.handle);
+    }
     return status;
   }
 
   // Nothing below may fail.
   close_gap(where);
-  chunks_.emplace(where.begin, Chunk{where.size, handle});
+  const std::uint64_t count = made.size();
+  chunks_.merge(made);
+  return count;
+}
+
+Status Backing::make_chunks(Range where, std::map<driver::DevicePtr, Chunk>& made) {
+  const driver::Api& api = *device_.api;
+  const CUmemAllocationProp memory = memory_of(device_);
+  for (driver::DevicePtr at = where.begin; at < where.end();) {
+    Chunk chunk{std::min(most_, distance(at, where.end())), 0};
+    const std::size_t size = chunk.size.count();
+    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory, 0));
+    driver::count_allocation();
+    if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
+        !status.ok()) {
+      api.MemRelease(chunk.handle);
+      return status;
+    }
+    made.emplace(at, chunk);
+    at = at + chunk.size;
+  }
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include "allocator/driver/handles.h"
 #include "allocator/heap/range.h"
 
+#include <cstdint>
 #include <map>
 
 namespace spillway {
@@ -22,8 +23,8 @@ struct Chunk {
 /// Ownership: owns the chunks. The device must be done with them when it is destroyed.
 class Backing {
  public:
-  /// Requires: `range` begins and ends at multiples of `granularity`.
-  Backing(const driver::Device& device, Range range, Bytes granularity);
+  /// Requires: `range` begins and ends at multiples of `granularity`, and `most` is one.
+  Backing(const driver::Device& device, Range range, Bytes granularity, Bytes most);
   ~Backing();
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
@@ -43,21 +44,24 @@ class Backing {
   /// that had failed half way.
   [[nodiscard]] Bytes stuck() const { return stuck_; }
 
-  /// Creates a chunk and maps it. Requires: `where` lies in one gap and is made of whole granules.
-  /// Errors: kOutOfDeviceMemory, kDriver; then nothing is mapped.
-  Status map(Range where);
+  /// Creates chunks of at most `most` bytes and maps them side by side; says how many. Requires:
+  /// `where` lies in one gap and is made of whole granules. Errors: kOutOfDeviceMemory, kDriver;
+  /// then nothing is mapped.
+  Result<std::uint64_t> map(Range where);
 
   /// Unmaps the chunk at `at` and gives it back. False where the driver refuses; the chunk is then
   /// as it was. Requires: the device is done with it.
   bool unmap(driver::DevicePtr at);
 
  private:
+  Status make_chunks(Range where, std::map<driver::DevicePtr, Chunk>& made);
   void close_gap(Range where);
   void open_gap(Range where);
 
   const driver::Device device_;
   const Range range_;
   const Bytes granularity_;
+  const Bytes most_;
   std::map<driver::DevicePtr, Chunk> chunks_;
   std::map<driver::DevicePtr, Bytes> gaps_;  // no two touch
   Bytes stuck_;

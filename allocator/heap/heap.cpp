@@ -16,6 +16,9 @@ constexpr Bytes kUnit = 512_B;
 /// hold more than one.
 constexpr Bytes kLargestSmall = 128_KiB;
 
+/// A repair is tried only where more than one part in so many of the held memory lies free.
+constexpr std::uint64_t kCachedShare = 16;
+
 }  // namespace
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
@@ -77,6 +80,10 @@ Result<driver::DevicePtr> Heap::State::allocate(Bytes size, driver::Stream strea
   stats.requested += size;
   stats.requested_peak = std::max(stats.requested_peak, stats.requested);
   stats.live += rounded;
+  if (stats.live > most_live) {
+    most_live = stats.live;
+    repaired = false;
+  }
   if (stats.live > stats.live_peak) {
     stats.live_peak = stats.live;
     stats.away_at_live_peak = away();
@@ -87,18 +94,42 @@ Result<driver::DevicePtr> Heap::State::allocate(Bytes size, driver::Stream strea
 Result<Block*> Heap::State::find_block(Region& region, Bytes size, driver::DevicePtr& at) {
   auto fitting = region.best_fit(size);
   if (!fitting) {
-    SPILLWAY_ASSIGN_OR_RETURN(const Bytes mapped, region.grow(size, room()));
-    ++stats.driver_allocations;
-    stats.held_total += mapped;
-    stats.held += mapped;
-    if (stats.held > stats.held_peak) {
-      stats.held_peak = stats.held;
-      stats.away_at_held_peak = away();
-    }
+    SPILLWAY_RETURN_IF_ERROR(grow(region, size));
     fitting = region.best_fit(size);
   }
   at = *fitting;
   return region.take(at, size);
+}
+
+Status Heap::State::grow(Region& region, Bytes size) {
+  // A repair: rather than hold more than ever before, give back what lies free elsewhere in the
+  // region. The host waits for it, so there is one for each high of the live bytes, and a step that
+  // repeats comes to rest.
+  Result<Region::Memory> mapped = region.grow(size, std::min(room(), most_held - stats.held));
+  if (!mapped.ok() && mapped.status().code() == Code::kOutOfDeviceMemory) {
+    if (worth_a_repair()) {
+      const Region::Memory freed = region.trim_for(size, timeline(region.stream()));
+      count_trimmed(freed);
+      repaired = repaired || freed.chunks > 0;
+    }
+    mapped = region.grow(size, room());
+  }
+  if (!mapped.ok()) return mapped.status();
+
+  stats.driver_allocations += mapped.value().chunks;
+  stats.held_total += mapped.value().bytes;
+  stats.held += mapped.value().bytes;
+  if (stats.held > stats.held_peak) {
+    stats.held_peak = stats.held;
+    stats.away_at_held_peak = away();
+  }
+  most_held = std::max(most_held, stats.held);
+  return {};
+}
+
+bool Heap::State::worth_a_repair() const {
+  const std::uint64_t cached = (stats.held - stats.live).count();
+  return !repaired && cached > stats.held.count() / kCachedShare;
 }
 
 void Heap::free(driver::DevicePtr at) {
@@ -162,15 +193,18 @@ Bytes Heap::trim_sync() {
 }
 
 Bytes Heap::State::trim() {
-  const driver::CurrentDevice current(*device.api, device.context);
   Bytes bytes;
   for (const auto& [begin, region] : regions) {
-    const Region::Trimmed trimmed = region->trim(timeline(region->stream()));
-    stats.held -= trimmed.bytes;
-    stats.driver_releases += trimmed.chunks;
-    bytes += trimmed.bytes;
+    const Region::Memory freed = region->trim(timeline(region->stream()));
+    count_trimmed(freed);
+    bytes += freed.bytes;
   }
   return bytes;
+}
+
+void Heap::State::count_trimmed(Region::Memory trimmed) {
+  stats.held -= trimmed.bytes;
+  stats.driver_releases += trimmed.chunks;
 }
 
 void Heap::set_limit(Bytes limit) {
@@ -209,7 +243,7 @@ Result<Region*> Heap::State::region_for(driver::Stream stream, Bytes size) {
   const auto known = by_stream.find({stream.handle(), pool});
   if (known != by_stream.end()) return known->second;
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
-  auto made = std::make_unique<Region>(device, stream, range, addresses.granularity());
+  auto made = std::make_unique<Region>(device, stream, range, addresses);
   Region* const region = made.get();
   regions.emplace(range.begin, std::move(made));
   by_stream.emplace(std::pair(stream.handle(), pool), region);

@@ -34,7 +34,7 @@ std::optional<driver::DevicePtr> Region::best_fit(Bytes size) {
   return first->second;
 }
 
-Result<Bytes> Region::grow(Bytes size, Bytes room) {
+Result<Region::Memory> Region::grow(Bytes size, Bytes room) {
   const auto growth = cheapest_growth(size);
   if (!growth) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
@@ -46,13 +46,13 @@ Result<Bytes> Region::grow(Bytes size, Bytes room) {
     if (neighbour == blocks_.end() || seen_to_pass(neighbour)) continue;
     SPILLWAY_RETURN_IF_ERROR(settle(neighbour));
   }
-  SPILLWAY_RETURN_IF_ERROR(backing_.map(growth->where));
+  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t chunks, backing_.map(growth->where));
 
   // Nothing below may fail.
   Block block;
   block.size = growth->where.size;
   merge(blocks_.emplace(growth->where.begin, std::move(block)).first);
-  return growth->where.size;
+  return Memory{growth->where.size, chunks};
 }
 
 std::optional<Region::Growth> Region::cheapest_growth(Bytes size) {
@@ -133,11 +133,22 @@ void Region::merge(Blocks::iterator block) {
   list(block);
 }
 
-Region::Trimmed Region::trim(driver::Timeline& own) {
+Region::Memory Region::trim(driver::Timeline& own) {
+  return trim_except(blocks_.end(), blocks_.end(), own);
+}
+
+Region::Memory Region::trim_for(Bytes size, driver::Timeline& own) {
+  const auto growth = cheapest_growth(size);
+  return growth ? trim_except(growth->left, growth->right, own) : trim(own);
+}
+
+Region::Memory Region::trim_except(Blocks::iterator left,
+                                   Blocks::iterator right,
+                                   driver::Timeline& own) {
   std::vector<driver::DevicePtr> empty;
   for (const auto& [at, chunk] : backing_.chunks()) {
     const auto block = around(at);
-    if (!wholly_free(block, {at, chunk.size})) continue;
+    if (!wholly_free(block, {at, chunk.size}) || block == left || block == right) continue;
     if (!block->second.fences.empty()) {
       if (!block->second.fences.wait_sync().ok()) continue;
       block->second.fences.clear();
@@ -149,7 +160,7 @@ Region::Trimmed Region::trim(driver::Timeline& own) {
   const Result<driver::Fence> all = own.mark();
   if (!all.ok() || !driver::Timeline::wait_sync(all.value()).ok()) return {};
 
-  Trimmed trimmed;
+  Memory trimmed;
   for (const driver::DevicePtr at : empty) {
     const Bytes size = backing_.chunks().at(at).size;
     if (!backing_.unmap(at)) continue;

@@ -5,6 +5,7 @@
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
 #include "allocator/driver/timeline.h"
+#include "allocator/heap/address_space.h"
 #include "allocator/heap/backing.h"
 #include "allocator/heap/block.h"
 #include "allocator/heap/range.h"
@@ -28,13 +29,18 @@ class Region {
  public:
   using Blocks = std::map<driver::DevicePtr, Block>;
 
-  struct Trimmed {
+  struct Memory {
     Bytes bytes;
     std::uint64_t chunks = 0;
   };
 
-  Region(const driver::Device& device, driver::Stream stream, Range range, Bytes granularity)
-      : device_(device), stream_(stream), backing_(device, range, granularity) {}
+  Region(const driver::Device& device,
+         driver::Stream stream,
+         Range range,
+         const AddressSpace& addresses)
+      : device_(device),
+        stream_(stream),
+        backing_(device, range, addresses.granularity(), addresses.most_chunk()) {}
 
   [[nodiscard]] driver::Stream stream() const { return stream_; }
 
@@ -59,7 +65,7 @@ class Region {
   /// some; says how many. Stream: the region's stream waits for the fences of the free memory that
   /// becomes part of the block. Errors: kOutOfDeviceMemory where the driver has no memory, `room`
   /// is too small or the addresses are used up; kDriver. Nothing is mapped then.
-  Result<Bytes> grow(Bytes size, Bytes room);
+  Result<Memory> grow(Bytes size, Bytes room);
 
   /// Hands out the first `size` bytes of the free block at `at`.
   /// Stream: the region's stream waits for the block's fences. Errors: kDriver; the block is then
@@ -72,7 +78,9 @@ class Region {
   /// Gives chunks that are wholly free back to the driver. `own`: the timeline of the region's
   /// stream. Stream: blocks the host until the device is done with them. What cannot be waited for
   /// is kept.
-  Trimmed trim(driver::Timeline& own);
+  Memory trim(driver::Timeline& own);
+  /// As trim, but keeps the free blocks that growth for `size` would use.
+  Memory trim_for(Bytes size, driver::Timeline& own);
 
   /// The first thing in the books that is wrong, empty where nothing is. For tests.
   [[nodiscard]] std::string check() const;
@@ -86,6 +94,7 @@ class Region {
   };
 
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size);
+  Memory trim_except(Blocks::iterator left, Blocks::iterator right, driver::Timeline& own);
   [[nodiscard]] bool wholly_free(Blocks::iterator block, Range where) const;
   bool seen_to_pass(Blocks::iterator block);
   Status settle(Blocks::iterator block);

@@ -13,7 +13,7 @@ namespace {
 
 std::string text_of(Bytes bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes.count());
+  auto value = static_cast<double>(bytes.count());
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
     value /= 1024;

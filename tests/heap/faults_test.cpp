@@ -31,13 +31,13 @@ class HeapFaultsTest : public HeapTest {
 
 TEST_F(HeapFaultsTest, AChunkThatCannotBeCreatedChangesNothing) {
   static_cast<void>(allocate(2_MiB));
-  const Fault<&Api::MemCreate> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  const Fault<&Api::MemCreate> fault(table_, 2, CUDA_ERROR_UNKNOWN);
   expect_unchanged_by_failure(Code::kDriver);
 }
 
 TEST_F(HeapFaultsTest, AChunkThatCannotBeMappedChangesNothing) {
   static_cast<void>(allocate(2_MiB));
-  const Fault<&Api::MemMap> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+  const Fault<&Api::MemMap> fault(table_, 3, CUDA_ERROR_UNKNOWN);
   expect_unchanged_by_failure(Code::kDriver);
 }
 
@@ -75,7 +75,7 @@ TEST_F(HeapFaultsTest, OutOfMemoryAtTheDriverIsTriedAgainAfterATrim) {
   const Fault<&Api::MemCreate> fault(table_, 1, CUDA_ERROR_OUT_OF_MEMORY);
 
   EXPECT_NE(allocate(6_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().driver_releases, 1U);
+  EXPECT_EQ(heap_->stats().driver_releases, 2U);
   EXPECT_EQ(heap_->stats().held, 6_MiB);
 }
 
@@ -92,35 +92,35 @@ TEST_F(HeapFaultsTest, ABlockWhoseUsersCannotBeMarkedIsNeverHandedOutAgain) {
 }
 
 TEST_F(HeapFaultsTest, AChunkThatCannotBeUnmappedIsKeptAndUsed) {
-  const auto block = allocate(4_MiB);
+  const auto block = allocate(2_MiB);
   free(block);
   const Fault<&Api::MemUnmap> fault(table_, 1, CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(heap_->trim_sync(), 0_B);
-  EXPECT_EQ(allocate(4_MiB), block);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(allocate(2_MiB), block);
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
 }
 
 TEST_F(HeapFaultsTest, AFenceThatCannotBeWaitedForKeepsItsChunkFromTrim) {
-  const auto block = allocate(4_MiB);
+  const auto block = allocate(2_MiB);
   heap_->add_fence(block, stuck_fence());
   free(block);
   const Fault<&Api::EventSynchronize> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(heap_->trim_sync(), 0_B);
-  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(heap_->stats().pending, 2_MiB);
 }
 
 TEST_F(HeapFaultsTest, AMappingThatCannotBeUndoneIsCountedAndNotUsed) {
   const Fault<&Api::MemSetAccess> access(table_, 1, CUDA_ERROR_UNKNOWN);
   const Fault<&Api::MemUnmap> unmap(table_, 1, CUDA_ERROR_UNKNOWN);
 
-  ASSERT_FALSE(heap_->allocate(4_MiB, main_, TagId::kUntagged).ok());
+  ASSERT_FALSE(heap_->allocate(2_MiB, main_, TagId::kUntagged).ok());
 
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
   EXPECT_EQ(heap_->check(), "");
-  EXPECT_NE(allocate(4_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_NE(allocate(2_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
 }
 
 TEST_F(HeapFaultsTest, AReservationThatFailsIsATypedError) {

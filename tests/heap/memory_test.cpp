@@ -92,7 +92,7 @@ TEST_F(HeapMemoryTest, TrimGivesEverythingBackThatIsFree) {
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
   EXPECT_EQ(spillway_emulator_used(0), used);
   EXPECT_EQ(heap_->stats().held, 0_B);
-  EXPECT_EQ(heap_->stats().driver_releases, 2U);
+  EXPECT_EQ(heap_->stats().driver_releases, 3U);
 }
 
 TEST_F(HeapMemoryTest, TrimWaitsForTheStreamBeforeItUnmaps) {
@@ -106,13 +106,13 @@ TEST_F(HeapMemoryTest, TrimWaitsForTheStreamBeforeItUnmaps) {
 }
 
 TEST_F(HeapMemoryTest, TrimKeepsChunksThatHoldALiveBlock) {
-  const auto first = allocate(4_MiB);
+  const auto first = allocate(2_MiB);
   free(first);
-  const auto live = allocate(2_MiB);
+  const auto live = allocate(1_MiB);
 
   EXPECT_EQ(live, first);
   EXPECT_EQ(heap_->trim_sync(), 0_B);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
 }
 
 TEST_F(HeapMemoryTest, AGapThatTrimLeftIsMappedAgain) {
@@ -168,6 +168,66 @@ TEST_F(HeapMemoryTest, AGapGrowsFromItsEndWhereTheFreeMemoryIs) {
   free(last);
 
   EXPECT_EQ(allocate(6_MiB), middle + 6_MiB);
+  EXPECT_EQ(heap_->stats().held, 10_MiB);
+}
+
+TEST_F(HeapMemoryTest, ScatteredFreeMemoryIsUsedRatherThanHoldingMoreThanEver) {
+  const auto first = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  const auto second = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+
+  EXPECT_NE(allocate(8_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held_peak, 12_MiB);
+  EXPECT_EQ(heap_->stats().live, 12_MiB);
+}
+
+TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersIsNotGivenBackForIt) {
+  static_cast<void>(allocate(4_MiB));
+  free(allocate(4_MiB));
+
+  EXPECT_NE(allocate(8_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().driver_releases, 0U);
+  EXPECT_EQ(heap_->stats().held, 12_MiB);
+}
+
+TEST_F(HeapMemoryTest, AStepThatRepeatsComesToRest) {
+  const auto step = [&] {
+    const std::vector<Bytes> sizes = {4_MiB, 2_MiB, 6_MiB, 2_MiB, 8_MiB, 2_MiB};
+    std::vector<driver::DevicePtr> blocks;
+    for (const Bytes size : sizes)
+      blocks.push_back(allocate(size));
+    free(blocks[0]);
+    free(blocks[2]);
+    free(blocks[4]);
+    free(allocate(14_MiB));
+    free(allocate(16_MiB));
+    free(blocks[5]);
+    free(blocks[1]);
+    free(blocks[3]);
+  };
+  for (int i = 0; i < 30; ++i)
+    step();
+  const driver::Counters before = driver::counters();
+  for (int i = 0; i < 30; ++i)
+    step();
+
+  EXPECT_EQ(driver::counters().allocations, before.allocations);
+  EXPECT_EQ(driver::counters().host_syncs, before.host_syncs);
+}
+
+TEST_F(HeapMemoryTest, ALargerDeviceIsMappedInLargerChunks) {
+  table_.MemGetInfo = [](std::size_t* free_bytes, std::size_t* total) {
+    *free_bytes = *total = (16_GiB).count();
+    return CUDA_SUCCESS;
+  };
+  make_heap({});
+
+  EXPECT_NE(allocate(10_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().driver_allocations, 3U);
   EXPECT_EQ(heap_->stats().held, 10_MiB);
 }
 
