@@ -93,3 +93,14 @@ def a_view_and_its_base_share_one_host_copy_and_one_way_back():
     assert returned.fetches == 1 and returned.back == 64 * 64 * 4
     assert torch.equal(seen[0].cpu(), expected) and torch.equal(seen[1].cpu(), expected[3:9].t())
     assert len({t.untyped_storage().data_ptr() for t in seen}) == 1
+
+
+@case
+def a_parameter_stays_whether_saved_as_it_is_or_transposed():
+    parameter = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))
+    seen = []
+    with spillway.CPUOffload(1, tag="parameter"), Moved() as moved:
+        graph = save(seen, parameter, parameter.t())
+    assert moved.out == 0
+    graph.backward()
+    assert seen[0].data_ptr() == seen[1].data_ptr() == parameter.data_ptr()
