@@ -70,7 +70,7 @@ std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
 bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {
   const auto whole = ranges_.find(piece);
   if (whole == ranges_.end() || whole->second.size != size) return false;
-  const auto fence = first_overlapping(piece);
+  const auto fence = fences_.lower_bound(piece);
   if (fence != fences_.end() && fence->first < end_of(piece, size)) return false;
   erase(whole);
   return true;
@@ -109,29 +109,19 @@ void FreeRanges::insert(std::byte* at, Range range) {
   by_size_.emplace(range.size, at);
 }
 
-FreeRanges::FencedMap::iterator FreeRanges::first_overlapping(std::byte* at) {
-  auto first = fences_.lower_bound(at);
-  if (first != fences_.begin()) {
-    const auto before = std::prev(first);
-    if (end_of(before->first, before->second.size) > at) first = before;
-  }
-  return first;
-}
-
 std::vector<driver::Fence> FreeRanges::take_fences(std::byte* at, Bytes size) {
   std::vector<driver::Fence> taken;
   std::byte* const end = end_of(at, size);
-  auto each = first_overlapping(at);
+  // No fenced bytes reach from before `at` into it: places begin where a free range does.
+  auto each = fences_.lower_bound(at);
   while (each != fences_.end() && each->first < end) {
-    std::byte* const from = each->first;
-    std::byte* const to = end_of(from, each->second.size);
+    std::byte* const to = end_of(each->first, each->second.size);
     std::vector<driver::Fence> fences = std::move(each->second.fences);
     for (const driver::Fence fence : fences)
       add_fence(taken, fence);
-    fenced_ -= between(std::max(from, at), std::min(to, end));
+    fenced_ -= between(each->first, std::min(to, end));
     each = fences_.erase(each);
-    if (from < at) fences_.emplace(from, Fenced{between(from, at), fences});
-    if (to > end) each = fences_.emplace(end, Fenced{between(end, to), std::move(fences)}).first;
+    if (to > end) fences_.emplace(end, Fenced{between(end, to), std::move(fences)});
   }
   return taken;
 }

@@ -58,16 +58,13 @@ class FreeRanges {
     std::vector<driver::Fence> fences;
   };
 
-  using FencedMap = std::map<std::byte*, Fenced>;
-
   void erase(std::map<std::byte*, Range>::iterator at);
   void insert(std::byte* at, Range range);
-  [[nodiscard]] FencedMap::iterator first_overlapping(std::byte* at);
   std::vector<driver::Fence> take_fences(std::byte* at, Bytes size);
 
   std::map<std::byte*, Range> ranges_;
   std::set<std::pair<Bytes, std::byte*>> by_size_;
-  FencedMap fences_;  // disjoint, inside free ranges
+  std::map<std::byte*, Fenced> fences_;  // disjoint, inside free ranges
   Bytes fenced_;
 };
 

@@ -119,11 +119,13 @@ TEST_F(CopyEngineTest, ACopyThatCannotBeMarkedHasPassedWhenTheErrorIsReported) {
   write(block_, 9);
   std::memset(slot_.data, 0, kSize.count());
   const std::uint64_t syncs = driver::counters().host_syncs;
+  const std::uint64_t waits = spillway_emulator_count("cuStreamSynchronize");
   const Fault<&driver::Api::EventRecord> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
 
   EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(slot_.data[kSize.count() - 1], std::byte{9});
+  EXPECT_EQ(spillway_emulator_count("cuStreamSynchronize"), waits + 1);
   EXPECT_EQ(driver::counters().host_syncs, syncs + 1);
 }
 
