@@ -68,6 +68,15 @@ TEST_F(RegionsTest, WithoutHostMemoryAStorageStaysAndIsCounted) {
   EXPECT_LE(host().registered_peak, 2_MiB);
 }
 
+TEST_F(RegionsTest, WhatCouldNotMoveLeavesItsShareToLaterStorages) {
+  make_runtime({2_MiB, 1_KiB});
+
+  train(0.5, {4_MiB, 4_MiB, 1_MiB});
+
+  EXPECT_EQ(skip(last(), SkipReason::kNoHostMemory).bytes, 4_MiB);
+  EXPECT_EQ(last().moved, 1_MiB);
+}
+
 TEST_F(RegionsTest, ADeviceIsMadeOnce) {
   DeviceRuntime* const made = runtime_->device(DeviceId{0}).value();
 
