@@ -14,7 +14,7 @@ template <std::size_t kSize>
 struct Literal {
   constexpr Literal(const char (&literal)[kSize]) { std::copy_n(literal, kSize, text); }  // NOLINT
 
-  char text[kSize]{};
+  char text[kSize]{};  // NOLINT: an array of a literal's type
 };
 
 /// How often something happened. Threads: safe, and no lock, so that a fork cannot leave one
@@ -23,6 +23,7 @@ class Counter {
  public:
   explicit constexpr Counter(const char* name) : name_(name) {}
 
+  ~Counter() = default;
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 

@@ -129,6 +129,7 @@ void Streams::synchronize(Event& event) {
 
 void Streams::synchronize_device(int device) {
   auto& streams = by_device_[static_cast<std::size_t>(device)];
+  // NOLINTNEXTLINE(modernize-loop-convert): a host function may make a stream meanwhile
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Stream& stream = *streams[i];
     run_to(stream, stream.submitted);

@@ -97,9 +97,10 @@ class Streams {
 
  private:
   void order_with_default(Stream& stream);
-  void depend(Stream& stream, Stream& on, std::uint64_t until);
+  static void depend(Stream& stream, Stream& on, std::uint64_t until);
   void run_to(Stream& stream, std::uint64_t point);
-  void run_front(Stream& stream);
+  /// Gives the lock up while a host function runs, which clang cannot follow.
+  void run_front(Stream& stream) SPILLWAY_ATTRIBUTE(no_thread_safety_analysis);
 
   Mutex& mutex_;
   OrderChecker& checker_;

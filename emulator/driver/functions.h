@@ -10,6 +10,7 @@ namespace spillway::emulator::driver {
 
 // Each function of the list with exactly the type that its version has in CUDA's headers. They have
 // no cu prefix and C++ names: nothing may find them but through the look-up.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define SPILLWAY_EMULATED(name, version) std::remove_pointer_t<PFN_cu##name##_v##version> name;
 #define SPILLWAY_REFUSED(name, version)
 #include "emulator/driver/functions.inc"

@@ -95,12 +95,13 @@ TEST_F(AllocationsTest, StreamOrderedMemoryIsCountedByItsPool) {
 }
 
 TEST_F(AllocationsTest, OverlappingRegistrationsAreRefused) {
-  std::vector<char> memory(3 * 4096);
-  ASSERT_EQ(cudaHostRegister(memory.data(), 2 * 4096, 0), cudaSuccess);
+  constexpr std::size_t kPage = 4096;
+  std::vector<char> memory(3 * kPage);
+  ASSERT_EQ(cudaHostRegister(memory.data(), 2 * kPage, 0), cudaSuccess);
 
-  EXPECT_EQ(cudaHostRegister(memory.data() + 4096, 2 * 4096, 0),
+  EXPECT_EQ(cudaHostRegister(memory.data() + kPage, 2 * kPage, 0),
             cudaErrorHostMemoryAlreadyRegistered);
-  EXPECT_EQ(cudaHostUnregister(memory.data() + 4096), cudaErrorHostMemoryNotRegistered);
+  EXPECT_EQ(cudaHostUnregister(memory.data() + kPage), cudaErrorHostMemoryNotRegistered);
   EXPECT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
   EXPECT_EQ(cudaHostUnregister(memory.data()), cudaErrorHostMemoryNotRegistered);
 }

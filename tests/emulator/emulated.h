@@ -25,12 +25,12 @@ inline constexpr std::size_t kUnit = 2 * kMiB;  // the granularity
 inline CUmemAllocationProp memory_of(int device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
   return properties;
 }
 
 inline CUmemAccessDesc access_of(int device, CUmemAccess_flags flags) {
-  return {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, flags};
+  return {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
 }
 
 /// A test with device 0 current and no reports of earlier tests.

@@ -34,12 +34,12 @@ class LeakyWaits {
     };
   }
 
-  void leave_out(driver::Stream waiter, driver::Stream on) {
+  static void leave_out(driver::Stream waiter, driver::Stream on) {
     waiter_ = waiter.handle();
     on_ = on.handle();
   }
 
-  [[nodiscard]] int left_out() const { return left_out_; }
+  [[nodiscard]] static int left_out() { return left_out_; }
 
  private:
   inline static const CUstream kNobody = reinterpret_cast<CUstream>(~std::uintptr_t{0});
