@@ -71,7 +71,8 @@ Status Timeline::wait_sync(Fence fence) {
   count_host_sync();
   const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
-  while (self.passed_ < fence.point) self.retire_oldest();
+  while (self.passed_ < fence.point)
+    self.retire_oldest();
   return {};
 }
 

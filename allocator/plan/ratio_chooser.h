@@ -10,10 +10,12 @@
 
 namespace spillway {
 
-/// A share in [0, 1] as an integer over 2^40, rounded down, so that byte arithmetic with it is exact.
+/// A share in [0, 1] as an integer over 2^40, rounded down, so that byte arithmetic with it is
+/// exact.
 class Ratio {
  public:
-  /// Errors: kInvalidArgument for NaN and for values outside [0, 1]; the detail names value and range.
+  /// Errors: kInvalidArgument for NaN and for values outside [0, 1]; the detail names value and
+  /// range.
   static Result<Ratio> of(double value);
   [[nodiscard]] double value() const;
   /// The largest number of bytes that is at most this share of `total`.
@@ -22,23 +24,27 @@ class Ratio {
 
  private:
   explicit Ratio(std::uint64_t numerator) : numerator_(numerator) {}
+
   std::uint64_t numerator_;
 };
 
-/// Chooses which of a step's movable storages move, so that their bytes are at most the ratio of all movable bytes and
-/// less than one storage below it (law 7), from the first step on. Pure: no clock, no CUDA.
+/// Chooses which of a step's movable storages move, so that their bytes are at most the ratio of
+/// all movable bytes and less than one storage below it (law 7), from the first step on. Pure: no
+/// clock, no CUDA.
 ///
-/// A sequence of sizes that is new is spread evenly: a storage moves when that keeps the moved bytes within the ratio of
-/// the bytes seen so far. A sequence that begins as a known one is planned: the earliest storages move (they are away
-/// longest), except those that turned out to free nothing. A difference in mid-step goes back to the even spread.
+/// A sequence of sizes that is new is spread evenly: a storage moves when that keeps the moved
+/// bytes within the ratio of the bytes seen so far. A sequence that begins as a known one is
+/// planned: the earliest storages move (they are away longest), except those that turned out to
+/// free nothing. A difference in mid-step goes back to the even spread.
 ///
 /// Threads: confined; the runtime holds its lock.
 class RatioChooser {
  public:
   enum class Choice {
-    kKeep,           // the ratio is met without it
+    kKeep,  // the ratio is met without it
     kMove,
-    kHeldElsewhere,  // was alive at its unpack in an earlier step of this shape: moving it frees nothing
+    kHeldElsewhere,  // was alive at its unpack in an earlier step of this shape: moving it frees
+                     // nothing
   };
 
   explicit RatioChooser(Ratio ratio) : ratio_(ratio) {}
@@ -47,7 +53,8 @@ class RatioChooser {
 
   /// The next movable storage of this step. Its index in the step is `seen() - 1` afterwards.
   Choice choose(Bytes size);
-  /// The storage with that index in this step could not be moved after all (no host memory): it stays, and counts as seen.
+  /// The storage with that index in this step could not be moved after all (no host memory): it
+  /// stays, and counts as seen.
   void not_moved(std::size_t index);
   /// The storage with that index in this step was still alive when it was unpacked.
   void alive_at_unpack(std::size_t index);
@@ -55,9 +62,15 @@ class RatioChooser {
   void end_step();
 
   [[nodiscard]] std::size_t seen() const { return sites_.size(); }
-  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }    // movable, this step
+
+  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // movable, this step
+
   [[nodiscard]] Bytes moved_bytes() const { return moved_bytes_; }  // of those, chosen to move
-  [[nodiscard]] bool planned() const { return plan_ != nullptr; }   // this step follows a known shape
+
+  [[nodiscard]] bool planned() const {
+    return plan_ != nullptr;
+  }  // this step follows a known shape
+
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
 
  private:
@@ -66,6 +79,7 @@ class RatioChooser {
     Choice choice;
     bool alive;
   };
+
   struct Plan {
     std::vector<Site> sites;
   };
