@@ -65,7 +65,10 @@ at::Tensor PackHook::call_unpack_hook() {
   PendingSources::instance().poll();
   Runtime::instance().unpacked();
   check_version();
-  if (kept_.defined()) return kept_;
+  if (kept_.defined()) {
+    if (storage_ != nullptr) storage_->kept_is_used();
+    return kept_;
+  }
   auto impl = c10::make_intrusive<c10::TensorImpl>(storage_->bring_back(round_), keys_, dtype_);
   impl->set_sizes_and_strides(sizes_, strides_, offset_);
   impl->set_version_counter(version_);

@@ -132,6 +132,16 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
   return storage;
 }
 
+void SavedStorage::kept_is_used() {
+  const Lock lock(mutex_);
+  if (stash_ || kept_used_) return;
+  kept_used_ = true;
+  const auto alive = original();
+  // Each hook holds it once, and so does `alive`.
+  const bool others = alive && alive.use_count() > static_cast<std::size_t>(hooks_) + 1;
+  if (others) Runtime::instance().alive_at_unpack(site_, size_);
+}
+
 c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
                                  c10::cuda::CUDAStream consumer) {
   if (held_elsewhere(alive)) {

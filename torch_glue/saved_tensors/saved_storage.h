@@ -43,6 +43,11 @@ class SavedStorage {
   /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
   c10::Storage bring_back(std::uint64_t& round);
 
+  /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
+  /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
+  /// first one moved (law 6).
+  void kept_is_used();
+
   /// The hook with this `round` has ended.
   void hook_gone(std::uint64_t round);
   /// The round that a new hook begins with.
@@ -84,6 +89,7 @@ class SavedStorage {
   Mutex mutex_;
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  bool kept_used_ SPILLWAY_GUARDED_BY(mutex_) = false;
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
   c10::VariableVersion version_ SPILLWAY_GUARDED_BY(mutex_);  // of the tensor at the last copy out
   std::uint32_t version_number_ SPILLWAY_GUARDED_BY(mutex_) = 0;

@@ -80,3 +80,15 @@ def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
         moved = last("held")["moved_bytes"]
         assert moved == (64 * 64 * 4 if step == 0 else 0), (step, moved)
     assert last("held")["skipped"]["held_elsewhere"] == {"storages": 1, "bytes": 64 * 64 * 4}
+
+
+@case
+def a_held_tensor_that_the_first_step_kept_is_not_chosen_by_the_second():
+    held = torch.randn(64, 64, device="cuda")
+    for step in range(3):
+        with spillway.CPUOffload(0.5, tag="kept"):
+            x = torch.randn(64, 64, device="cuda", requires_grad=True)
+            loss = ((x * held).sigmoid() * held).sum()
+        loss.backward()
+        skipped = last("kept")["skipped"].get("held_elsewhere", {"storages": 0})["storages"]
+        assert skipped == (0 if step == 0 else 1), (step, skipped)
