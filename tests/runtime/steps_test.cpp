@@ -36,6 +36,16 @@ TEST_F(StepsTest, AGraphThatIsDroppedInsideTheRegionDoesNotEndTheStep) {
   runtime_->leave_region(kTag);
 }
 
+TEST_F(StepsTest, TheBackwardPassOfAStepIsForgottenInTheNextOne) {
+  train(1.0, {1_MiB});
+  enter(kTag, 1.0);
+
+  let_go(save(kTag, 1_MiB));
+
+  EXPECT_EQ(runtime_->stats().steps, 1U);
+  runtime_->leave_region(kTag);
+}
+
 TEST_F(StepsTest, LeavingTheRegionEndsTheStepWhereNoHandleLivesAnyMore) {
   enter(kTag, 1.0);
   let_go(save(kTag, 1_MiB));
