@@ -156,6 +156,7 @@ TEST_F(HeapMemoryTest, FreeMemoryOnBothSidesOfAGapBecomesOneBlockWhenItIsFilled)
 
   EXPECT_EQ(allocate(10_MiB), first);
   EXPECT_EQ(heap_->stats().held, 12_MiB);
+  EXPECT_EQ(heap_->stats().driver_releases, 1U);
 }
 
 TEST_F(HeapMemoryTest, AGapGrowsFromItsEndWhereTheFreeMemoryIs) {
@@ -183,6 +184,31 @@ TEST_F(HeapMemoryTest, ScatteredFreeMemoryIsUsedRatherThanHoldingMoreThanEver) {
   EXPECT_NE(allocate(8_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().held_peak, 12_MiB);
   EXPECT_EQ(heap_->stats().live, 12_MiB);
+}
+
+TEST_F(HeapMemoryTest, ScatteredMemoryIsGivenBackOnceForEachHighOfTheLiveBytes) {
+  const auto first = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  const auto second = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  free(first);
+  free(second);
+  free(allocate(8_MiB));
+  ASSERT_EQ(heap_->stats().driver_releases, 4U);
+
+  // The same again, and no more live bytes than before.
+  const auto third = allocate(6_MiB);
+  static_cast<void>(allocate(2_MiB));
+  free(third);
+  const auto higher = allocate(8_MiB);
+  EXPECT_EQ(heap_->stats().driver_releases, 4U);
+
+  // That was a new high.
+  EXPECT_EQ(allocate(6_MiB), third);
+  free(third);
+  free(higher);
+  static_cast<void>(allocate(10_MiB));
+  EXPECT_EQ(heap_->stats().driver_releases, 7U);
 }
 
 TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersIsNotGivenBackForIt) {
