@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/device_runtime.h"
 
+#include "allocator/tag/tag.h"
+
 namespace spillway {
 
 Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
@@ -8,6 +10,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device));
   HeapOptions heap_options;
   heap_options.away = &made->away_;
+  heap_options.name_of = tag_name;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
   made->arena_ = std::make_unique<HostArena>(device, options.pinned_limit);
   SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop in which one of the waits of laws 1 to 3 is missing: the order checker says so in each step.
+"""A training loop in which a wait of laws 1 to 3 is missing: the order checker says so in each step.
 
-Law 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one stream; the
-residency tests break it where it stands alone.
+Law 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one
+stream; the residency tests break it where it stands alone.
 """
 
 import os
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="the order checker is the e
 
 STEPS = 20
 
-# Each step has data of its own, so that a reused block cannot be right by accident, and the parameters are never
-# updated, so that each step can be compared by itself.
+# Each step has data of its own, so that a reused block cannot be right by accident, and the parameters
+# are never updated, so that each step can be compared by itself.
 PROGRAM = f"""
 import ctypes, hashlib, os, torch, spillway
 from torch import nn
