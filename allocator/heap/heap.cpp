@@ -16,9 +16,6 @@ constexpr Bytes kUnit = 512_B;
 /// hold more than one.
 constexpr Bytes kLargestSmall = 128_KiB;
 
-/// A repair is tried only where more than one part in so many of the held memory lies free.
-constexpr std::uint64_t kCachedShare = 16;
-
 }  // namespace
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
@@ -80,10 +77,6 @@ Result<driver::DevicePtr> Heap::State::allocate(Bytes size, driver::Stream strea
   stats.requested += size;
   stats.requested_peak = std::max(stats.requested_peak, stats.requested);
   stats.live += rounded;
-  if (stats.live > most_live) {
-    most_live = stats.live;
-    repaired = false;
-  }
   if (stats.live > stats.live_peak) {
     stats.live_peak = stats.live;
     stats.away_at_live_peak = away();
@@ -102,34 +95,15 @@ Result<Block*> Heap::State::find_block(Region& region, Bytes size, driver::Devic
 }
 
 Status Heap::State::grow(Region& region, Bytes size) {
-  // A repair: rather than hold more than ever before, give back what lies free elsewhere in the
-  // region. The host waits for it, so there is one for each high of the live bytes, and a step that
-  // repeats comes to rest.
-  Result<Region::Memory> mapped = region.grow(size, std::min(room(), most_held - stats.held));
-  if (!mapped.ok() && mapped.status().code() == Code::kOutOfDeviceMemory) {
-    if (worth_a_repair()) {
-      const Region::Memory freed = region.trim_for(size, timeline(region.stream()));
-      count_trimmed(freed);
-      repaired = repaired || freed.chunks > 0;
-    }
-    mapped = region.grow(size, room());
-  }
-  if (!mapped.ok()) return mapped.status();
-
-  stats.driver_allocations += mapped.value().chunks;
-  stats.held_total += mapped.value().bytes;
-  stats.held += mapped.value().bytes;
+  SPILLWAY_ASSIGN_OR_RETURN(const Region::Memory mapped, region.grow(size, room()));
+  stats.driver_allocations += mapped.chunks;
+  stats.held_total += mapped.bytes;
+  stats.held += mapped.bytes;
   if (stats.held > stats.held_peak) {
     stats.held_peak = stats.held;
     stats.away_at_held_peak = away();
   }
-  most_held = std::max(most_held, stats.held);
   return {};
-}
-
-bool Heap::State::worth_a_repair() const {
-  const std::uint64_t cached = (stats.held - stats.live).count();
-  return !repaired && cached > stats.held.count() / kCachedShare;
 }
 
 void Heap::free(driver::DevicePtr at) {
@@ -196,15 +170,11 @@ Bytes Heap::State::trim() {
   Bytes bytes;
   for (const auto& [begin, region] : regions) {
     const Region::Memory freed = region->trim(timeline(region->stream()));
-    count_trimmed(freed);
+    stats.held -= freed.bytes;
+    stats.driver_releases += freed.chunks;
     bytes += freed.bytes;
   }
   return bytes;
-}
-
-void Heap::State::count_trimmed(Region::Memory trimmed) {
-  stats.held -= trimmed.bytes;
-  stats.driver_releases += trimmed.chunks;
 }
 
 void Heap::set_limit(Bytes limit) {

@@ -89,9 +89,7 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   /// A block of at least `size` for work on `stream`. Zero bytes give a null pointer.
-  /// Stream: usable on `stream` at once. No host wait, except before the out-of-memory error, and
-  /// once for each new high of the live bytes, to reuse free memory that lies scattered rather than
-  /// hold more than ever before.
+  /// Stream: usable on `stream` at once; no host wait, except before the out-of-memory error.
   /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report:
   /// asked, held, live and cached bytes, and live bytes per tag. kDriver. The heap is then as it
   /// was.

@@ -31,10 +31,8 @@ struct Heap::State {
   Result<Block*> find_block(Region& region, Bytes size, driver::DevicePtr& at)
       SPILLWAY_REQUIRES(mutex);
   Status grow(Region& region, Bytes size) SPILLWAY_REQUIRES(mutex);
-  bool worth_a_repair() const SPILLWAY_REQUIRES(mutex);
   void free(const Place& place) SPILLWAY_REQUIRES(mutex);
   Bytes trim() SPILLWAY_REQUIRES(mutex);
-  void count_trimmed(Region::Memory trimmed) SPILLWAY_REQUIRES(mutex);
 
   Result<Region*> region_for(driver::Stream stream, Bytes size) SPILLWAY_REQUIRES(mutex);
   driver::Timeline& timeline(driver::Stream stream) SPILLWAY_REQUIRES(mutex);
@@ -51,10 +49,7 @@ struct Heap::State {
   std::map<CUstream, std::unique_ptr<driver::Timeline>> timelines SPILLWAY_GUARDED_BY(mutex);
   std::map<driver::DevicePtr, std::unique_ptr<Region>> regions SPILLWAY_GUARDED_BY(mutex);
   std::map<std::pair<CUstream, Pool>, Region*> by_stream SPILLWAY_GUARDED_BY(mutex);
-  Bytes most_held SPILLWAY_GUARDED_BY(mutex);  // ever, unlike the peaks in `stats`
-  Bytes most_live SPILLWAY_GUARDED_BY(mutex);
-  bool repaired SPILLWAY_GUARDED_BY(mutex) = false;  // since `most_live` rose
-  HeapStats stats SPILLWAY_GUARDED_BY(mutex);        // less what regions count themselves
+  HeapStats stats SPILLWAY_GUARDED_BY(mutex);  // less what regions count themselves
 };
 
 }  // namespace spillway

@@ -134,21 +134,10 @@ void Region::merge(Blocks::iterator block) {
 }
 
 Region::Memory Region::trim(driver::Timeline& own) {
-  return trim_except(blocks_.end(), blocks_.end(), own);
-}
-
-Region::Memory Region::trim_for(Bytes size, driver::Timeline& own) {
-  const auto growth = cheapest_growth(size);
-  return growth ? trim_except(growth->left, growth->right, own) : trim(own);
-}
-
-Region::Memory Region::trim_except(Blocks::iterator left,
-                                   Blocks::iterator right,
-                                   driver::Timeline& own) {
   std::vector<driver::DevicePtr> empty;
   for (const auto& [at, chunk] : backing_.chunks()) {
     const auto block = around(at);
-    if (!wholly_free(block, {at, chunk.size}) || block == left || block == right) continue;
+    if (!wholly_free(block, {at, chunk.size})) continue;
     if (!block->second.fences.empty()) {
       if (!block->second.fences.wait_sync().ok()) continue;
       block->second.fences.clear();

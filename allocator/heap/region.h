@@ -79,8 +79,6 @@ class Region {
   /// stream. Stream: blocks the host until the device is done with them. What cannot be waited for
   /// is kept.
   Memory trim(driver::Timeline& own);
-  /// As trim, but keeps the free blocks that growth for `size` would use.
-  Memory trim_for(Bytes size, driver::Timeline& own);
 
   /// The first thing in the books that is wrong, empty where nothing is. For tests.
   [[nodiscard]] std::string check() const;
@@ -94,7 +92,6 @@ class Region {
   };
 
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size);
-  Memory trim_except(Blocks::iterator left, Blocks::iterator right, driver::Timeline& own);
   [[nodiscard]] bool wholly_free(Blocks::iterator block, Range where) const;
   bool seen_to_pass(Blocks::iterator block);
   Status settle(Blocks::iterator block);

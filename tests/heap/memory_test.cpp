@@ -172,46 +172,7 @@ TEST_F(HeapMemoryTest, AGapGrowsFromItsEndWhereTheFreeMemoryIs) {
   EXPECT_EQ(heap_->stats().held, 10_MiB);
 }
 
-TEST_F(HeapMemoryTest, ScatteredFreeMemoryIsUsedRatherThanHoldingMoreThanEver) {
-  const auto first = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  const auto second = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  heap_->add_fence(first, stuck_fence());
-  free(first);
-  free(second);
-
-  EXPECT_NE(allocate(8_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held_peak, 12_MiB);
-  EXPECT_EQ(heap_->stats().live, 12_MiB);
-}
-
-TEST_F(HeapMemoryTest, ScatteredMemoryIsGivenBackOnceForEachHighOfTheLiveBytes) {
-  const auto first = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  const auto second = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  free(first);
-  free(second);
-  free(allocate(8_MiB));
-  ASSERT_EQ(heap_->stats().driver_releases, 4U);
-
-  // The same again, and no more live bytes than before.
-  const auto third = allocate(6_MiB);
-  static_cast<void>(allocate(2_MiB));
-  free(third);
-  const auto higher = allocate(8_MiB);
-  EXPECT_EQ(heap_->stats().driver_releases, 4U);
-
-  // That was a new high.
-  EXPECT_EQ(allocate(6_MiB), third);
-  free(third);
-  free(higher);
-  static_cast<void>(allocate(10_MiB));
-  EXPECT_EQ(heap_->stats().driver_releases, 7U);
-}
-
-TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersIsNotGivenBackForIt) {
+TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersBecomesPartOfIt) {
   static_cast<void>(allocate(4_MiB));
   free(allocate(4_MiB));
 
