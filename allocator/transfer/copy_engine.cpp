@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/copy_engine.h"
 
+#include <array>
 #include <map>
 
 namespace spillway {
@@ -21,7 +22,7 @@ struct CopyEngine::State {
 
   /// The fence of the copy just queued. Where none can be had, nobody could wait for the copy, so
   /// it is waited for here.
-  Result<Fence> fence_of_copy(Timeline& queue) {
+  Result<Fence> fence_of_copy(Timeline& queue) const {
     Result<Fence> fence = queue.mark();
     if (!fence.ok()) {
       driver::count_host_sync();
@@ -63,7 +64,8 @@ Result<std::unique_ptr<CopyEngine>> CopyEngine::create(const driver::Device& dev
 CopyEngine::~CopyEngine() {
   const driver::Device device = state_->device;
   const driver::CurrentDevice current(*device.api, device.context);
-  const CUstream streams[] = {state_->out.stream().handle(), state_->in.stream().handle()};
+  const std::array<CUstream, 2> streams = {state_->out.stream().handle(),
+                                           state_->in.stream().handle()};
   for (CUstream stream : streams)
     device.api->StreamSynchronize(stream);
   state_.reset();
