@@ -120,6 +120,7 @@ CUresult copy(Machine& machine, Stream& stream, Rows to, Rows from, HostWait wai
   return machine.sticky.load();
 }
 
+// NOLINTNEXTLINE(readability-function-size): what CUDA's functions take, together
 CUresult fill(Machine& machine,
               Stream& stream,
               std::uintptr_t at,

@@ -14,7 +14,7 @@ template <std::size_t kSize>
 struct Literal {
   constexpr Literal(const char (&literal)[kSize]) { std::copy_n(literal, kSize, text); }  // NOLINT
 
-  char text[kSize]{};  // NOLINT: an array of a literal's type
+  char text[kSize]{};
 };
 
 /// How often something happened. Threads: safe, and no lock, so that a fork cannot leave one

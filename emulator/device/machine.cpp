@@ -14,13 +14,14 @@ Machine* make() {
   if (!settings().ok()) return nullptr;
   static auto* machine = new Machine(settings().value());
   // The lock is held across a fork, so that the child does not inherit it from a thread that it
-  // lacks.
+  // lacks. NOLINTBEGIN(clang-diagnostic-thread-safety-analysis): each handler does one half.
   static const int handlers = pthread_atfork([] { machine->mutex.lock(); },
                                              [] { machine->mutex.unlock(); },
                                              [] {
                                                machine->mutex.unlock();
                                                forked.store(true);
                                              });
+  // NOLINTEND(clang-diagnostic-thread-safety-analysis)
   return handlers == 0 ? machine : nullptr;
 }
 

@@ -8,7 +8,6 @@ namespace spillway::emulator::driver {
 namespace {
 
 constexpr std::size_t kMostDevices = 8;
-// NOLINTNEXTLINE(modernize-avoid-c-arrays): taken the address of, never read.
 char handles[kMostDevices];  // their addresses are the handles
 
 bool known(const Machine& machine, CUdevice device) {

@@ -6,7 +6,6 @@ using emu::runtime::enter;
 
 namespace {
 
-// NOLINTNEXTLINE(modernize-avoid-c-arrays): taken the address of, never read.
 char handles[8];  // the address of one is the handle of that device's default pool
 
 /// `body(Pool&, device)` for a default pool; there are no others.
