@@ -11,7 +11,7 @@ import pytest
 from conftest import Script
 
 import bench.figures  # noqa: F401 (importing registers)
-from bench.figures import registry
+from bench.figures import readme, registry
 from bench.figures.__main__ import measure
 from bench.figures.session import MeasureFailed
 
@@ -92,3 +92,9 @@ def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert done.stderr.startswith("figures: no_such_figure: unknown figure; known are ")
+
+
+def test_readme_quotes_the_newest_result() -> None:
+    written = readme.section(readme.newest(ROOT / "bench" / "results"))
+
+    assert readme.quoted(readme.README.read_text()) == written

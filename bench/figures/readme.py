@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures that the README quotes: written from a result, never by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.figures.registry import FIGURES
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def section(result: dict[str, Any]) -> str:
+    """The result as the README shows it, with the markers around it."""
+    lines = [
+        BEGIN,
+        f"Measured on the {result['device']} with `{' '.join(result['command'])}`, {result['date']}, torch "
+        f"{result['versions']['torch']}:",
+        "",
+        "| what | value | bound |",
+        "|---|---|---|",
+    ]
+    for entry in result["figures"]:
+        claim = " ".join(FIGURES[entry["name"]].claim.split())
+        value = "needs a GPU" if entry["value"] is None else f"{entry['value']:.4g} {entry['unit']}"
+        lines.append(f"| {claim} | {value} | {entry['bound']} |")
+    return "\n".join([*lines, END])
+
+
+def quoted(text: str) -> str:
+    """The section that `text` holds now. ValueError where the markers are missing."""
+    begin, end = text.index(BEGIN), text.index(END) + len(END)
+    return text[begin:end]
+
+
+def update(result: dict[str, Any]) -> None:
+    text = README.read_text()
+    README.write_text(text.replace(quoted(text), section(result)))
+
+
+def newest(results: Path) -> dict[str, Any]:
+    """The latest result of all machines. ValueError where there is none."""
+    return json.loads(max(results.glob("*.json")).read_text())
