@@ -29,6 +29,17 @@ std::optional<Bytes> mapped_bytes(const Backing& backing) {
   return mapped;
 }
 
+std::string block_in_a_gap(const Backing& backing, const Region::Blocks& blocks) {
+  for (const auto& [gap, size] : backing.gaps()) {
+    const auto next = blocks.lower_bound(gap);
+    if (next != blocks.end() && next->first < gap + size) return "a block is not mapped";
+    if (next == blocks.begin()) continue;
+    const auto last = std::prev(next);
+    if (last->first + last->second.size > gap) return "a block reaches into a gap";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Region::check() const {
@@ -54,20 +65,14 @@ std::string Region::check() const {
   if (free_blocks != free_.size()) return "what is listed as free is not";
   if (pending != pending_) return "pending bytes are counted wrong";
   // Blocks touch no gap and are as many bytes as are mapped: so they cover the chunks exactly.
-  for (const auto& [gap, size] : backing_.gaps()) {
-    const auto next = blocks_.lower_bound(gap);
-    if (next != blocks_.end() && next->first < gap + size) return "a block is not mapped";
-    if (next == blocks_.begin()) continue;
-    const auto last = std::prev(next);
-    if (last->first + last->second.size > gap) return "a block reaches into a gap";
-  }
+  if (std::string wrong = block_in_a_gap(backing_, blocks_); !wrong.empty()) return wrong;
   if (tiled != *mapped) return "blocks do not cover what is mapped";
   return {};
 }
 
 std::string Heap::check() const {
   const Lock lock(state_->mutex);
-  const HeapStats& stats = state_->stats;
+  const HeapStats stats = state_->stats;
   HeapStats sum;
   for (const auto& [begin, region] : state_->regions) {
     if (std::string wrong = region->check(); !wrong.empty()) return wrong;

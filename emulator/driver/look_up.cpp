@@ -2,6 +2,7 @@
 #include "emulator/device/machine.h"
 #include "emulator/driver/functions.h"
 
+#include <array>
 #include <string_view>
 
 namespace spillway::emulator::driver {
@@ -25,7 +26,7 @@ struct Entry {
   void* function;
 };
 
-const Entry kEntries[] = {
+const auto kEntries = std::to_array<Entry>({
 #define SPILLWAY_EMULATED(name, version) \
   {"cu" #name, version, reinterpret_cast<void*>(static_cast<PFN_cu##name##_v##version>(name))},
 #define SPILLWAY_REFUSED(name, version) \
@@ -35,7 +36,7 @@ const Entry kEntries[] = {
 #include "emulator/driver/functions.inc"
 #undef SPILLWAY_EMULATED
 #undef SPILLWAY_REFUSED
-};
+});
 
 /// Without the suffix that a library's symbol has for its newer ABI: cuMemAlloc_v2.
 std::string_view without_suffix(std::string_view name) {

@@ -16,7 +16,7 @@ struct DynamicLibrary {
   DynamicLibrary(const char* name, const char* other_name, bool leak);
   void* sym(const char* name);
 
-  bool leak_handle;
+  bool leak_handle = true;
   void* handle;
 };
 
@@ -35,7 +35,7 @@ Function original(const char* name) {
 }  // namespace
 
 DynamicLibrary::DynamicLibrary(const char* name, const char* other_name, bool leak)
-    : leak_handle(true), handle(&emulated_driver) {
+    : handle(&emulated_driver) {
   if (name != nullptr && std::strncmp(name, "libcuda.so", std::strlen("libcuda.so")) == 0) return;
   using Constructor = void (*)(DynamicLibrary*, const char*, const char*, bool);
   static const auto construct = original<Constructor>("_ZN2at14DynamicLibraryC1EPKcS2_b");
