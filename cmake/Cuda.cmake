@@ -1,5 +1,5 @@
-# spillway::cuda_headers: cuda.h and friends, from an installed CUDA 13 toolkit or else from the headers that the
-# torch wheels bring. libcuda and libcudart are never linked.
+# spillway::cuda_headers: cuda.h and friends, from the headers that the torch wheels bring, which fit torch, or else from an
+# installed CUDA 13 toolkit. libcuda and libcudart are never linked.
 find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
 
 if(NOT SPILLWAY_CUDA_INCLUDE)

@@ -179,6 +179,10 @@ bool SpillwayAllocator::initialized() {
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
   // Memory of other owners (IPC, from_blob) is theirs to protect.
   if (!at || at.get_deleter() != raw_deleter()) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(stream.device_index() == at.device().index(),
+                              "Spillway's allocator cannot keep memory of one GPU for a stream of "
+                              "another yet; use PyTorch's own "
+                              "allocator (leave out spillway.use_allocator())");
   device(at.device().index())
       .heap()
       .record_use(driver::DevicePtr(at.get()), driver::Stream(stream.stream()));
@@ -278,7 +282,8 @@ Status use_allocator() {
   if (now->initialized()) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "CUDA has already started with the allocator '" + now->name() +
-                              "'. Call spillway.use_allocator() before anything touches the GPU");
+                              "'. Call spillway.use_allocator() before anything touches the GPU; "
+                              "`spillway run` does not call it for the program");
   }
   SPILLWAY_RETURN_IF_ERROR(RuntimeOptions::from_environment().status());
   ccc::allocator.store(&ours);

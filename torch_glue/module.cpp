@@ -55,7 +55,13 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
   module.def("enter_region", &enter_region, py::arg("offload_ratio"), py::arg("tag"));
-  module.def("leave_region", [](std::uint64_t id) { raise(spillway::leave_region(id)); });
+  module.def("leave_region", [](std::uint64_t id) {
+    const spillway::Status left = [id] {
+      const py::gil_scoped_release released;  // a step that ends here may wait for the device
+      return spillway::leave_region(id);
+    }();
+    raise(left);
+  });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
 }

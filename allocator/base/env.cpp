@@ -12,10 +12,9 @@
 namespace spillway::env {
 namespace {
 
-constexpr std::array<std::string_view, 19> kKnown = {
+constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_LOG",
     "SPILLWAY_DISABLE",
-    "SPILLWAY_ALLOCATOR",
     "SPILLWAY_PINNED_LIMIT",
     "SPILLWAY_EMULATE",
     "SPILLWAY_EMULATE_SCHEDULE",
@@ -30,9 +29,8 @@ constexpr std::array<std::string_view, 19> kKnown = {
     "SPILLWAY_EMULATE_PROFILE",
     "SPILLWAY_EMULATE_SHAPE_ONLY",
     "SPILLWAY_DEVELOPER",
-    "SPILLWAY_BUILD_DIR",
     "SPILLWAY_OFFLINE",
-};
+});
 
 Status bad(std::string_view name, std::string_view value, std::string_view allowed) {
   return SPILLWAY_ERROR(

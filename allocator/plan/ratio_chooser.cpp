@@ -76,6 +76,11 @@ void RatioChooser::end_step() {
   const std::uint64_t first = sites_.front().size.count();
   if (plans_.size() >= kMostPlans && !plans_.contains(first)) plans_.clear();
   plans_[first] = make_plan(std::exchange(sites_, {}));
+  abandon_step();
+}
+
+void RatioChooser::abandon_step() {
+  sites_.clear();
   plan_ = nullptr;
   seen_bytes_ = Bytes{};
   moved_bytes_ = Bytes{};

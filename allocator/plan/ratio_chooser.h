@@ -35,7 +35,8 @@ class Ratio {
 /// A sequence of sizes that is new is spread evenly: a storage moves when that keeps the moved
 /// bytes within the ratio of the bytes seen so far. A sequence that begins as a known one is
 /// planned: the earliest storages move (they are away longest), except those that turned out to
-/// free nothing. A difference in mid-step goes back to the even spread.
+/// free nothing. A difference in mid-step goes back to the even spread. A planned step that stops
+/// before its plan does may have moved more than its share: the plan counted on what never came.
 ///
 /// Threads: confined; the runtime holds its lock.
 class RatioChooser {
@@ -60,6 +61,8 @@ class RatioChooser {
   void alive_at_unpack(std::size_t index);
   /// Closes the step: what was seen becomes, or confirms, the plan for its shape.
   void end_step();
+  /// Closes a step that was given up before its backward pass: what is known stays as it was.
+  void abandon_step();
 
   [[nodiscard]] std::size_t seen() const { return sites_.size(); }
 

@@ -93,12 +93,18 @@ std::uint64_t Runtime::step() const {
 
 bool Runtime::close_step_locked() {
   bool used = false;
+  // Without a backward pass it was no whole step: an exception, or an evaluation with gradients on.
+  const bool whole = unpacked_;
   bool planned = !learned_;
   for (auto& [id, tag] : tags_) {
     if (!tag.used) continue;
     used = true;
     planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
-    tag.chooser.end_step();
+    if (whole) {
+      tag.chooser.end_step();
+    } else {
+      tag.chooser.abandon_step();
+    }
     tag.step.step = step_;
     tag.last = std::exchange(tag.step, {});
     tag.used = false;
@@ -108,6 +114,7 @@ bool Runtime::close_step_locked() {
   learned_ = false;
   if (!used) return false;
   ++step_;
+  if (!whole) return false;
 
   // Host memory is fitted after the very first step, and then once for each shape, when its plan
   // has been carried out: a job with ever new shapes must not pin its memory anew in every step.

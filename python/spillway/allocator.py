@@ -20,7 +20,4 @@ def use_allocator() -> None:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.
         ValueError: a ``SPILLWAY_*`` variable has a value that cannot be used.
     """
-    try:
-        glue().use_allocator()
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}; `spillway run` does not call it for the program") from None
+    glue().use_allocator()

@@ -49,6 +49,10 @@ def _size(name: str, value: str) -> str:
     return value
 
 
+def _not_yet(name: str, value: str) -> str:
+    raise LaunchError(f"{name}={value}: not available yet; leave it unset")
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting of the emulated GPU: its option, its variable, and what is allowed."""
@@ -82,6 +86,35 @@ SETTINGS = (
     ),
 )
 
+# The other settings, with what they may be. What the emulated GPU does not have yet may not be set.
+OTHERS: dict[str, Callable[[str, str], str]] = {
+    "SPILLWAY_LOG": _choice("0", "1"),
+    "SPILLWAY_DISABLE": _choice("0", "1"),
+    "SPILLWAY_PINNED_LIMIT": _size,
+    "SPILLWAY_EMULATE": _choice("0", "1"),
+    "SPILLWAY_DEVELOPER": _choice("0", "1"),
+    "SPILLWAY_OFFLINE": _choice("0", "1"),
+    **dict.fromkeys(
+        (
+            f"SPILLWAY_EMULATE_{name}"
+            for name in ("CLOCK", "LINK_H2D", "LINK_D2H", "LATENCY", "PROFILE", "SHAPE_ONLY")
+        ),
+        _not_yet,
+    ),
+}
+
+
+def _check_inherited(env: Mapping[str, str]) -> None:
+    """LaunchError for the first SPILLWAY_* variable that is unknown or has a value that cannot be used."""
+    known = {**OTHERS, **{setting.variable: setting.check for setting in SETTINGS}}
+    for name, value in sorted(env.items()):
+        if not name.startswith("SPILLWAY_"):
+            continue
+        if name not in known:
+            raise LaunchError(f"{name}: unknown setting; known are {', '.join(known)}")
+        if value:
+            known[name](name, value)
+
 
 def environment(
     emulate: bool = False,
@@ -99,6 +132,7 @@ def environment(
     Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
     """
     env = dict(os.environ if base is None else base)
+    _check_inherited(env)
     ours = [str(SHIM)] * preload + [str(EMULATOR)] * emulate
     changes = {"LD_PRELOAD": _preload(ours, env.get("LD_PRELOAD", ""))}
     unknown = options.keys() - {setting.option for setting in SETTINGS}
@@ -114,8 +148,6 @@ def environment(
             changes[setting.variable] = setting.check(
                 f"--{setting.option}", str(int(value) if value is True else value)
             )
-        elif emulate and env.get(setting.variable):
-            setting.check(setting.variable, env[setting.variable])
     if emulate:
         changes["SPILLWAY_EMULATE"] = "1"
     tree = str(PACKAGE.parent)

@@ -26,9 +26,15 @@ def step() -> None:
 
 @functools.cache
 def _end_steps_with_optimizers() -> None:
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    register_optimizer_step_post_hook(lambda *_: step())
+    def stepped(*_: object) -> None:
+        # An optimizer that steps inside the backward pass ends nothing: the pass goes on.
+        if torch._C._current_graph_task_id() == -1:
+            step()
+
+    register_optimizer_step_post_hook(stepped)
 
 
 def _ratio(value: float) -> float:

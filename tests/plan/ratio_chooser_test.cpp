@@ -241,6 +241,19 @@ TEST(RatioChooserTest, AShorterStepIsNoMismatch) {
   EXPECT_EQ(chooser.mismatches(), 0U);
 }
 
+TEST(RatioChooserTest, AStepThatWasGivenUpLeavesThePlanAsItWas) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+  offer(chooser, Sizes(2, 100_B));
+
+  chooser.abandon_step();
+
+  EXPECT_EQ(chooser.seen(), 0U);
+  offer(chooser, Sizes(4, 100_B));
+  EXPECT_TRUE(chooser.planned());
+  EXPECT_EQ(chooser.moved_bytes(), 200_B);
+}
+
 TEST(RatioChooserTest, WhatCouldNotMoveCountsAsSeenAndNotAsMoved) {
   RatioChooser chooser(ratio(1.0));
   offer(chooser, Sizes(2, 100_B));

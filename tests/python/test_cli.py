@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,27 @@ def test_starting_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_setting_is_known_to_the_library() -> None:
-    known = (Path(__file__).parents[2] / "allocator/base/env.cpp").read_text()
-    assert all(f'"{setting.variable}"' in known for setting in launch.SETTINGS)
+def test_the_launcher_and_the_library_know_the_same_settings() -> None:
+    source = (Path(__file__).parents[2] / "allocator/base/env.cpp").read_text()
+    in_library = set(re.findall(r'"(SPILLWAY_[A-Z0-9_]+)"', source))
+    assert in_library == {setting.variable for setting in launch.SETTINGS} | launch.OTHERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting; known are"),
+        ("SPILLWAY_EMULATE_CLOCK", "virtual", "SPILLWAY_EMULATE_CLOCK=virtual: not available yet"),
+        ("SPILLWAY_EMULATE", "2", "SPILLWAY_EMULATE=2: expected one of 0, 1"),
+        ("SPILLWAY_PINNED_LIMIT", "much", "SPILLWAY_PINNED_LIMIT=much: expected a size"),
+    ],
+)
+def test_any_inherited_setting_is_checked_and_nothing_starts(
+    tmp_path: Path, name: str, value: str, said: str
+) -> None:
+    started = tmp_path / "started"
+    result = spillway("run", "--", "touch", started, **{name: value})
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not started.exists()

@@ -2,6 +2,7 @@
 """Spillway's heap as PyTorch's CUDA memory: what scripts know of torch.cuda goes on working."""
 
 import pytest
+from conftest import EMULATED
 
 USE = "import torch, spillway\nspillway.use_allocator()\n"
 # A device that is full after 64 MiB, real or emulated.
@@ -295,3 +296,20 @@ report([equal, [devices[i]["residency"]["stashed_bytes"] for i in (0, 1)]])
     if equal is None:
         pytest.skip("this machine has one GPU")
     assert equal == [True, True] and moved == [64 * 64 * 4, 64 * 64 * 4]
+
+
+@pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
+def test_a_use_by_another_device_is_refused_by_name(program):
+    said = program(
+        USE
+        + """
+x = torch.ones(4096, device="cuda:0")
+try:
+    x.record_stream(torch.cuda.default_stream(1))
+    report("nothing")
+except NotImplementedError as error:
+    report(str(error))
+""",
+        SPILLWAY_EMULATE_DEVICES="2",
+    )
+    assert "a stream of another" in said

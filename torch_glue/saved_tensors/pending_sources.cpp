@@ -28,12 +28,15 @@ PendingSources& PendingSources::instance() {
 
 void PendingSources::hold(c10::Storage storage, driver::Fence until) {
   const Lock lock(mutex_);
-  bytes_ += Bytes{storage.nbytes()};
+  const Bytes size{storage.nbytes()};
+  bytes_ += size;
   bytes_peak_ = std::max(bytes_peak_, bytes_);
-  held_.push_back({std::move(storage), until});
+  held_.push_back({std::move(storage), size, until});
+  any_ = true;
 }
 
 bool PendingSources::poll() {
+  if (!any_) return false;
   std::vector<Held> passed;  // freed after the lock: freeing calls into PyTorch
   {
     const Lock lock(mutex_);
@@ -42,13 +45,15 @@ bool PendingSources::poll() {
     });
     passed.assign(std::make_move_iterator(first), std::make_move_iterator(held_.end()));
     held_.erase(first, held_.end());
+    any_ = !held_.empty();
     for (const Held& held : passed)
-      bytes_ -= Bytes{held.storage.nbytes()};
+      bytes_ -= held.size;
   }
   return !passed.empty();
 }
 
 bool PendingSources::holds(const c10::StorageImpl* storage) const {
+  if (!any_) return false;
   const Lock lock(mutex_);
   return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
     return held.storage.unsafeGetStorageImpl() == storage;

@@ -7,6 +7,7 @@
 
 #include <c10/core/Storage.h>
 
+#include <atomic>
 #include <vector>
 
 namespace spillway {
@@ -31,11 +32,13 @@ class PendingSources {
  private:
   struct Held {
     c10::Storage storage;
+    Bytes size;  // when it was handed over: its owner may resize it
     driver::Fence until;
   };
 
   PendingSources() = default;
 
+  std::atomic<bool> any_{false};  // asked at every save: most often there is nothing to do
   mutable Mutex mutex_;
   std::vector<Held> held_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes bytes_ SPILLWAY_GUARDED_BY(mutex_);

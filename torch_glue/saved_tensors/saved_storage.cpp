@@ -48,6 +48,10 @@ SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
       data_(storage.data()),
       size_(storage.nbytes()) {}
 
+bool SavedStorage::is_of(const c10::Storage& storage) const {
+  return storage.data() == data_ && storage.nbytes() == size_.count();
+}
+
 SavedStorage::~SavedStorage() {
   StorageTable::instance().forget(key_);
   const Lock lock(mutex_);

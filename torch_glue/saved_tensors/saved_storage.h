@@ -29,6 +29,9 @@ class SavedStorage {
   SavedStorage(const SavedStorage&) = delete;
   SavedStorage& operator=(const SavedStorage&) = delete;
 
+  /// Whether `storage` still has the memory that this one was made for.
+  [[nodiscard]] bool is_of(const c10::Storage& storage) const;
+
   /// A tensor on `storage` is saved by a hook. True: its bytes are, or are becoming, a host copy,
   /// and the hook need not hold the storage. False: the hook keeps it. Stream: the copy comes after
   /// what the current stream has been given (law 1). `before`: the storage that moved before this

@@ -12,7 +12,8 @@ std::shared_ptr<SavedStorage> StorageTable::of(const c10::Storage& storage, Devi
   const Lock lock(mutex_);
   std::weak_ptr<SavedStorage>& entry = entries_[storage.unsafeGetStorageImpl()];
   auto known = entry.lock();
-  if (known == nullptr) {
+  // A storage that was given other memory is another one: the entry's host copy is of what it was.
+  if (known == nullptr || !known->is_of(storage)) {
     known = std::make_shared<SavedStorage>(storage, device);
     entry = known;
   }

@@ -104,3 +104,22 @@ def a_parameter_stays_whether_saved_as_it_is_or_transposed():
     assert moved.out == 0
     graph.backward()
     assert seen[0].data_ptr() == seen[1].data_ptr() == parameter.data_ptr()
+
+
+@case
+def a_storage_that_grew_between_two_saves_comes_back_as_it_was_last():
+    seen = []
+    with spillway.CPUOffload(1, tag="grown"), Moved() as moved:
+        tensor = torch.randn(4096, device="cuda")
+        first = save([], tensor)
+        torch.cuda.synchronize()
+        tensor.resize_(1 << 16).normal_()
+        graph = save(seen, tensor)
+        values = tensor.detach().cpu()
+        del tensor
+    torch.cuda.synchronize()
+    spillway.step()
+    graph.backward()
+    assert moved.out == 4 * (4096 + (1 << 16))
+    assert torch.equal(seen[0].cpu(), values)
+    del first

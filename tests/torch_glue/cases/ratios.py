@@ -92,3 +92,46 @@ def a_held_tensor_that_the_first_step_kept_is_not_chosen_by_the_second():
         loss.backward()
         skipped = last("kept")["skipped"].get("held_elsewhere", {"storages": 0})["storages"]
         assert skipped == (0 if step == 0 else 1), (step, skipped)
+
+
+@case
+def an_optimizer_that_steps_inside_the_backward_pass_does_not_end_the_step():
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Sigmoid(), torch.nn.Linear(64, 64)).cuda()
+    stepped = []
+    for parameter in layers.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+
+        def after(_parameter, optimizer=optimizer):
+            optimizer.step()
+            optimizer.zero_grad()
+            stepped.append(spillway.stats()["steps"])
+
+        parameter.register_post_accumulate_grad_hook(after)
+    before = spillway.stats()["steps"]
+    with spillway.CPUOffload(1, tag="in backward"):
+        loss = layers(torch.randn(128, 64, device="cuda")).square().sum()
+    loss.backward()
+    del loss
+    assert stepped and stepped[0] == before, (stepped, before)
+    assert spillway.stats()["steps"] == before + 1
+    assert last("in backward")["fetched_bytes"] > 0
+
+
+@case
+def a_step_that_an_exception_ended_leaves_the_plan_as_it_was():
+    def step():
+        with spillway.CPUOffload(0.5, tag="given up"):
+            total = forward(8)
+        total.backward()
+        return last("given up")["moved_bytes"]
+
+    step()
+    planned = step()
+    try:
+        with spillway.CPUOffload(0.5, tag="given up"):
+            torch.randn(8, WIDTHS[0], device="cuda", requires_grad=True).sigmoid()
+            raise ValueError
+    except ValueError:
+        pass
+    assert step() == planned
+    assert spillway.stats()["tags"]["given up"]["plan_mismatches"] == 0
