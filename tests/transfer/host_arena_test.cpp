@@ -3,7 +3,10 @@
 
 #include "tests/heap/heap_fixture.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -47,6 +50,19 @@ TEST_F(HostArenaTest, SlotsDoNotOverlapAndBeginAtMultiplesOfSixtyFour) {
     }));
     arena_->give(std::move(slot), {});
   }
+}
+
+TEST_F(HostArenaTest, MemoryThatIsNoLongerPinnedGoesBackToTheMachine) {
+  HostSlot slot = take(1_MiB);
+  std::byte* const place = slot.data;
+  ASSERT_EQ(msync(place, 4096, MS_ASYNC), 0);
+  arena_->give(std::move(slot), {});
+  arena_->reset_peak();
+
+  ASSERT_TRUE(arena_->trim());
+
+  EXPECT_EQ(msync(place, 4096, MS_ASYNC), -1);
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST_F(HostArenaTest, ASlotThatIsGivenBackWithAFenceIsHandedOutWithIt) {
