@@ -179,10 +179,9 @@ bool SpillwayAllocator::initialized() {
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
   // Memory of other owners (IPC, from_blob) is theirs to protect.
   if (!at || at.get_deleter() != raw_deleter()) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(stream.device_index() == at.device().index(),
-                              "Spillway's allocator cannot keep memory of one GPU for a stream of "
-                              "another yet; use PyTorch's own "
-                              "allocator (leave out spillway.use_allocator())");
+  if (stream.device_index() != at.device().index()) {
+    absent("keeping memory of one GPU for a stream of another");
+  }
   device(at.device().index())
       .heap()
       .record_use(driver::DevicePtr(at.get()), driver::Stream(stream.stream()));

@@ -102,6 +102,9 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
                                               std::shared_ptr<ccc::AllocatorState> state) override;
 
  private:
+  /// Throws NotImplementedError: what is not there yet, and the way out.
+  [[noreturn]] static void absent(const char* what);
+
   SpillwayAllocator() = default;
   ~SpillwayAllocator() override = default;
 

@@ -3,14 +3,15 @@
 #include "torch_glue/cuda_allocator.h"
 
 namespace spillway {
-namespace {
 
-[[noreturn]] void absent(const char* what) {
+void SpillwayAllocator::absent(const char* what) {
   C10_THROW_ERROR(NotImplementedError,
                   std::string("Spillway's CUDA allocator does not support ") + what +
                       " yet. Leave out spillway.use_allocator() to use PyTorch's own allocator: "
                       "spillway.CPUOffload works with both.");
 }
+
+namespace {
 
 constexpr const char* kPools =
     "CUDA graphs and memory pools (torch.cuda.graph, torch.cuda.MemPool)";

@@ -48,7 +48,7 @@ SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
       data_(storage.data()),
       size_(storage.nbytes()) {}
 
-bool SavedStorage::is_of(const c10::Storage& storage) const {
+bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
   return storage.data() == data_ && storage.nbytes() == size_.count();
 }
 
@@ -194,8 +194,7 @@ void SavedStorage::prefetch() {
 
 c10::intrusive_ptr<c10::StorageImpl> SavedStorage::original() const {
   auto alive = source_.lock();
-  const bool same = alive && alive->data() == data_ && alive->nbytes() == size_.count();
-  return same ? alive : nullptr;
+  return alive && is_of(*alive) ? alive : nullptr;
 }
 
 c10::Storage SavedStorage::arrived() const {

@@ -30,7 +30,7 @@ class SavedStorage {
   SavedStorage& operator=(const SavedStorage&) = delete;
 
   /// Whether `storage` still has the memory that this one was made for.
-  [[nodiscard]] bool is_of(const c10::Storage& storage) const;
+  [[nodiscard]] bool is_of(const c10::StorageImpl& storage) const;
 
   /// A tensor on `storage` is saved by a hook. True: its bytes are, or are becoming, a host copy,
   /// and the hook need not hold the storage. False: the hook keeps it. Stream: the copy comes after

@@ -147,14 +147,27 @@ at::Tensor nothing() {
   return at::empty({0}, at::kLong);
 }
 
+/// Where an operator's arguments stand. Key and value follow the query; not every one has a bias.
+struct Places {
+  std::size_t query;
+  std::optional<std::size_t> bias;
+  std::size_t dropout;
+  std::size_t causal;
+  std::size_t scale;
+};
+
+Attention attention(const c10::Stack& s, const Places& at) {
+  return {s[at.query].toTensor(),
+          s[at.query + 1].toTensor(),
+          s[at.query + 2].toTensor(),
+          at.bias ? optional_tensor(s[*at.bias]) : std::nullopt,
+          s[at.dropout].toDouble(),
+          s[at.causal].toBool(),
+          s[at.scale].toOptional<double>()};
+}
+
 void flash(c10::Stack& s, const Draws& draws) {
-  const Attention a{s[0].toTensor(),
-                    s[1].toTensor(),
-                    s[2].toTensor(),
-                    std::nullopt,
-                    s[3].toDouble(),
-                    s[4].toBool(),
-                    s[6].toOptional<double>()};
+  const Attention a = attention(s, {.query = 0, .bias = {}, .dropout = 3, .causal = 4, .scale = 6});
   const Forward f = attend(a, draws);
   give_back(s,
             f.output,
@@ -169,38 +182,22 @@ void flash(c10::Stack& s, const Draws& draws) {
 }
 
 void flash_backward(c10::Stack& s, const Draws&) {
-  const Attention a{s[1].toTensor(),
-                    s[2].toTensor(),
-                    s[3].toTensor(),
-                    std::nullopt,
-                    s[10].toDouble(),
-                    s[11].toBool(),
-                    s[14].toOptional<double>()};
+  const Attention a =
+      attention(s, {.query = 1, .bias = {}, .dropout = 10, .causal = 11, .scale = 14});
   const Backward b = attend_backward(
       a, s[0].toTensor(), {s[4].toTensor(), s[5].toTensor(), s[12].toTensor()}, false);
   give_back(s, b.query, b.key, b.value);
 }
 
 void efficient(c10::Stack& s, const Draws& draws) {
-  const Attention a{s[0].toTensor(),
-                    s[1].toTensor(),
-                    s[2].toTensor(),
-                    optional_tensor(s[3]),
-                    s[5].toDouble(),
-                    s[6].toBool(),
-                    s[7].toOptional<double>()};
+  const Attention a = attention(s, {.query = 0, .bias = 3, .dropout = 5, .causal = 6, .scale = 7});
   const Forward f = attend(a, draws);
   give_back(s, f.output, f.logsumexp, f.ticket, at::zeros({}, at::kLong));
 }
 
 void efficient_backward(c10::Stack& s, const Draws&) {
-  const Attention a{s[1].toTensor(),
-                    s[2].toTensor(),
-                    s[3].toTensor(),
-                    optional_tensor(s[4]),
-                    s[9].toDouble(),
-                    s[11].toBool(),
-                    s[12].toOptional<double>()};
+  const Attention a =
+      attention(s, {.query = 1, .bias = 4, .dropout = 9, .causal = 11, .scale = 12});
   const bool bias_wanted = a.bias && s[10].toBoolList()[3];
   const Backward b = attend_backward(
       a, s[0].toTensor(), {s[5].toTensor(), s[6].toTensor(), s[7].toTensor()}, bias_wanted);
@@ -208,13 +205,7 @@ void efficient_backward(c10::Stack& s, const Draws&) {
 }
 
 void cudnn(c10::Stack& s, const Draws& draws) {
-  const Attention a{s[0].toTensor(),
-                    s[1].toTensor(),
-                    s[2].toTensor(),
-                    optional_tensor(s[3]),
-                    s[5].toDouble(),
-                    s[6].toBool(),
-                    s[8].toOptional<double>()};
+  const Attention a = attention(s, {.query = 0, .bias = 3, .dropout = 5, .causal = 6, .scale = 8});
   const Forward f = attend(a, draws);
   give_back(s,
             f.output,
@@ -229,13 +220,8 @@ void cudnn(c10::Stack& s, const Draws& draws) {
 }
 
 void cudnn_backward(c10::Stack& s, const Draws&) {
-  const Attention a{s[1].toTensor(),
-                    s[2].toTensor(),
-                    s[3].toTensor(),
-                    optional_tensor(s[8]),
-                    s[13].toDouble(),
-                    s[14].toBool(),
-                    s[15].toOptional<double>()};
+  const Attention a =
+      attention(s, {.query = 1, .bias = 8, .dropout = 13, .causal = 14, .scale = 15});
   const Backward b = attend_backward(
       a, s[0].toTensor(), {s[4].toTensor(), s[5].toTensor(), s[6].toTensor()}, false);
   give_back(s, b.query, b.key, b.value);
