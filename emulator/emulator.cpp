@@ -68,7 +68,7 @@ void spillway_emulator_access(
     CUstream stream, const void* at, size_t bytes, int write, const char* name) {
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
     const auto range = emu::Range::of(at, bytes);
-    if (range) machine.streams.access(on, *range, write != 0, name);
+    if (range) machine.ordering.access(on.actor, *range, write != 0, name);
   });
 }
 
@@ -76,7 +76,7 @@ void spillway_emulator_host_access(const void* at, size_t bytes, int write, cons
   with_machine(0, [&](emu::Machine& machine) {
     const auto range = emu::Range::of(at, bytes);
     if (range && machine.host.overlaps(*range)) {
-      machine.streams.host_access(*range, write != 0, name);
+      machine.ordering.host_access(*range, write != 0, name);
     }
     return 0;
   });

@@ -64,12 +64,12 @@ const char* copy_name(const End& to, const End& from) {
 void report_access(Machine& machine, const Stream& stream, const End& end, const char* name) {
   if (end.place == Place::kPageable) return;
   if (end.rows.pitch == end.rows.width) {
-    machine.streams.access(stream, end.range, end.write, name);
+    machine.ordering.access(stream.actor, end.range, end.write, name);
     return;
   }
   for (std::size_t i = 0; i < end.rows.height; ++i) {
     const std::uintptr_t at = end.rows.at + i * end.rows.pitch;
-    machine.streams.access(stream, {at, at + end.rows.width}, end.write, name);
+    machine.ordering.access(stream.actor, {at, at + end.rows.width}, end.write, name);
   }
 }
 

@@ -11,7 +11,7 @@ CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
   host_syncs().add();
   machine.streams.synchronize_device(block->device);
   machine.allocations.free(at);
-  machine.streams.forget(range);
+  machine.ordering.forget(range);
   return machine.sticky.load();
 }
 
@@ -21,10 +21,10 @@ CUresult free_in_order(Machine& machine, Stream& stream, CUdeviceptr at, const c
   const Range range = block->range;
   block->freeing = true;
   machine.streams.begin(stream);
-  machine.streams.access(stream, range, true, operation);
+  machine.ordering.access(stream.actor, range, true, operation);
   machine.streams.submit(stream, {[&machine, at, range] {
                            machine.allocations.free(at);
-                           machine.streams.forget(range);
+                           machine.ordering.forget(range);
                          }});
   return machine.sticky.load();
 }
@@ -39,7 +39,7 @@ CUresult free_host_and_wait(Machine& machine, void* at) {
   Range freed;
   const CUresult result = machine.host.free(at, &freed);
   if (result != CUDA_SUCCESS) return result;
-  machine.streams.forget(freed);
+  machine.ordering.forget(freed);
   return machine.sticky.load();
 }
 
@@ -52,7 +52,7 @@ CUresult register_host(Machine& machine, void* at, std::size_t bytes) {
   const CUresult result = machine.host.add(*range);
   if (result != CUDA_SUCCESS) return result;
   host_registrations().add();
-  machine.streams.forget(*range);
+  machine.ordering.forget(*range);
   return CUDA_SUCCESS;
 }
 
@@ -60,16 +60,16 @@ CUresult unregister_host(Machine& machine, void* at, const char* operation) {
   Range range;
   const CUresult result = machine.host.remove(at, &range);
   if (result != CUDA_SUCCESS) return result;
-  machine.streams.host_access(range, true, operation);
-  machine.streams.forget(range);
+  machine.ordering.host_access(range, true, operation);
+  machine.ordering.forget(range);
   return CUDA_SUCCESS;
 }
 
 CUresult unmap(Machine& machine, CUdeviceptr at, std::size_t bytes) {
   const CUresult result = machine.virtual_memory.unmap(at, bytes);
   if (result != CUDA_SUCCESS) return result;
-  machine.streams.host_access({at, at + bytes}, true, "cuMemUnmap");
-  machine.streams.forget({at, at + bytes});
+  machine.ordering.host_access({at, at + bytes}, true, "cuMemUnmap");
+  machine.ordering.forget({at, at + bytes});
   return CUDA_SUCCESS;
 }
 

@@ -29,10 +29,11 @@ Machine* make() {
 
 Machine::Machine(const Settings& with)
     : settings(with),
+      ordering(checker, with.check),
       capacity(with.devices, with.memory.count()),
       allocations(capacity, with.devices),
       virtual_memory(capacity, with.devices),
-      streams(mutex, checker, with.late, with.check, with.devices) {}
+      streams(mutex, ordering, with.late, with.devices) {}
 
 Machine* machine_if_ready() {
   static Machine* const machine = make();

@@ -6,7 +6,7 @@
 #include "emulator/device/capacity.h"
 #include "emulator/device/counts.h"
 #include "emulator/device/host_memory.h"
-#include "emulator/device/order_checker.h"
+#include "emulator/device/ordering.h"
 #include "emulator/device/settings.h"
 #include "emulator/device/streams.h"
 #include "emulator/device/thread_state.h"
@@ -32,6 +32,7 @@ struct Machine {
   std::array<std::atomic<bool>, 8> active{};  // devices whose primary context exists
 
   OrderChecker checker;
+  Ordering ordering;
   Capacity capacity;
   Allocations allocations;
   VirtualMemory virtual_memory;

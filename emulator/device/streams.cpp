@@ -13,13 +13,11 @@ constexpr int kPollsBeforeDone = 2;
 
 }  // namespace
 
-Streams::Streams(Mutex& mutex, OrderChecker& checker, bool late, bool check, int devices)
+Streams::Streams(Mutex& mutex, Ordering& ordering, bool late, int devices)
     : mutex_(mutex),
-      checker_(checker),
+      ordering_(ordering),
       late_(late),
-      check_(check),
       by_device_(static_cast<std::size_t>(devices)) {
-  checker_.add_actor("the host");
   for (int device = 0; device < devices; ++device)
     create(device, true, 0);
 }
@@ -29,8 +27,8 @@ Stream* Streams::create(int device, bool blocking, int priority) {
   std::string name = siblings.empty() ? std::string("the default stream")
                                       : "stream " + std::to_string(siblings.size());
   name += " of device " + std::to_string(device);
-  const Actor actor = checker_.add_actor(std::move(name));
-  all_.push_back(std::make_unique<Stream>(Stream{device, blocking, priority, actor, {}, {}}));
+  const Actor actor = ordering_.add_stream(std::move(name));
+  all_.push_back(std::make_unique<Stream>(Stream{device, blocking, priority, actor, {}}));
   Stream* stream = all_.back().get();
   siblings.push_back(stream);
   living_.insert(stream);
@@ -76,11 +74,11 @@ void Streams::order_with_default(Stream& stream) {
   if (&stream == siblings.front()) {
     for (Stream* other : siblings) {
       if (!other->blocking || other == &stream) continue;
-      if (check_) stream.clock.join(other->clock);
+      ordering_.order_after(stream.actor, other->actor);
       depend(stream, *other, other->submitted);
     }
   } else if (stream.blocking) {
-    if (check_) stream.clock.join(siblings.front()->clock);
+    ordering_.order_after(stream.actor, siblings.front()->actor);
     depend(stream, *siblings.front(), siblings.front()->submitted);
   }
 }
@@ -100,13 +98,13 @@ void Streams::record(Event& event, Stream& stream) {
   event.point = stream.submitted;
   event.time = std::chrono::steady_clock::now();
   event.polls = 0;
-  if (check_) event.clock = stream.clock;
+  event.clock = ordering_.point(stream.actor);
 }
 
 void Streams::wait(Stream& stream, const Event& event) {
   if (event.stream == nullptr) return;
   order_with_default(stream);
-  if (check_) stream.clock.join(event.clock);
+  ordering_.order_after(stream.actor, event.clock);
   depend(stream, *event.stream, event.point);
 }
 
@@ -117,14 +115,14 @@ void Streams::drain(Stream& stream) {
 
 void Streams::synchronize(Stream& stream) {
   drain(stream);
-  if (check_) host_.join(stream.clock);
+  ordering_.host_learns(stream.actor);
 }
 
 void Streams::synchronize(Event& event) {
   if (event.stream == nullptr) return;
   const VectorClock clock = event.clock;  // the lock may be given up: the event may go
   run_to(*event.stream, event.point);
-  if (check_) host_.join(clock);
+  ordering_.host_learns(clock);
 }
 
 void Streams::synchronize_device(int device) {
@@ -133,7 +131,7 @@ void Streams::synchronize_device(int device) {
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Stream& stream = *streams[i];
     run_to(stream, stream.submitted);
-    if (check_) host_.join(stream.clock);
+    ordering_.host_learns(stream.actor);
   }
 }
 
@@ -190,24 +188,8 @@ void Streams::run_front(Stream& stream) {
 }
 
 void Streams::begin(Stream& stream) {
-  if (!check_) return;
   order_with_default(stream);
-  stream.clock.join(host_);
-  stream.clock.advance(stream.actor);
-}
-
-void Streams::access(const Stream& stream, Range range, bool write, const char* operation) {
-  if (check_) checker_.access(stream.actor, stream.clock, range, write, operation);
-}
-
-void Streams::host_access(Range range, bool write, const char* operation) {
-  if (!check_) return;
-  host_.advance(kHost);
-  checker_.access(kHost, host_, range, write, operation);
-}
-
-void Streams::forget(Range range) {
-  if (check_) checker_.forget(range);
+  ordering_.begin(stream.actor);
 }
 
 }  // namespace spillway::emulator

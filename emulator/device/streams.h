@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "emulator/device/order_checker.h"
+#include "emulator/device/ordering.h"
 
 #include <cuda.h>
 
@@ -31,7 +31,6 @@ struct Stream {
   bool blocking;  // ordered with the device's default stream
   int priority;
   Actor actor;
-  VectorClock clock;
   std::deque<Operation> queue;
   std::uint64_t submitted = 0;
   std::uint64_t done = 0;
@@ -56,11 +55,11 @@ struct Event {
 /// thread, so a program with one thread has one outcome.
 ///
 /// Threads: under the machine's lock, which is given up while a function of the program runs.
-/// Ownership: owns streams and events; borrows the lock and the checker. A destroyed stream stays:
+/// Ownership: owns streams and events; borrows the lock and the ordering. A destroyed stream stays:
 /// events and waits may still name it.
 class Streams {
  public:
-  Streams(Mutex& mutex, OrderChecker& checker, bool late, bool check, int devices);
+  Streams(Mutex& mutex, Ordering& ordering, bool late, int devices);
 
   Stream* create(int device, bool blocking, int priority);
   /// Null where there is no such living stream. `device` says whose default stream a null handle
@@ -89,11 +88,8 @@ class Streams {
   bool query(Stream& stream);
   bool query(Event& event);
 
-  /// For the checker: a new operation begins, an operation or the host touches bytes.
+  /// For the checker: a new operation begins, behind what the default stream's rules order.
   void begin(Stream& stream);
-  void access(const Stream& stream, Range range, bool write, const char* operation);
-  void host_access(Range range, bool write, const char* operation);
-  void forget(Range range);
 
  private:
   void order_with_default(Stream& stream);
@@ -103,15 +99,13 @@ class Streams {
   void run_front(Stream& stream) SPILLWAY_ATTRIBUTE(no_thread_safety_analysis);
 
   Mutex& mutex_;
-  OrderChecker& checker_;
+  Ordering& ordering_;
   const bool late_;
-  const bool check_;
   std::condition_variable_any ran_;
   std::deque<std::unique_ptr<Stream>> all_;
   std::vector<std::vector<Stream*>> by_device_;  // the default stream first
   std::unordered_set<Stream*> living_;
   std::unordered_set<Event*> events_;
-  VectorClock host_;
 };
 
 }  // namespace spillway::emulator

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/order_checker.h"
+
+#include <string>
+#include <vector>
+
+namespace spillway::emulator {
+
+/// Who knows what: a clock for every stream and for the host, and what makes one learn from
+/// another. Does nothing where the checker is off.
+/// Threads: under the machine's lock. Ownership: borrows the checker.
+class Ordering {
+ public:
+  Ordering(OrderChecker& checker, bool check);
+
+  Actor add_stream(std::string name);
+
+  /// What `later` is given next comes after everything that `earlier` has been given.
+  void order_after(Actor later, Actor earlier);
+  /// The same for what an event has recorded.
+  void order_after(Actor later, const VectorClock& point);
+
+  /// What an event records now.
+  [[nodiscard]] VectorClock point(Actor stream) const;
+
+  /// The host has waited, for a stream or for an event.
+  void host_learns(Actor stream);
+  void host_learns(const VectorClock& point);
+
+  /// A new operation on `stream`: it knows what the host knows.
+  void begin(Actor stream);
+
+  /// The operation on `stream`, or the host, reads or writes. `operation` must live for ever.
+  void access(Actor stream, Range range, bool write, const char* operation);
+  void host_access(Range range, bool write, const char* operation);
+  /// The bytes have gone back to the driver.
+  void forget(Range range);
+
+ private:
+  OrderChecker& checker_;
+  const bool check_;
+  std::vector<VectorClock> clocks_;  // by actor, the host's first
+};
+
+}  // namespace spillway::emulator
