@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training loop that two devices can run, and what it came to as exact numbers."""
+
+import hashlib
+
+import torch
+
+STEPS = 10
+
+
+def fingerprint(tensors):
+    """One text per tensor: equal texts are equal bits."""
+    return [
+        hashlib.sha256(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).hexdigest()
+        for tensor in tensors
+    ]
+
+
+def random(*shape, seed, below=None):
+    """Data that does not come from the default generator, so that a model draws the same numbers on any device."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator) if below is None else _whole(shape, below, generator)
+
+
+def _whole(shape, below, generator):
+    return torch.randint(0, below, shape, generator=generator)
+
+
+def train(model, optimizer, loss_of, steps=STEPS):
+    """`loss_of(model, step)` has other data in every step: a buffer that is used again must be filled again."""
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"losses": losses, "state": fingerprint(model.state_dict().values())}
