@@ -74,7 +74,11 @@ class Bottleneck(nn.Module):
         outputs = 4 * width
         self.body = nn.Sequential(
             *(nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)),
-            *(nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)),
+            *(
+                nn.Conv2d(width, width, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ),
             *(nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)),
         )
         self.shortcut = nn.Identity()
