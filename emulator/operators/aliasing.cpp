@@ -57,25 +57,31 @@ at::Tensor Aliases::to_host(const at::Tensor& tensor) {
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       alias.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
-  } else if (tensor.has_storage()) {
-    device_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+  } else if (tensor.has_storage() && !by_host_.find(tensor.storage().unsafeGetStorageImpl())) {
+    add(tensor.storage(), tensor.storage());
   }
-  argument_of_.emplace(alias.unsafeGetTensorImpl(), arguments_.size());
+  argument_of_.add(alias.unsafeGetTensorImpl());
   arguments_.push_back({tensor, alias});
   return alias;
 }
 
-const c10::Storage& Aliases::alias_of(const c10::Storage& storage) {
-  auto [found, fresh] = host_.emplace(storage.unsafeGetStorageImpl(), c10::Storage());
-  if (fresh) {
-    found->second = c10::Storage(c10::Storage::use_byte_size_t(),
-                                 storage.nbytes(),
-                                 at::DataPtr(address(storage), at::Device(at::kCPU)),
-                                 c10::GetCPUAllocator(),
-                                 storage.resizable());
-    device_.emplace(found->second.unsafeGetStorageImpl(), storage);
+c10::Storage Aliases::alias_of(const c10::Storage& storage) {
+  if (const auto known = by_device_.find(storage.unsafeGetStorageImpl())) {
+    return storages_[*known].host;
   }
-  return found->second;
+  c10::Storage alias(c10::Storage::use_byte_size_t(),
+                     storage.nbytes(),
+                     at::DataPtr(address(storage), at::Device(at::kCPU)),
+                     c10::GetCPUAllocator(),
+                     storage.resizable());
+  add(alias, storage);
+  return alias;
+}
+
+void Aliases::add(c10::Storage host, c10::Storage device) {
+  by_host_.add(host.unsafeGetStorageImpl());
+  by_device_.add(device.unsafeGetStorageImpl());
+  storages_.push_back({std::move(host), std::move(device)});
 }
 
 void Aliases::adopt(const c10::IValue& result) {
@@ -84,16 +90,16 @@ void Aliases::adopt(const c10::IValue& result) {
 
 void Aliases::adopt(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.device().is_cpu()) return;
-  if (argument_of_.count(tensor.unsafeGetTensorImpl()) != 0) return;
+  if (argument_of_.find(tensor.unsafeGetTensorImpl())) return;
   TORCH_CHECK_NOT_IMPLEMENTED(is_plain(tensor),
                               "the result of ",
                               name_,
                               " is not a strided tensor (",
                               tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
                               "), which the emulated GPU does not have: run this part on the CPU");
-  if (device_.emplace(tensor.storage().unsafeGetStorageImpl(), std::nullopt).second) {
-    fresh_.push_back({tensor.storage(), {}, {}});
-  }
+  if (by_host_.find(tensor.storage().unsafeGetStorageImpl())) return;
+  add(tensor.storage(), {});
+  fresh_.push_back({tensor.storage(), {}, {}});
 }
 
 void Aliases::adopt_resized() {
@@ -127,7 +133,7 @@ void Aliases::fill(const std::function<void(const void* at, size_t bytes)>& writ
       own->set_data_ptr_noswap(std::move(fresh.memory));
       own->set_nbytes(bytes);
     } else {
-      device_[fresh.host.unsafeGetStorageImpl()] =
+      storages_[*by_host_.find(fresh.host.unsafeGetStorageImpl())].device =
           c10::Storage(c10::Storage::use_byte_size_t(),
                        bytes,
                        std::move(fresh.memory),
@@ -148,9 +154,11 @@ c10::IValue Aliases::to_device(const c10::IValue& result) const {
 
 at::Tensor Aliases::to_device(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.device().is_cpu()) return tensor;
-  const auto argument = argument_of_.find(tensor.unsafeGetTensorImpl());
-  if (argument != argument_of_.end()) return arguments_[argument->second].original;
-  const c10::Storage& storage = *device_.at(tensor.storage().unsafeGetStorageImpl());
+  if (const auto argument = argument_of_.find(tensor.unsafeGetTensorImpl())) {
+    return arguments_[*argument].original;
+  }
+  const c10::Storage& storage =
+      storages_[*by_host_.find(tensor.storage().unsafeGetStorageImpl())].device;
   const auto key = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   return shaped(storage, tensor, key);
 }

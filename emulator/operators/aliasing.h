@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/operators/positions.h"
+
 #include <ATen/ATen.h>
-#include <c10/util/flat_hash_map.h>
 
 namespace spillway::operators {
 
@@ -57,18 +58,26 @@ class Aliases {
     at::Tensor alias;
   };
 
+  /// A storage as the CPU kernel sees it, and the caller's: no device form before `fill` gives one
+  /// to what the kernel made.
+  struct Pair {
+    c10::Storage host;
+    c10::Storage device;
+  };
+
   at::Tensor to_host(const at::Tensor& tensor);
-  const c10::Storage& alias_of(const c10::Storage& storage);
+  c10::Storage alias_of(const c10::Storage& storage);
+  void add(c10::Storage host, c10::Storage device);
   void adopt(const at::Tensor& tensor);
   at::Tensor to_device(const at::Tensor& tensor) const;
 
   const char* name_;
-  std::vector<Argument> arguments_;
-  std::vector<Fresh> fresh_;
-  ska::flat_hash_map<const c10::TensorImpl*, size_t> argument_of_;  // alias -> arguments_
-  ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> host_;  // device storage -> alias
-  ska::flat_hash_map<const c10::StorageImpl*, std::optional<c10::Storage>>
-      device_;  // host storage -> the caller's
+  c10::SmallVector<Argument, 4> arguments_;
+  Positions argument_of_;  // by the alias's implementation
+  c10::SmallVector<Fresh, 2> fresh_;
+  c10::SmallVector<Pair, 4> storages_;
+  Positions by_host_;  // storages_ by either side
+  Positions by_device_;
 };
 
 }  // namespace spillway::operators
