@@ -121,7 +121,7 @@ bool Aliases::allocate() {
   return !fresh_.empty();
 }
 
-void Aliases::fill(const std::function<void(const void* at, size_t bytes)>& written) {
+void Aliases::fill(c10::function_ref<void(const void* at, size_t bytes)> written) {
   for (Fresh& fresh : fresh_) {
     const size_t bytes = fresh.host.nbytes();
     if (bytes != 0) {

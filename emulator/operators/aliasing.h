@@ -4,6 +4,7 @@
 #include "emulator/operators/positions.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/FunctionRef.h>
 
 namespace spillway::operators {
 
@@ -40,7 +41,7 @@ class Aliases {
   /// Errors: the allocator's; nothing that the caller can see has changed then.
   [[nodiscard]] bool allocate();
   /// Copies the bytes over; `written` hears of each new range.
-  void fill(const std::function<void(const void* at, size_t bytes)>& written);
+  void fill(c10::function_ref<void(const void* at, size_t bytes)> written);
 
   /// What the caller gets: an argument that came back is that argument, a view of one keeps its
   /// storage.

@@ -81,6 +81,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
 
   Aliases aliases(name_);
   c10::Stack host;
+  host.reserve(arguments.size());
   for (const c10::IValue& argument : arguments)
     host.push_back(aliases.to_host(argument));
   const Draws draws(
@@ -118,11 +119,9 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   aliases.fill([&](const void* at, size_t bytes) { runtime.access(stream, at, bytes, 1, name_); });
 
   const bool waits = host_waits(arguments);
-  c10::Stack results;
-  for (const c10::IValue& result : host)
-    results.push_back(aliases.to_device(result));
   stack->resize(first);
-  stack->insert(stack->end(), results.begin(), results.end());
+  for (const c10::IValue& result : host)
+    stack->push_back(aliases.to_device(result));
   if (waits)
     TORCH_CHECK(runtime.synchronize(stream) == cudaSuccess, "the emulated GPU failed in ", name_);
 }
