@@ -33,7 +33,7 @@ Machine::Machine(const Settings& with)
       capacity(with.devices, with.memory.count()),
       allocations(capacity, with.devices),
       virtual_memory(capacity, with.devices),
-      streams(mutex, ordering, with.late, with.devices) {}
+      streams(mutex, ordering, with.schedule, with.devices) {}
 
 Machine* machine_if_ready() {
   static Machine* const machine = make();

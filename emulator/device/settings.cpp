@@ -3,6 +3,7 @@
 
 #include "allocator/base/env.h"
 
+#include <charconv>
 #include <cstdio>
 
 namespace spillway::emulator {
@@ -37,9 +38,8 @@ Result<Settings> read() {
                           "the emulated GPU is loaded but not switched on: set SPILLWAY_EMULATE=1");
   }
   Settings settings;
-  SPILLWAY_ASSIGN_OR_RETURN(const auto schedule,
-                            env::choice("SPILLWAY_EMULATE_SCHEDULE", {"eager", "late"}));
-  settings.late = schedule.value_or("eager") == "late";
+  SPILLWAY_ASSIGN_OR_RETURN(const auto schedule, env::text("SPILLWAY_EMULATE_SCHEDULE"));
+  SPILLWAY_ASSIGN_OR_RETURN(settings.schedule, parse_schedule(schedule.value_or("eager")));
   SPILLWAY_ASSIGN_OR_RETURN(const auto check, env::flag("SPILLWAY_EMULATE_CHECK"));
   settings.check = check.value_or(false);
   SPILLWAY_ASSIGN_OR_RETURN(const auto devices, env::whole("SPILLWAY_EMULATE_DEVICES", 1, 8));
@@ -56,6 +56,22 @@ Result<Settings> read() {
 }
 
 }  // namespace
+
+Result<Schedule> parse_schedule(const std::string& value) {
+  if (value == "eager") return Schedule{Schedule::Kind::kEager};
+  if (value == "late") return Schedule{Schedule::Kind::kLate};
+  constexpr std::string_view kShuffled = "shuffled:";
+  if (value.starts_with(kShuffled)) {
+    Schedule schedule{Schedule::Kind::kShuffled};
+    const char* end = value.data() + value.size();
+    const auto read = std::from_chars(value.data() + kShuffled.size(), end, schedule.seed);
+    if (read.ec == std::errc() && read.ptr == end) return schedule;
+  }
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "SPILLWAY_EMULATE_SCHEDULE=" + value +
+                            ": expected one of eager, late, shuffled:SEED with a whole number for "
+                            "SEED, such as shuffled:7");
+}
 
 const Result<Settings>& settings() {
   static const auto* result = [] {

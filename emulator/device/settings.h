@@ -4,10 +4,24 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 
+#include <cstdint>
+#include <string>
+
 namespace spillway::emulator {
 
+/// When queued operations run; see Streams.
+struct Schedule {
+  enum class Kind { kEager, kLate, kShuffled };
+
+  Kind kind = Kind::kEager;
+  std::uint64_t seed = 0;  // of kShuffled
+};
+
+/// "eager", "late" or "shuffled:SEED". Errors: kInvalidArgument for anything else.
+Result<Schedule> parse_schedule(const std::string& value);
+
 struct Settings {
-  bool late = false;     // SPILLWAY_EMULATE_SCHEDULE
+  Schedule schedule;     // SPILLWAY_EMULATE_SCHEDULE
   bool check = false;    // SPILLWAY_EMULATE_CHECK
   int devices = 1;       // SPILLWAY_EMULATE_DEVICES
   Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device

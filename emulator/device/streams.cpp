@@ -13,10 +13,11 @@ constexpr int kPollsBeforeDone = 2;
 
 }  // namespace
 
-Streams::Streams(Mutex& mutex, Ordering& ordering, bool late, int devices)
+Streams::Streams(Mutex& mutex, Ordering& ordering, Schedule schedule, int devices)
     : mutex_(mutex),
       ordering_(ordering),
-      late_(late),
+      schedule_(schedule.kind),
+      dice_(schedule.seed),
       by_device_(static_cast<std::size_t>(devices)) {
   for (int device = 0; device < devices; ++device)
     create(device, true, 0);
@@ -85,11 +86,16 @@ void Streams::order_with_default(Stream& stream) {
 
 void Streams::submit(Stream& stream, Operation operation) {
   order_with_default(stream);
-  const bool now = !late_ || operation.calls_program;  // the program may wait for its own function
+  // The program may wait for its own function.
+  const bool now = schedule_ == Schedule::Kind::kEager || operation.calls_program;
   stream.queue.push_back(std::move(operation));
   ++stream.submitted;
   stream.polls = 0;
-  if (now) run_to(stream, stream.submitted);
+  if (now) {
+    run_to(stream, stream.submitted);
+  } else {
+    shuffle();
+  }
 }
 
 void Streams::record(Event& event, Stream& stream) {
@@ -106,6 +112,7 @@ void Streams::wait(Stream& stream, const Event& event) {
   order_with_default(stream);
   ordering_.order_after(stream.actor, event.clock);
   depend(stream, *event.stream, event.point);
+  shuffle();
 }
 
 void Streams::drain(Stream& stream) {
@@ -137,6 +144,7 @@ void Streams::synchronize_device(int device) {
 
 bool Streams::query(Stream& stream) {
   order_with_default(stream);
+  shuffle();
   if (stream.done < stream.submitted && ++stream.polls <= kPollsBeforeDone) return false;
   synchronize(stream);
   return true;
@@ -144,6 +152,7 @@ bool Streams::query(Stream& stream) {
 
 bool Streams::query(Event& event) {
   if (event.stream == nullptr) return true;
+  shuffle();
   if (event.stream->done < event.point && ++event.polls <= kPollsBeforeDone) return false;
   synchronize(event);
   return true;
@@ -154,6 +163,7 @@ void Streams::run_to(Stream& target, std::uint64_t point) {
   std::vector<std::pair<Stream*, std::uint64_t>> needed{{&target, point}};
   while (!needed.empty()) {
     auto [stream, until] = needed.back();
+    if (schedule_ == Schedule::Kind::kShuffled && dice_.one_in(4)) run_any();
     if (stream->done >= until) {
       needed.pop_back();
     } else if (stream->running) {
@@ -165,6 +175,24 @@ void Streams::run_to(Stream& target, std::uint64_t point) {
       run_front(*stream);
     }
   }
+}
+
+void Streams::shuffle() {
+  if (schedule_ != Schedule::Kind::kShuffled) return;
+  while (dice_.go_on() && run_any()) {
+  }
+}
+
+bool Streams::run_any() {
+  std::vector<Stream*> ready;
+  for (const auto& stream : all_) {
+    if (stream->queue.empty() || stream->running) continue;
+    const Operation& next = stream->queue.front();
+    if (next.waits_for == nullptr || next.waits_for->done >= next.until) ready.push_back(&*stream);
+  }
+  if (ready.empty()) return false;
+  run_front(*ready[dice_.below(ready.size())]);
+  return true;
 }
 
 void Streams::run_front(Stream& stream) {

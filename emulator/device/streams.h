@@ -2,7 +2,9 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
+#include "emulator/device/dice.h"
 #include "emulator/device/ordering.h"
+#include "emulator/device/settings.h"
 
 #include <cuda.h>
 
@@ -51,15 +53,17 @@ struct Event {
 /// The queues, and when their entries run.
 ///
 /// eager: at once. late: when somebody needs it: a synchronise, an emulated operator on the stream
-/// or behind an event that it waits for, a host function, or the third query. There is no other
-/// thread, so a program with one thread has one outcome.
+/// or behind an event that it waits for, a host function, or the third query. shuffled: between the
+/// two; at every submission, wait, query and synchronise a generator decides how many entries of
+/// which streams run. There is no other thread, so a program with one thread has one outcome for a
+/// schedule and a seed.
 ///
 /// Threads: under the machine's lock, which is given up while a function of the program runs.
 /// Ownership: owns streams and events; borrows the lock and the ordering. A destroyed stream stays:
 /// events and waits may still name it.
 class Streams {
  public:
-  Streams(Mutex& mutex, Ordering& ordering, bool late, int devices);
+  Streams(Mutex& mutex, Ordering& ordering, Schedule schedule, int devices);
 
   Stream* create(int device, bool blocking, int priority);
   /// Null where there is no such living stream. `device` says whose default stream a null handle
@@ -95,12 +99,17 @@ class Streams {
   void order_with_default(Stream& stream);
   static void depend(Stream& stream, Stream& on, std::uint64_t until);
   void run_to(Stream& stream, std::uint64_t point);
+  /// Where the schedule is shuffled: runs as many entries, of any streams, as the dice say.
+  void shuffle();
+  /// Runs one entry that nothing holds back. False where there is none.
+  bool run_any();
   /// Gives the lock up while a host function runs, which clang cannot follow.
   void run_front(Stream& stream) SPILLWAY_ATTRIBUTE(no_thread_safety_analysis);
 
   Mutex& mutex_;
   Ordering& ordering_;
-  const bool late_;
+  const Schedule::Kind schedule_;
+  Dice dice_;
   std::condition_variable_any ran_;
   std::deque<std::unique_ptr<Stream>> all_;
   std::vector<std::vector<Stream*>> by_device_;  // the default stream first

@@ -31,6 +31,15 @@ def _choice(*allowed: str) -> Callable[[str, str], str]:
     return check
 
 
+def _schedule(name: str, value: str) -> str:
+    if not re.fullmatch(r"eager|late|shuffled:[0-9]{1,18}", value):
+        raise LaunchError(
+            f"{name}={value}: expected one of eager, late, shuffled:SEED with a whole number for SEED, "
+            "such as shuffled:7"
+        )
+    return value
+
+
 def _whole(least: int, most: int) -> Callable[[str, str], str]:
     def check(name: str, value: str) -> str:
         if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
@@ -67,8 +76,8 @@ SETTINGS = (
     Setting(
         "schedule",
         "SPILLWAY_EMULATE_SCHEDULE",
-        _choice("eager", "late"),
-        "when asynchronous copies run: eager or late",
+        _schedule,
+        "when asynchronous copies run: eager, late or shuffled:SEED",
     ),
     Setting(
         "check",

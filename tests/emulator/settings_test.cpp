@@ -97,10 +97,19 @@ TEST(SettingsTest, ABadValueIsAnErrorThatNamesItAndIsPrintedOnce) {
   });
 
   EXPECT_NE(written.find("error 3"), std::string::npos) << written;
-  EXPECT_NE(written.find("ready 0: SPILLWAY_EMULATE_SCHEDULE=soon: expected one of eager, late"),
+  EXPECT_NE(written.find("ready 0: SPILLWAY_EMULATE_SCHEDULE=soon: expected one of eager, late, "
+                         "shuffled:SEED"),
             std::string::npos)
       << written;
   EXPECT_EQ(occurrences(written, "spillway-emulator: SPILLWAY_EMULATE_SCHEDULE=soon"), 1U);
+}
+
+TEST(SettingsTest, ASeedThatIsNoNumberIsAnError) {
+  for (const char* value : {"shuffled", "shuffled:", "shuffled:x", "shuffled:-1", "shuffled:7 "}) {
+    const std::string written = in_process({{"SPILLWAY_EMULATE_SCHEDULE", value}}, ask);
+
+    EXPECT_NE(written.find("such as shuffled:7"), std::string::npos) << written;
+  }
 }
 
 TEST(SettingsTest, AnUnknownNameIsAnError) {

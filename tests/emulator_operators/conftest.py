@@ -52,6 +52,25 @@ def elsewhere():
     return call
 
 
+@pytest.fixture(scope="session")
+def under_schedules(elsewhere):
+    """Calls a function as `elsewhere` does, once under each schedule: eager, late, and some shuffled ones.
+
+    Returns the results by schedule. A failure names its schedule, so `schedule="shuffled:3"` repeats it.
+    """
+
+    def call(function, *arguments, seeds=3, **settings):
+        results = {}
+        for schedule in ("eager", "late", *(f"shuffled:{seed}" for seed in range(1, seeds + 1))):
+            try:
+                results[schedule] = elsewhere(function, *arguments, schedule=schedule, **settings)
+            except AssertionError as error:
+                raise AssertionError(f"under SPILLWAY_EMULATE_SCHEDULE={schedule}: {error}") from error
+        return results
+
+    return call
+
+
 class Emulator:
     """Counts and reports of the emulated runtime in this process."""
 

@@ -100,7 +100,8 @@ def test_a_signal_reaches_the_command() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--schedule", "soon"], "--schedule=soon: expected one of eager, late"),
+        (["--schedule", "soon"], "--schedule=soon: expected one of eager, late, shuffled:SEED"),
+        (["--schedule", "shuffled:x"], "--schedule=shuffled:x: expected one of eager, late, shuffled:SEED"),
         (["--devices", "9"], "--devices=9: expected a whole number from 1 to 8"),
         (["--devices", "0"], "--devices=0: expected a whole number from 1 to 8"),
         (["--devices", "two"], "--devices=two: expected a whole number from 1 to 8"),
