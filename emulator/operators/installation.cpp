@@ -3,6 +3,7 @@
 
 #include "emulator/operators/copies.h"
 #include "emulator/operators/kernel.h"
+#include "emulator/operators/point_to_point.h"
 
 #include <ATen/Context.h>
 
@@ -89,6 +90,7 @@ c10::KernelFunction boxed(Arguments&&... arguments) {
 }
 
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
+  if (auto staged = point_to_point_kernel(name)) return {"body", std::move(staged)};
   if (!is_ours(name) || kNative.contains(name)) return {"native", std::nullopt};
   if (name == "aten::copy_") return {"emulated", boxed<CopyKernel>(op)};
   if (name == "aten::_foreach_copy_") return {"emulated", boxed<ForeachCopyKernel>()};

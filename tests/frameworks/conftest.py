@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,8 +23,9 @@ def pytest_sessionstart(session):
     here = hasattr(ctypes.CDLL(None), "spillway_emulator_ready")
     if not here or os.environ.get("SPILLWAY_EMULATE") != "1":
         pytest.exit(
-            "these tests need the emulated GPU: run them with ctest -R frameworks, or with SPILLWAY_EMULATE=1 and "
-            "LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so and PYTHONPATH=<build>/python",
+            "these tests need the emulated GPU: run them with ctest -R frameworks, or with SPILLWAY_EMULATE=1, "
+            "SPILLWAY_EMULATE_RNG=cpu, LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so and "
+            "PYTHONPATH=<build>/python",
             returncode=2,
         )
 
@@ -48,10 +50,37 @@ def python_fixture():
 
 
 @pytest.fixture
-def elsewhere():
-    """Calls a function of the test's module in a process of its own: `elsewhere(grow, 3, PYTORCH_ALLOC_CONF=…)`.
+def ranks(tmp_path):
+    """Calls a function of the test's module as `count` ranks of one job, each in a process of its own with a
+    device of its own: gives the results in the order of ranks. The function finds the usual variables, and the
+    store's file in RENDEZVOUS."""
 
-    Arguments and result travel as JSON; capitals are environment variables.
+    def call(count, function, *arguments, **environment):
+        # One file per call: a store that was used once is not empty.
+        rendezvous = tmp_path / f"store{len(list(tmp_path.iterdir()))}"
+        rendezvous.touch()
+        settings = {"WORLD_SIZE": str(count), "RENDEZVOUS": f"file://{rendezvous}.d"}
+        settings |= {"SPILLWAY_EMULATE_DEVICES": str(count)} | environment
+        command = ["-c", CALL, function.__module__, function.__name__, json.dumps(arguments)]
+        with ThreadPoolExecutor(count) as pool:
+            started = [
+                pool.submit(python, *command, RANK=str(rank), LOCAL_RANK=str(rank), **settings)
+                for rank in range(count)
+            ]
+        ended = [each.result() for each in started]
+        assert all(done.returncode == 0 for done in ended), "".join(
+            done.stdout + done.stderr for done in ended
+        )
+        return [json.loads(done.stdout.rpartition("result:")[2]) for done in ended]
+
+    return call
+
+
+@pytest.fixture
+def elsewhere():
+    """Calls a function of the test's module in a process of its own: `elsewhere(grow, 3, NAME=value)`.
+
+    Arguments and result travel as JSON; names are environment variables.
     """
 
     def call(function, *arguments, **environment):

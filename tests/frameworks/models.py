@@ -123,7 +123,7 @@ class Tagger(nn.Module):
     def __init__(self, width=24):
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, width)
-        # Without biases: the CPU adds them inside its products, the fused cells after; that rounds differently.
+        # Without biases: the CPU adds them inside its products, the fused cells after: another rounding.
         self.lstm = nn.LSTM(width, width, 2, batch_first=True, bidirectional=True, dropout=0.1, bias=False)
         self.head = nn.Linear(2 * width, VOCABULARY)
 
@@ -132,8 +132,8 @@ class Tagger(nn.Module):
         return self.head(self.lstm(x)[0] if x.is_cuda else self.cell_by_cell(x))
 
     def cell_by_cell(self, x):
-        """What nn.LSTM does on CUDA. On the CPU it multiplies all steps of the input at once, and so adds up the
-        gradient of those weights in another order."""
+        """What nn.LSTM does on CUDA. On the CPU it multiplies all steps of the input at once, and so adds up
+        the gradient of those weights in another order."""
         x = x.transpose(0, 1)
         for layer in range(self.lstm.num_layers):
             if layer > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten steps of training on the emulated GPU give the bits of the same ten on the CPU: losses, parameters, buffers.
+"""Ten steps of training on the emulated GPU give the bits of ten on the CPU: losses, parameters, buffers.
 
 The suite runs with SPILLWAY_EMULATE_RNG=cpu, so that both draw the same random numbers.
 """

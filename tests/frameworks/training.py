@@ -17,7 +17,7 @@ def fingerprint(tensors):
 
 
 def random(*shape, seed, below=None):
-    """Data that does not come from the default generator, so that a model draws the same numbers on any device."""
+    """Data that leaves the default generator alone: a model draws the same numbers on any device."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator) if below is None else _whole(shape, below, generator)
 
@@ -27,7 +27,7 @@ def _whole(shape, below, generator):
 
 
 def train(model, optimizer, loss_of, steps=STEPS):
-    """`loss_of(model, step)` has other data in every step: a buffer that is used again must be filled again."""
+    """`loss_of(model, step)` has other data in each step: a buffer that is used again must be filled again."""
     losses = []
     for step in range(steps):
         optimizer.zero_grad()

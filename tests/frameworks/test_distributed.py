@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several processes over gloo, each rank with an emulated device of its own."""
+
+import contextlib
+import ctypes
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from models import GPT, VOCABULARY
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from training import fingerprint, random, train
+
+
+@contextlib.contextmanager
+def job(backend="gloo"):
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(backend, init_method=os.environ["RENDEZVOUS"], rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    try:
+        yield rank, world
+    finally:
+        dist.destroy_process_group()
+
+
+def reports():
+    """How often the order checker found two unordered operations."""
+    count = ctypes.CDLL(None).spillway_emulator_count
+    count.restype = ctypes.c_uint64
+    return count(b"unordered")
+
+
+def fit_gpt(kind):
+    with job() as (rank, _):
+        device = f"cuda:{rank}" if kind == "cuda" else "cpu"
+        torch.manual_seed(0)
+        model = DistributedDataParallel(GPT(dropout=0.0).to(device))
+
+        def loss_of(model, step):
+            tokens = random(4, 17, seed=2 * step + rank, below=VOCABULARY).to(device)
+            return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+        done = train(model, torch.optim.AdamW(model.parameters(), lr=3e-3), loss_of)
+        return done | {"reports": reports()}
+
+
+@pytest.mark.parametrize("schedule", ["eager", "late"])
+def test_data_parallel_ranks_agree_and_have_the_bits_of_a_cpu_job(ranks, schedule):
+    there = ranks(2, fit_gpt, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule, SPILLWAY_EMULATE_CHECK="1")
+    assert there[0]["state"] == there[1]["state"]
+    assert there[0]["losses"] != there[1]["losses"]
+    assert there == ranks(2, fit_gpt, "cpu")
+
+
+def arrived(rank, length=4, offset=0):
+    """A tensor that comes late: its copy is still under way, and only the current stream waits for it."""
+    host = (torch.arange(float(length)) + 100 * rank + offset).pin_memory()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        tensor = host.to(torch.cuda.current_device(), non_blocking=True)
+    torch.cuda.current_stream().wait_stream(side)
+    tensor.record_stream(torch.cuda.current_stream())
+    return tensor
+
+
+def all_reduce(make, rank, world):
+    tensor = make(rank)
+    dist.all_reduce(tensor)
+    return [tensor]
+
+
+def all_reduce_later(make, rank, world):
+    tensor = make(rank)
+    work = dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True)
+    work.wait()
+    return [tensor]
+
+
+def broadcast(make, rank, world):
+    tensor = make(rank)
+    dist.broadcast(tensor, 1)
+    return [tensor]
+
+
+def reduce(make, rank, world):
+    tensor = make(rank)
+    dist.reduce(tensor, 1)
+    return [tensor] if rank == 1 else []
+
+
+def all_gather(make, rank, world):
+    gathered = [make(9) for _ in range(world)]
+    dist.all_gather(gathered, make(rank))
+    return gathered
+
+
+def all_gather_into_tensor(make, rank, world):
+    gathered = make(9, 4 * world)
+    dist.all_gather_into_tensor(gathered, make(rank))
+    return [gathered]
+
+
+def reduce_scatter(make, rank, world):
+    mine = make(9)
+    dist.reduce_scatter(mine, [make(rank, 4, 10 * part) for part in range(world)])
+    return [mine]
+
+
+def reduce_scatter_tensor(make, rank, world):
+    mine = make(9)
+    dist.reduce_scatter_tensor(mine, make(rank, 4 * world))
+    return [mine]
+
+
+def gather(make, rank, world):
+    gathered = [make(9) for _ in range(world)] if rank == 1 else None
+    dist.gather(make(rank), gathered, 1)
+    return gathered or []
+
+
+def scatter(make, rank, world):
+    mine = make(9)
+    dist.scatter(mine, [make(rank, 4, 10 * part) for part in range(world)] if rank == 1 else None, 1)
+    return [mine]
+
+
+def all_to_all_single(make, rank, world):
+    received = make(9, 4 * world)
+    dist.all_to_all_single(received, make(rank, 4 * world))
+    return [received]
+
+
+def barrier(make, rank, world):
+    tensor = make(rank)
+    dist.barrier()
+    return [tensor]
+
+
+def send_and_receive(make, rank, world):
+    tensor = make(rank)
+    if rank == 0:
+        dist.send(tensor, 1)
+        return []
+    received = make(9)
+    dist.recv(received, 0)
+    return [received]
+
+
+def receive_from_anyone(make, rank, world):
+    if rank == 0:
+        dist.send(make(rank), 1)
+        return []
+    received = make(9)
+    return [received, torch.tensor(dist.recv(received))]
+
+
+def exchange(make, rank, world):
+    received = make(9)
+    other = 1 - rank
+    batch = [dist.P2POp(dist.isend, make(rank), other), dist.P2POp(dist.irecv, received, other)]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    return [received]
+
+
+COLLECTIVES = [
+    *(all_reduce, all_reduce_later, broadcast, reduce, all_gather, all_gather_into_tensor, reduce_scatter),
+    *(reduce_scatter_tensor, gather, scatter, all_to_all_single, barrier),
+    *(send_and_receive, receive_from_anyone, exchange),
+]
+
+
+def every_collective(kind):
+    def on_host(rank, length=4, offset=0):
+        return torch.arange(float(length)) + 100 * rank + offset
+
+    with job() as (rank, world):
+        make = arrived if kind == "cuda" else on_host
+        results = {}
+        for collective in COLLECTIVES:
+            results[collective.__name__] = [(t * 1).tolist() for t in collective(make, rank, world)]
+        return results | {"reports": reports()}
+
+
+@pytest.mark.parametrize("schedule", ["eager", "late"])
+def test_collectives_give_what_they_give_on_the_cpu(ranks, schedule):
+    there = ranks(2, every_collective, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule, SPILLWAY_EMULATE_CHECK="1")
+    assert there == ranks(2, every_collective, "cpu")
