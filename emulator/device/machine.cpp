@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/machine.h"
 
+#include "emulator/threads/host_thread.h"
+
 #include <pthread.h>
 
 #include <cstdio>
@@ -13,6 +15,7 @@ constinit std::atomic<bool> forked{false};
 Machine* make() {
   if (!settings().ok()) return nullptr;
   static auto* machine = new Machine(settings().value());
+  ignore_objects_in(machine, machine + 1);
   // The lock is held across a fork, so that the child does not inherit it from a thread that it
   // lacks. NOLINTBEGIN(clang-diagnostic-thread-safety-analysis): each handler does one half.
   static const int handlers = pthread_atfork([] { machine->mutex.lock(); },

@@ -14,9 +14,9 @@ constexpr int kPrintedReports = 20;
 
 }  // namespace
 
-Actor OrderChecker::add_actor(std::string name) {
-  actors_.push_back(std::move(name));
-  return actors_.size() - 1;
+void OrderChecker::name_actor(Actor actor, std::string name) {
+  if (actor >= actors_.size()) actors_.resize(actor + 1);
+  actors_[actor] = std::move(name);
 }
 
 void OrderChecker::access(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "emulator/device/range.h"
+#include "emulator/device/vector_clock.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,40 +13,13 @@
 
 namespace spillway::emulator {
 
-/// One who acts in an order of its own: the host (all its threads together) or a stream.
-using Actor = std::size_t;
-inline constexpr Actor kHost = 0;
-
-/// How many operations of each actor are known to come before something.
-class VectorClock {
- public:
-  [[nodiscard]] std::uint64_t of(Actor actor) const {
-    return actor < epochs_.size() ? epochs_[actor] : 0;
-  }
-
-  void advance(Actor actor) {
-    if (actor >= epochs_.size()) epochs_.resize(actor + 1);
-    ++epochs_[actor];
-  }
-
-  void join(const VectorClock& other) {
-    if (epochs_.size() < other.epochs_.size()) epochs_.resize(other.epochs_.size());
-    for (Actor i = 0; i < other.epochs_.size(); ++i) {
-      epochs_[i] = std::max(epochs_[i], other.epochs_[i]);
-    }
-  }
-
- private:
-  std::vector<std::uint64_t> epochs_;
-};
-
 /// Finds two operations that touch the same bytes, one of them writing, with nothing that orders
 /// them: whatever the schedule, and although the data may have come out right.
 /// Threads: under the machine's lock.
 class OrderChecker {
  public:
-  /// A new actor; the first is the host. `name` is how reports call it.
-  Actor add_actor(std::string name);
+  /// How reports call the actor from now on.
+  void name_actor(Actor actor, std::string name);
 
   /// `actor`, knowing `clock`, reads or writes `range`. `operation` must live for ever.
   void access(
@@ -61,7 +35,7 @@ class OrderChecker {
 
  private:
   struct Access {
-    Actor actor = kHost;
+    Actor actor = 0;
     std::uint64_t epoch = 0;  // 0: nobody
     const char* operation = "";
   };

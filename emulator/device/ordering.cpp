@@ -1,23 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/ordering.h"
 
+#include "emulator/threads/actors.h"
+#include "emulator/threads/host_thread.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
 #include <utility>
 
 namespace spillway::emulator {
+namespace {
+
+std::string name_of_this_thread(Actor actor) {
+  if (actor == 0) return "the host";
+  std::array<char, 16> given{};
+  pthread_getname_np(pthread_self(), given.data(), given.size());
+  return "host thread " + std::to_string(gettid()) + " (" + given.data() + ")";
+}
+
+}  // namespace
 
 Ordering::Ordering(OrderChecker& checker, bool check) : checker_(checker), check_(check) {
-  checker_.add_actor("the host");
-  clocks_.resize(kHost + 1);
+  if (check_) follow_threads();
 }
 
 Actor Ordering::add_stream(std::string name) {
-  const Actor actor = checker_.add_actor(std::move(name));
-  clocks_.resize(actor + 1);
+  if (!check_) return 0;
+  const Actor actor = take_actor();
+  checker_.name_actor(actor, std::move(name));
+  if (actor >= clocks_.size()) clocks_.resize(actor + 1);
   return actor;
 }
 
+void Ordering::remove_stream(Actor stream) {
+  if (check_) give_back_actor(stream);
+}
+
 void Ordering::order_after(Actor later, Actor earlier) {
-  order_after(later, clocks_[earlier]);
+  if (check_) clocks_[later].join(clocks_[earlier]);
 }
 
 void Ordering::order_after(Actor later, const VectorClock& point) {
@@ -29,17 +51,17 @@ VectorClock Ordering::point(Actor stream) const {
 }
 
 void Ordering::host_learns(Actor stream) {
-  host_learns(clocks_[stream]);
+  if (check_) host_learns(clocks_[stream]);
 }
 
 void Ordering::host_learns(const VectorClock& point) {
-  if (check_) clocks_[kHost].join(point);
+  if (check_) this_host_thread().clock.join(point);
 }
 
 void Ordering::begin(Actor stream) {
   if (!check_) return;
-  clocks_[stream].join(clocks_[kHost]);
-  clocks_[stream].advance(stream);
+  clocks_[stream].join(this_host_thread().clock);
+  advance(stream, clocks_[stream]);
 }
 
 void Ordering::access(Actor stream, Range range, bool write, const char* operation) {
@@ -48,8 +70,12 @@ void Ordering::access(Actor stream, Range range, bool write, const char* operati
 
 void Ordering::host_access(Range range, bool write, const char* operation) {
   if (!check_) return;
-  clocks_[kHost].advance(kHost);
-  checker_.access(kHost, clocks_[kHost], range, write, operation);
+  HostThread& thread = this_host_thread();
+  if (!thread.named) checker_.name_actor(thread.actor, name_of_this_thread(thread.actor));
+  thread.named = true;
+  // A function on a stream is the operation that was queued, not one more.
+  if (!thread.is_stream) advance(thread.actor, thread.clock);
+  checker_.access(thread.actor, thread.clock, range, write, operation);
 }
 
 void Ordering::forget(Range range) {

@@ -8,14 +8,16 @@
 
 namespace spillway::emulator {
 
-/// Who knows what: a clock for every stream and for the host, and what makes one learn from
-/// another. Does nothing where the checker is off.
+/// Who knows what: a clock for every stream and every host thread, and what makes one learn from
+/// another. What orders two host threads is in `threads`. Does nothing where the checker is off.
 /// Threads: under the machine's lock. Ownership: borrows the checker.
 class Ordering {
  public:
   Ordering(OrderChecker& checker, bool check);
 
   Actor add_stream(std::string name);
+  /// The stream has been destroyed: its number may go to another.
+  void remove_stream(Actor stream);
 
   /// What `later` is given next comes after everything that `earlier` has been given.
   void order_after(Actor later, Actor earlier);
@@ -25,14 +27,15 @@ class Ordering {
   /// What an event records now.
   [[nodiscard]] VectorClock point(Actor stream) const;
 
-  /// The host has waited, for a stream or for an event.
+  /// The calling thread has waited, for a stream or for an event.
   void host_learns(Actor stream);
   void host_learns(const VectorClock& point);
 
-  /// A new operation on `stream`: it knows what the host knows.
+  /// A new operation on `stream`: it knows what the calling thread knows.
   void begin(Actor stream);
 
-  /// The operation on `stream`, or the host, reads or writes. `operation` must live for ever.
+  /// The operation on `stream`, or the calling thread, reads or writes. `operation` must live for
+  /// ever.
   void access(Actor stream, Range range, bool write, const char* operation);
   void host_access(Range range, bool write, const char* operation);
   /// The bytes have gone back to the driver.
@@ -41,7 +44,7 @@ class Ordering {
  private:
   OrderChecker& checker_;
   const bool check_;
-  std::vector<VectorClock> clocks_;  // by actor, the host's first
+  std::vector<VectorClock> clocks_;  // of streams, by actor
 };
 
 }  // namespace spillway::emulator

@@ -2,6 +2,7 @@
 #include "emulator/device/streams.h"
 
 #include "emulator/device/thread_state.h"
+#include "emulator/threads/host_thread.h"
 
 #include <string>
 #include <utility>
@@ -45,7 +46,7 @@ Stream* Streams::find(CUstream handle, int device) {
 }
 
 void Streams::destroy(Stream* stream) {
-  living_.erase(stream);
+  if (living_.erase(stream) != 0) ordering_.remove_stream(stream->actor);
 }
 
 Event* Streams::create_event(int device, bool timed) {
@@ -86,6 +87,10 @@ void Streams::order_with_default(Stream& stream) {
 
 void Streams::submit(Stream& stream, Operation operation) {
   order_with_default(stream);
+  if (operation.calls_program) {
+    ordering_.begin(stream.actor);
+    operation.knows = ordering_.point(stream.actor);
+  }
   // The program may wait for its own function.
   const bool now = schedule_ == Schedule::Kind::kEager || operation.calls_program;
   stream.queue.push_back(std::move(operation));
@@ -199,13 +204,17 @@ void Streams::run_front(Stream& stream) {
   const Operation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
   if (operation.calls_program) {
+    VectorClock learnt;
     stream.running = true;
     mutex_.unlock();
     {
       const InHostFunction guard;
+      AsStream thread(stream.actor, operation.knows);
       operation.work();
+      learnt = thread.clock();
     }
     mutex_.lock();
+    ordering_.order_after(stream.actor, learnt);
     stream.running = false;
     ++stream.done;
     ran_.notify_all();

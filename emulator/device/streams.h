@@ -26,6 +26,7 @@ struct Operation {
   Stream* waits_for = nullptr;  // until that stream has done `until` entries
   std::uint64_t until = 0;
   bool calls_program = false;  // runs without the machine's lock
+  VectorClock knows{};         // what the program's function comes after
 };
 
 struct Stream {

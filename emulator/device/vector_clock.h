@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace spillway::emulator {
+
+/// One who acts in an order of its own: a host thread or a stream.
+using Actor = std::size_t;
+
+/// As many as there can be at a time; those beyond share the last number, which hides reports and
+/// never makes false ones.
+inline constexpr Actor kMostActors = 4096;
+
+/// How many operations of each actor are known to come before something.
+class VectorClock {
+ public:
+  [[nodiscard]] std::uint64_t of(Actor actor) const {
+    return actor < epochs_.size() ? epochs_[actor] : 0;
+  }
+
+  void learn(Actor actor, std::uint64_t epoch) {
+    if (actor >= epochs_.size()) epochs_.resize(actor + 1);
+    epochs_[actor] = std::max(epochs_[actor], epoch);
+  }
+
+  void join(const VectorClock& other) {
+    if (epochs_.size() < other.epochs_.size()) epochs_.resize(other.epochs_.size());
+    for (Actor i = 0; i < other.epochs_.size(); ++i) {
+      epochs_[i] = std::max(epochs_[i], other.epochs_[i]);
+    }
+  }
+
+  /// After this the clock never allocates.
+  void reserve_all() { epochs_.reserve(kMostActors); }
+
+  void forget_all() { epochs_.clear(); }
+
+ private:
+  std::vector<std::uint64_t> epochs_;
+};
+
+}  // namespace spillway::emulator

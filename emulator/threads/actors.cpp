@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/threads/actors.h"
+
+#include "emulator/threads/spin_lock.h"
+
+#include <array>
+#include <atomic>
+
+namespace spillway::emulator {
+namespace {
+
+/// Plain arrays: threads start and end before the machine exists and after it is of use.
+struct Actors {
+  SpinLock lock;
+  std::array<Actor, kMostActors> free{};
+  std::size_t free_count = 0;
+  std::atomic<Actor> next{0};
+  std::array<std::atomic<std::uint64_t>, kMostActors> epochs{};
+};
+
+constinit Actors actors;
+
+}  // namespace
+
+Actor take_actor() {
+  const SpinGuard guard(actors.lock);
+  if (actors.free_count > 0) return actors.free[--actors.free_count];
+  const Actor next = actors.next.load();
+  if (next == kMostActors) return kMostActors - 1;
+  actors.next.store(next + 1);
+  return next;
+}
+
+void give_back_actor(Actor actor) {
+  if (actor == kMostActors - 1) return;  // may be shared
+  const SpinGuard guard(actors.lock);
+  actors.free[actors.free_count++] = actor;
+}
+
+void advance(Actor actor, VectorClock& clock) {
+  clock.learn(actor, actors.epochs[actor].fetch_add(1) + 1);
+}
+
+void learn_everything(VectorClock& clock) {
+  for (Actor actor = 0; actor < actors.next.load(); ++actor)
+    clock.learn(actor, actors.epochs[actor].load());
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/vector_clock.h"
+
+namespace spillway::emulator {
+
+/// The numbers of all actors, host threads and streams alike. A number that was given back goes to
+/// the next who asks; its epochs go on, so that the new owner counts as ordered behind the old one.
+/// Threads: safe, and no lock that the program could see.
+Actor take_actor();
+void give_back_actor(Actor actor);
+
+/// The actor does one thing more, which `clock`, its own, knows of.
+void advance(Actor actor, VectorClock& clock);
+
+/// `clock` learns of everything that anybody has done until now.
+void learn_everything(VectorClock& clock);
+
+}  // namespace spillway::emulator

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/threads/host_thread.h"
+
+#include "emulator/threads/actors.h"
+#include "emulator/threads/spin_lock.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace spillway::emulator {
+namespace {
+
+constexpr std::size_t kPlaces = 512;
+
+struct Place {
+  SpinLock lock;
+  VectorClock clock;
+};
+
+constinit std::atomic<std::array<Place, kPlaces>*> places{nullptr};
+constinit std::atomic<bool> following{false};
+constinit std::atomic<std::uintptr_t> ignored_begin{0};
+constinit std::atomic<std::uintptr_t> ignored_end{0};
+
+constinit SpinLock free_lock;
+constinit HostThread* free_threads = nullptr;
+constinit pthread_key_t at_thread_end = 0;
+
+// initial-exec: reading it must not allocate.
+constinit thread_local HostThread* current __attribute__((tls_model("initial-exec"))) = nullptr;
+// A signal handler that posts a semaphore in the middle of this must not wait for its own thread.
+constinit thread_local bool busy __attribute__((tls_model("initial-exec"))) = false;
+
+Place& place_of(const void* object) {
+  constexpr std::uint64_t kMixer = 0x9E3779B97F4A7C15;
+  const auto mixed = (reinterpret_cast<std::uintptr_t>(object) >> 3U) * kMixer;
+  return (*places.load(std::memory_order_relaxed))[mixed >> 55U];
+}
+
+bool counts(const void* object) {
+  if (!following.load(std::memory_order_relaxed) || busy) return false;
+  const auto at = reinterpret_cast<std::uintptr_t>(object);
+  return at < ignored_begin.load(std::memory_order_relaxed) ||
+         at >= ignored_end.load(std::memory_order_relaxed);
+}
+
+/// A thread with room for every actor, so that it never allocates again.
+HostThread* make_thread() {
+  HostThread* made = nullptr;
+  {
+    const SpinGuard guard(free_lock);
+    made = free_threads;
+    if (made != nullptr) free_threads = made->next_free;
+  }
+  if (made == nullptr) {
+    made = new HostThread;
+    made->clock.reserve_all();
+  }
+  made->clock.forget_all();
+  made->named = false;
+  made->actor = take_actor();
+  return made;
+}
+
+void end_thread(HostThread* thread) {
+  give_back_actor(thread->actor);
+  const SpinGuard guard(free_lock);
+  thread->next_free = free_threads;
+  free_threads = thread;
+}
+
+/// The value counts the rounds: other destructors may still use the thread in the first ones.
+void on_thread_end(void* value) {
+  constexpr std::uintptr_t kLastRound = 3;
+  const auto round = reinterpret_cast<std::uintptr_t>(value);
+  if (round < kLastRound) {
+    pthread_setspecific(at_thread_end, reinterpret_cast<void*>(round + 1));
+    return;
+  }
+  if (current == nullptr) return;
+  say_at(reinterpret_cast<const void*>(pthread_self()));
+  HostThread* ended = current;
+  current = nullptr;
+  end_thread(ended);
+}
+
+/// The program's first thread has the first number: "the host" in reports.
+__attribute__((constructor)) void start() {
+  const auto is_on = [](const char* name) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
+    return value != nullptr && std::strcmp(value, "1") == 0;
+  };
+  if (is_on("SPILLWAY_EMULATE") && is_on("SPILLWAY_EMULATE_CHECK")) follow_threads();
+}
+
+}  // namespace
+
+bool follows_threads() {
+  return following.load(std::memory_order_relaxed);
+}
+
+void follow_threads() {
+  static const bool once = [] {
+    auto* made = new std::array<Place, kPlaces>;
+    for (Place& place : *made)
+      place.clock.reserve_all();
+    places.store(made);
+    pthread_key_create(&at_thread_end, on_thread_end);
+    // Another thread may be inside a place while the process forks; the child has no machine.
+    pthread_atfork(nullptr, nullptr, [] { following.store(false); });
+    become(make_thread());
+    following.store(true);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+HostThread& this_host_thread() {
+  if (current == nullptr) {
+    HostThread* made = make_thread();
+    learn_everything(made->clock);
+    become(made);
+  }
+  return *current;
+}
+
+HostThread* prepare_host_thread() {
+  if (!follows_threads()) return nullptr;
+  HostThread* made = make_thread();
+  made->clock.join(this_host_thread().clock);
+  return made;
+}
+
+void become(HostThread* thread) {
+  current = thread;
+  pthread_setspecific(at_thread_end, reinterpret_cast<void*>(1));
+}
+
+void discard(HostThread* thread) {
+  end_thread(thread);
+}
+
+void say_at(const void* object) {
+  if (!counts(object) || current == nullptr) return;
+  busy = true;
+  {
+    Place& place = place_of(object);
+    const SpinGuard guard(place.lock);
+    place.clock.join(current->clock);
+  }
+  busy = false;
+}
+
+void hear_at(const void* object) {
+  if (!counts(object) || current == nullptr) return;
+  busy = true;
+  {
+    Place& place = place_of(object);
+    const SpinGuard guard(place.lock);
+    current->clock.join(place.clock);
+  }
+  busy = false;
+}
+
+void ignore_objects_in(const void* begin, const void* end) {
+  ignored_begin.store(reinterpret_cast<std::uintptr_t>(begin));
+  ignored_end.store(reinterpret_cast<std::uintptr_t>(end));
+}
+
+AsStream::AsStream(Actor stream, const VectorClock& clock) : outer_(current) {
+  if (follows_threads()) stream_.clock.reserve_all();
+  stream_.clock.join(clock);
+  stream_.actor = stream;
+  stream_.named = true;
+  stream_.is_stream = true;
+  current = &stream_;
+}
+
+AsStream::~AsStream() {
+  current = outer_;
+}
+
+}  // namespace spillway::emulator

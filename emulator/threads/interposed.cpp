@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions by which host threads order each other, in front of libc's: the order checker
+// learns from them who comes after whom. Where nothing is checked they only pass on.
+#include "emulator/threads/host_thread.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <memory>
+
+namespace emu = spillway::emulator;
+
+namespace {
+
+/// libc's function of that name, looked up at its first call: these are called before any
+/// constructor has run.
+class Real {
+ public:
+  explicit constexpr Real(const char* name, const char* version = nullptr)
+      : name_(name), version_(version) {}
+
+  /// Null where this libc does not have it.
+  void* get() {
+    void* found = found_.load(std::memory_order_relaxed);
+    if (found == nullptr) {
+      if (version_ != nullptr) found = dlvsym(RTLD_NEXT, name_, version_);
+      if (found == nullptr) found = dlsym(RTLD_NEXT, name_);
+      found_.store(found, std::memory_order_relaxed);
+    }
+    return found;
+  }
+
+ private:
+  const char* name_;
+  const char* version_;  // of a name that has several meanings
+  std::atomic<void*> found_{nullptr};
+};
+
+struct Start {
+  void* (*function)(void*);
+  void* argument;
+  emu::HostThread* thread;
+};
+
+void* started(void* argument) {
+  const Start start = *static_cast<Start*>(argument);
+  delete static_cast<Start*>(argument);
+  emu::become(start.thread);
+  return start.function(start.argument);
+}
+
+/// After the call has succeeded, the thread knows what was said at the object.
+int heard(int result, const void* object) {
+  if (result == 0) emu::hear_at(object);
+  return result;
+}
+
+/// The wait gives the mutex away and takes it back inside libc.
+template <typename Wait>
+int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
+  emu::say_at(mutex);
+  const int result = wait();
+  emu::hear_at(mutex);
+  return result;
+}
+
+}  // namespace
+
+/// `real` is libc's function in the scope that follows.
+#define SPILLWAY_REAL(name, version)                                        \
+  static constinit Real real_function(#name, version);                      \
+  const auto real = reinterpret_cast<decltype(&name)>(real_function.get()); \
+  if (real == nullptr) return ENOSYS
+
+/// As above, for functions that say what is wrong in errno.
+#define SPILLWAY_REAL_WITH_ERRNO(name)                                      \
+  static constinit Real real_function(#name, nullptr);                      \
+  const auto real = reinterpret_cast<decltype(&name)>(real_function.get()); \
+  if (real == nullptr) {                                                    \
+    errno = ENOSYS;                                                         \
+    return -1;                                                              \
+  }
+
+extern "C" {
+
+int pthread_create(pthread_t* thread,
+                   const pthread_attr_t* attributes,
+                   void* (*function)(void*),
+                   void* argument) {
+  SPILLWAY_REAL(pthread_create, nullptr);
+  emu::HostThread* prepared = emu::prepare_host_thread();
+  if (prepared == nullptr) return real(thread, attributes, function, argument);
+  auto start = std::make_unique<Start>(Start{function, argument, prepared});
+  const int result = real(thread, attributes, started, start.get());
+  if (result == 0) {
+    static_cast<void>(start.release());  // NOLINT(bugprone-unused-return-value): the thread's now
+  } else {
+    emu::discard(prepared);
+  }
+  return result;
+}
+
+int pthread_join(pthread_t thread, void** value) {
+  SPILLWAY_REAL(pthread_join, nullptr);
+  return heard(real(thread, value), reinterpret_cast<const void*>(thread));
+}
+
+int pthread_mutex_lock(pthread_mutex_t* mutex) {
+  SPILLWAY_REAL(pthread_mutex_lock, nullptr);
+  return heard(real(mutex), mutex);
+}
+
+int pthread_mutex_trylock(pthread_mutex_t* mutex) {
+  SPILLWAY_REAL(pthread_mutex_trylock, nullptr);
+  return heard(real(mutex), mutex);
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t* mutex, const timespec* until) {
+  SPILLWAY_REAL(pthread_mutex_timedlock, nullptr);
+  return heard(real(mutex, until), mutex);
+}
+
+int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, const timespec* until) {
+  SPILLWAY_REAL(pthread_mutex_clocklock, nullptr);
+  return heard(real(mutex, clock, until), mutex);
+}
+
+int pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  SPILLWAY_REAL(pthread_mutex_unlock, nullptr);
+  emu::say_at(mutex);
+  return real(mutex);
+}
+
+int pthread_rwlock_rdlock(pthread_rwlock_t* lock) {
+  SPILLWAY_REAL(pthread_rwlock_rdlock, nullptr);
+  return heard(real(lock), lock);
+}
+
+int pthread_rwlock_tryrdlock(pthread_rwlock_t* lock) {
+  SPILLWAY_REAL(pthread_rwlock_tryrdlock, nullptr);
+  return heard(real(lock), lock);
+}
+
+int pthread_rwlock_timedrdlock(pthread_rwlock_t* lock, const timespec* until) {
+  SPILLWAY_REAL(pthread_rwlock_timedrdlock, nullptr);
+  return heard(real(lock, until), lock);
+}
+
+int pthread_rwlock_clockrdlock(pthread_rwlock_t* lock, clockid_t clock, const timespec* until) {
+  SPILLWAY_REAL(pthread_rwlock_clockrdlock, nullptr);
+  return heard(real(lock, clock, until), lock);
+}
+
+int pthread_rwlock_wrlock(pthread_rwlock_t* lock) {
+  SPILLWAY_REAL(pthread_rwlock_wrlock, nullptr);
+  return heard(real(lock), lock);
+}
+
+int pthread_rwlock_trywrlock(pthread_rwlock_t* lock) {
+  SPILLWAY_REAL(pthread_rwlock_trywrlock, nullptr);
+  return heard(real(lock), lock);
+}
+
+int pthread_rwlock_timedwrlock(pthread_rwlock_t* lock, const timespec* until) {
+  SPILLWAY_REAL(pthread_rwlock_timedwrlock, nullptr);
+  return heard(real(lock, until), lock);
+}
+
+int pthread_rwlock_clockwrlock(pthread_rwlock_t* lock, clockid_t clock, const timespec* until) {
+  SPILLWAY_REAL(pthread_rwlock_clockwrlock, nullptr);
+  return heard(real(lock, clock, until), lock);
+}
+
+int pthread_rwlock_unlock(pthread_rwlock_t* lock) {
+  SPILLWAY_REAL(pthread_rwlock_unlock, nullptr);
+  emu::say_at(lock);
+  return real(lock);
+}
+
+int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex) {
+  SPILLWAY_REAL(pthread_cond_wait, "GLIBC_2.3.2");
+  return wait_for_condition(mutex, [&] { return real(condition, mutex); });
+}
+
+int pthread_cond_timedwait(pthread_cond_t* condition,
+                           pthread_mutex_t* mutex,
+                           const timespec* until) {
+  SPILLWAY_REAL(pthread_cond_timedwait, "GLIBC_2.3.2");
+  return wait_for_condition(mutex, [&] { return real(condition, mutex, until); });
+}
+
+int pthread_cond_clockwait(pthread_cond_t* condition,
+                           pthread_mutex_t* mutex,
+                           clockid_t clock,
+                           const timespec* until) {
+  SPILLWAY_REAL(pthread_cond_clockwait, nullptr);
+  return wait_for_condition(mutex, [&] { return real(condition, mutex, clock, until); });
+}
+
+int pthread_barrier_wait(pthread_barrier_t* barrier) {
+  SPILLWAY_REAL(pthread_barrier_wait, nullptr);
+  emu::say_at(barrier);
+  const int result = real(barrier);
+  emu::hear_at(barrier);
+  return result;
+}
+
+int sem_post(sem_t* semaphore) {
+  SPILLWAY_REAL_WITH_ERRNO(sem_post);
+  emu::say_at(semaphore);
+  return real(semaphore);
+}
+
+int sem_wait(sem_t* semaphore) {
+  SPILLWAY_REAL_WITH_ERRNO(sem_wait);
+  return heard(real(semaphore), semaphore);
+}
+
+int sem_trywait(sem_t* semaphore) {
+  SPILLWAY_REAL_WITH_ERRNO(sem_trywait);
+  return heard(real(semaphore), semaphore);
+}
+
+int sem_timedwait(sem_t* semaphore, const timespec* until) {
+  SPILLWAY_REAL_WITH_ERRNO(sem_timedwait);
+  return heard(real(semaphore, until), semaphore);
+}
+
+int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* until) {
+  SPILLWAY_REAL_WITH_ERRNO(sem_clockwait);
+  return heard(real(semaphore, clock, until), semaphore);
+}
+}
