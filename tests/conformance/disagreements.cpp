@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/claims.h"
+
+#include <iterator>
+
+namespace conformance {
+namespace {
+
+struct Disagreement {
+  const char* backend;
+  const char* claim;
+  const char* why;
+};
+
+// Where a backend is known to answer otherwise. A line goes when the backend meets the claim; a
+// line for the real GPU means that the claim, or the emulation that follows it, is wrong.
+constexpr Disagreement kKnown[] = {
+    {"emulated", "Capture.ACapturedEventCannotBeAskedByTheHost", "capture is not emulated yet"},
+    {"emulated", "Capture.ACapturedStreamCannotBeWaitedFor", "capture is not emulated yet"},
+    {"emulated", "Capture.AGraphRunsAsOftenAsItIsLaunched", "capture is not emulated yet"},
+    {"emulated", "Capture.ARelaxedThreadMayAllocate", "capture is not emulated yet"},
+    {"emulated", "Capture.AReplayReadsTheBytesOfItsTime", "capture is not emulated yet"},
+    {"emulated", "Capture.AStreamTellsThatItIsCaptured", "capture is not emulated yet"},
+    {"emulated", "Capture.AStreamThatDoesNotComeBackEndsIt", "capture is not emulated yet"},
+    {"emulated", "Capture.AStrictCaptureForbidsAllocation", "capture is not emulated yet"},
+    {"emulated", "Capture.AnEventBringsAnotherStreamIn", "capture is not emulated yet"},
+    {"emulated", "Capture.AnInvalidCaptureTakesNothingMore", "capture is not emulated yet"},
+    {"emulated", "Capture.NothingRunsWhileItIsCaptured", "capture is not emulated yet"},
+    {"emulated", "Capture.OnlyACapturedStreamCanEndItsCapture", "capture is not emulated yet"},
+    {"emulated", "Capture.TheLegacyStreamCannotBeCaptured", "capture is not emulated yet"},
+    {"emulated",
+     "Memory.AProcessCannotOpenItsOwnHandle",
+     "sharing between processes is not emulated yet"},
+    {"emulated",
+     "Memory.StreamOrderedMemoryHasNoHandleForOtherProcesses",
+     "sharing between processes is not emulated yet"},
+    {"emulated", "Streams.APriorityOutOfRangeIsBroughtIntoIt", "priorities are kept as given"},
+    {"emulated",
+     "Streams.AStreamWaitsForAValueOfAnotherStream",
+     "memory operations of streams are not emulated yet"},
+    {"emulated",
+     "Streams.AStreamWritesAValue",
+     "memory operations of streams are not emulated yet"},
+    {"emulated",
+     "Streams.AThreadsOwnDefaultStreamWorks",
+     "the per-thread default stream is not emulated yet"},
+    {"emulated",
+     "VirtualMemory.MappedMemoryHasNoHandleForOtherProcesses",
+     "sharing between processes is not emulated yet"},
+};
+
+}  // namespace
+
+const char* known_disagreement(const std::string& backend, const std::string& claim) {
+  for (const Disagreement& each : kKnown) {
+    if (backend == each.backend && claim == each.claim) return each.why;
+  }
+  return nullptr;
+}
+
+}  // namespace conformance
