@@ -40,10 +40,18 @@ const std::unordered_set<std::string_view> kNative = {
     "aten::view_as_real",
 };
 
-/// Operators whose device-independent kernel would choose a CUDA library: they get a CUDA kernel
-/// here, which has the CPU choose.
-constexpr std::string_view kComposite[] = {
-    "aten::copy_", "aten::convolution", "aten::convolution_backward", "aten::_convolution"};
+/// Operators whose device-independent kernel would choose a CUDA library or launch a CUDA kernel:
+/// they get a CUDA kernel here, which has the CPU choose.
+struct OperatorAndOverload {
+  const char* name;
+  const char* overload;
+};
+
+constexpr OperatorAndOverload kComposite[] = {{"aten::copy_", ""},
+                                              {"aten::convolution", ""},
+                                              {"aten::convolution_backward", ""},
+                                              {"aten::_convolution", ""},
+                                              {"aten::mode", "values"}};
 
 /// Other namespaces (c10d, symm_mem, quantized) are not tensor arithmetic: their CUDA code stays,
 /// and a kernel launch in it is refused by the runtime, by name.
@@ -109,8 +117,8 @@ Installation* make_installation() {
   auto made = std::make_unique<Installation>();
   auto& dispatcher = c10::Dispatcher::singleton();
   auto names = dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CUDA);
-  for (const std::string_view name : kComposite)
-    names.emplace_back(std::string(name), "");
+  for (const OperatorAndOverload& composite : kComposite)
+    names.emplace_back(composite.name, composite.overload);
   const Quiet quiet;
   for (const c10::OperatorName& name : names) {
     const std::string text = c10::toString(name);

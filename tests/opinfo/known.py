@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the emulated GPU and the CPU do not agree bit for bit, and why.
+
+Both lists are complete: a new disagreement fails, and so does an entry that agrees.
+"""
+
+FORMULA = "PyTorch's own formula depends on the device"
+NO_CUDA_KERNEL = "PyTorch has no CUDA kernel for one of its forms"
+NOT_EMULATED = "not emulated"
+
+# Entry of the operator database: (cause, where in PyTorch, or what is missing).
+FLOAT32 = {
+    "linalg.lstsq": (
+        FORMULA,
+        "native/BatchLinearAlgebra.cpp get_default_lstsq_driver: gels on CUDA, gelsy on the CPU",
+    ),
+    "narrow_copy": (NO_CUDA_KERNEL, "native_functions.yaml narrow_copy.out: CPU only"),
+    "renorm": (FORMULA, "FunctionsManual.cpp renorm_backward: toAccumulateType by device"),
+    "sparse.mm.reduce": (NOT_EMULATED, "sparse layouts"),
+    "sparse.sampled_addmm": (NOT_EMULATED, "sparse layouts"),
+    "to_sparse": (NOT_EMULATED, "sparse layouts"),
+}
+BFLOAT16 = {
+    "narrow_copy": FLOAT32["narrow_copy"],
+    "sparse.mm.reduce": FLOAT32["sparse.mm.reduce"],
+    "to_sparse": FLOAT32["to_sparse"],
+}
+DISAGREEMENTS = {"float32": FLOAT32, "bfloat16": BFLOAT16}

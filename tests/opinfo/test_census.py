@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's operator database: results, gradients, in-place and out= forms are the CPU's, bit for bit."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+from known import DISAGREEMENTS
+
+DTYPES = list(DISAGREEMENTS)
+
+
+@functools.cache
+def outcomes(dtype):
+    # A process of its own: samples record the stack that makes them, which is deep inside pytest.
+    done = subprocess.run(
+        [sys.executable, pathlib.Path(__file__).with_name("census.py"), "--json", "--dtype", dtype],
+        env={**os.environ, "SPILLWAY_EMULATE_RNG": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    return [types.SimpleNamespace(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_only_what_is_listed_disagrees(dtype):
+    found = {o.name: f"{o.state}: {o.why}" for o in outcomes(dtype) if o.state in ("differs", "raises")}
+    unexpected = {name: why for name, why in found.items() if name not in DISAGREEMENTS[dtype]}
+    assert unexpected == {}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_listed_does_disagree(dtype):
+    states = {o.name: o.state for o in outcomes(dtype)}
+    assert [name for name in DISAGREEMENTS[dtype] if states.get(name) not in ("differs", "raises")] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "entries", "forwards", "gradients"),
+    [
+        ("float32", 680, 3300, 3400),
+        ("bfloat16", 550, 2600, 2900),
+    ],
+)
+def test_the_comparison_is_of_many_results_and_gradients(dtype, entries, forwards, gradients):
+    ran = [o for o in outcomes(dtype) if o.state != "unsupported"]
+    assert len(ran) >= entries
+    assert sum(o.forwards for o in ran) >= forwards
+    assert sum(o.gradients for o in ran) >= gradients
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ninety_nine_percent_agree(dtype):
+    ran = [o for o in outcomes(dtype) if o.state != "unsupported"]
+    equal = sum(o.state == "equal" for o in ran)
+    assert equal >= 0.99 * len(ran), f"{equal} of {len(ran)}"
