@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
 
+#include "emulator/device/generation.h"
 #include "emulator/device/machine.h"
+#include "emulator/device/touching.h"
 #include "emulator/driver/functions.h"
+
+#include <array>
+#include <string>
 
 namespace emu = spillway::emulator;
 
@@ -27,6 +32,19 @@ void with_stream(CUstream handle, Body&& body) {
     return 0;
   });
 }
+
+/// What a thread was allowed lately. Trivially destructible, because it is asked until a thread's
+/// end.
+struct Right {
+  std::uint64_t generation;  // 0: empty
+  CUstream stream;
+  int device;  // the current one: it tells one default stream from the other
+  emu::Range range;
+  bool write;
+};
+
+constinit thread_local std::array<Right, 8> rights{};
+constinit thread_local std::size_t next_right = 0;
 
 bool known_device(const emu::Machine& machine, int device) {
   return device >= 0 && device < machine.settings.devices;
@@ -56,6 +74,13 @@ int spillway_emulator_rng_is_cpu() {
   return emu::settings().ok() && emu::settings().value().cpu_rng ? 1 : 0;
 }
 
+const char* spillway_emulator_fault(const char* spec) {
+  static thread_local std::string line;
+  const spillway::Status status = emu::set_faults(spec == nullptr ? "" : spec);
+  line = status.detail();
+  return status.ok() ? nullptr : line.c_str();
+}
+
 void spillway_emulator_drain(CUstream stream) {
   with_stream(stream, [](emu::Machine& machine, emu::Stream& on) { machine.streams.drain(on); });
 }
@@ -70,6 +95,29 @@ void spillway_emulator_access(
     const auto range = emu::Range::of(at, bytes);
     if (range) machine.ordering.access(on.actor, *range, write != 0, name);
   });
+}
+
+int spillway_emulator_touch(
+    CUstream stream, const void* at, size_t bytes, int write, const char* name) {
+  const auto range = emu::Range::of(at, bytes);
+  if (bytes == 0) return 1;
+  const int current = emu::thread_state().device;
+  const std::uint64_t generation = emu::memory_generation.load(std::memory_order_acquire);
+  for (const Right& each : rights) {
+    if (each.generation == generation && each.stream == stream && each.device == current &&
+        (each.write || write == 0) && range && each.range.contains(*range)) {
+      return 1;
+    }
+  }
+  int allowed = 0;
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    emu::Range granted;
+    const emu::Range asked = range.value_or(emu::Range{0, UINTPTR_MAX});
+    if (!emu::touch(machine, on.device, asked, write != 0, name, &granted)) return;
+    allowed = 1;
+    rights[next_right++ % rights.size()] = {generation, stream, current, granted, write != 0};
+  });
+  return allowed;
 }
 
 void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name) {

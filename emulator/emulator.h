@@ -22,6 +22,11 @@ const char* spillway_emulator_error();
 int spillway_emulator_checks();      // SPILLWAY_EMULATE_CHECK
 int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu
 
+/// Replaces the faults on demand (SPILLWAY_EMULATE_FAULT), null clears them. Null where `spec` was
+/// taken, otherwise one line that says what is wrong with it, valid until the thread's next call.
+/// Needs no machine: a launcher may check a spec with it.
+const char* spillway_emulator_fault(const char* spec);
+
 /// Runs everything that the next operation on `stream` must come after.
 void spillway_emulator_drain(CUstream stream);
 /// A new operation begins on `stream`: its clock advances and joins the host's. Called again after
@@ -30,6 +35,13 @@ void spillway_emulator_begin(CUstream stream);
 /// The operation reads or writes these bytes. `name` must live for ever (operator names are
 /// interned by the caller).
 void spillway_emulator_access(
+    CUstream stream, const void* at, size_t bytes, int write, const char* name);
+/// Whether the operation may access these bytes from the stream's device: device memory that the
+/// device has access to, or page-locked host memory. Otherwise 0: error 700 (illegal address) stays
+/// with the process, and one line says what is wrong. To be asked before a kernel runs, because a
+/// fault inside it cannot be turned into an error; cheap where the thread asked of the same memory
+/// before.
+int spillway_emulator_touch(
     CUstream stream, const void* at, size_t bytes, int write, const char* name);
 /// The program reads or writes these bytes on the host. Only page-locked memory counts; `name` as
 /// above.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/allocations.h"
 
+#include "emulator/device/generation.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -52,12 +54,21 @@ void Allocations::free(CUdeviceptr at) {
   capacity_.give(block.device, block.charged);
   if (block.pooled) pool(block.device).used -= block.charged;
   munmap(block.range.at(), block.range.bytes());
+  rights_were_taken();
   blocks_.erase(found);
 }
 
 const Allocations::Block* Allocations::holding(Range range) const {
   const auto found = first_overlap(blocks_, range);
   return found != blocks_.end() && found->second.range.contains(range) ? &found->second : nullptr;
+}
+
+bool Allocations::pool_allows(const Block& block, int device, bool write) const {
+  if (device == block.device) return true;
+  const Pool& pool = pools_[static_cast<std::size_t>(block.device)];
+  const CUmemAccess_flags given = pool.access[static_cast<std::size_t>(device)];
+  return given == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+         (given == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
 }
 
 bool Allocations::overlaps(Range range) const {

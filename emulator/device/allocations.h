@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <vector>
@@ -44,9 +45,13 @@ class Allocations {
   struct Pool {
     std::size_t used = 0;
     std::size_t peak = 0;
+    std::array<CUmemAccess_flags, 8> access{};  // of other devices
   };
 
   Pool& pool(int device) { return pools_[static_cast<std::size_t>(device)]; }
+
+  /// Whether the block's pool lets `device` access it. Requires: a pooled block.
+  [[nodiscard]] bool pool_allows(const Block& block, int device, bool write) const;
 
  private:
   Capacity& capacity_;

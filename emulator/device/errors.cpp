@@ -10,60 +10,9 @@ namespace spillway::emulator {
 namespace {
 
 constexpr ErrorText kErrors[] = {
-    {CUDA_SUCCESS, "CUDA_SUCCESS", "cudaSuccess", "no error"},
-    {CUDA_ERROR_INVALID_VALUE,
-     "CUDA_ERROR_INVALID_VALUE",
-     "cudaErrorInvalidValue",
-     "invalid argument"},
-    {CUDA_ERROR_OUT_OF_MEMORY,
-     "CUDA_ERROR_OUT_OF_MEMORY",
-     "cudaErrorMemoryAllocation",
-     "out of memory"},
-    {CUDA_ERROR_NOT_INITIALIZED,
-     "CUDA_ERROR_NOT_INITIALIZED",
-     "cudaErrorInitializationError",
-     "initialization error"},
-    {CUDA_ERROR_INVALID_DEVICE,
-     "CUDA_ERROR_INVALID_DEVICE",
-     "cudaErrorInvalidDevice",
-     "invalid device ordinal"},
-    {CUDA_ERROR_INVALID_CONTEXT,
-     "CUDA_ERROR_INVALID_CONTEXT",
-     "cudaErrorDeviceUninitialized",
-     "no context is current on this thread"},
-    {CUDA_ERROR_INVALID_HANDLE,
-     "CUDA_ERROR_INVALID_HANDLE",
-     "cudaErrorInvalidResourceHandle",
-     "invalid resource handle"},
-    {CUDA_ERROR_NOT_FOUND,
-     "CUDA_ERROR_NOT_FOUND",
-     "cudaErrorSymbolNotFound",
-     "named symbol not found"},
-    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "cudaErrorNotReady", "device not ready"},
-    {CUDA_ERROR_ILLEGAL_ADDRESS,
-     "CUDA_ERROR_ILLEGAL_ADDRESS",
-     "cudaErrorIllegalAddress",
-     "an operation touched memory that was gone when it ran"},
-    {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
-     "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
-     "cudaErrorPeerAccessAlreadyEnabled",
-     "peer access is already enabled"},
-    {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-     "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-     "cudaErrorHostMemoryAlreadyRegistered",
-     "part or all of the memory is already page-locked"},
-    {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-     "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
-     "cudaErrorHostMemoryNotRegistered",
-     "the pointer was not registered"},
-    {CUDA_ERROR_NOT_PERMITTED,
-     "CUDA_ERROR_NOT_PERMITTED",
-     "cudaErrorNotPermitted",
-     "operation not permitted"},
-    {CUDA_ERROR_NOT_SUPPORTED,
-     "CUDA_ERROR_NOT_SUPPORTED",
-     "cudaErrorNotSupported",
-     "operation not supported"},
+#define SPILLWAY_CUDA_ERROR(driver, runtime, text) {CUDA_##driver, "CUDA_" #driver, #runtime, text},
+#include "emulator/device/errors.inc"
+#undef SPILLWAY_CUDA_ERROR
 };
 
 }  // namespace
@@ -73,6 +22,27 @@ const ErrorText* error_text(int code) {
     if (each.code == code) return &each;
   }
   return nullptr;
+}
+
+bool is_sticky(int code) {
+  switch (code) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+      return true;
+    default:
+      return false;
+  }
 }
 
 const char* explain_error(int code) {

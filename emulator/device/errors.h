@@ -11,8 +11,11 @@ struct ErrorText {
   const char* text;
 };
 
-/// Null for a code that nobody here returns.
+/// Null for a code that CUDA does not have.
 const ErrorText* error_text(int code);
+
+/// Whether every later call of the process returns the error too, as cuda.h says of it.
+bool is_sticky(int code);
 
 /// What to tell the user: the settings' line, what was not emulated, or the code's own text.
 const char* explain_error(int code);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/host_memory.h"
 
+#include "emulator/device/generation.h"
+
 #include <sys/mman.h>
 
 namespace spillway::emulator {
@@ -25,6 +27,7 @@ CUresult HostMemory::free(void* at, Range* freed) {
   *freed = found->second.range;
   pieces_.erase(found);
   munmap(freed->at(), freed->bytes());
+  rights_were_taken();
   return CUDA_SUCCESS;
 }
 
@@ -41,12 +44,23 @@ CUresult HostMemory::remove(void* at, Range* removed) {
   }
   *removed = found->second.range;
   pieces_.erase(found);
+  rights_were_taken();
   return CUDA_SUCCESS;
 }
 
 bool HostMemory::holds(Range range) const {
   const auto found = first_overlap(pieces_, range);
   return found != pieces_.end() && found->second.range.contains(range);
+}
+
+std::optional<Range> HostMemory::around(Range range) const {
+  auto each = first_overlap(pieces_, range);
+  if (each == pieces_.end() || each->second.range.begin > range.begin) return std::nullopt;
+  Range held = each->second.range;
+  for (++each; each != pieces_.end() && each->first == held.end && held.end < range.end; ++each) {
+    held.end = each->second.range.end;
+  }
+  return held.contains(range) ? std::optional<Range>(held) : std::nullopt;
 }
 
 bool HostMemory::overlaps(Range range) const {

@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include <map>
+#include <optional>
 
 namespace spillway::emulator {
 
@@ -26,6 +27,9 @@ class HostMemory {
   /// Whether all of `range` lies in one piece: a copy across two registrations is an error.
   [[nodiscard]] bool holds(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
+  /// The pieces, one against the other, that hold `range`: a kernel may cross from one into the
+  /// next.
+  [[nodiscard]] std::optional<Range> around(Range range) const;
 
  private:
   struct Piece {

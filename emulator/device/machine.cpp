@@ -2,6 +2,7 @@
 #include "emulator/device/machine.h"
 
 #include "emulator/threads/host_thread.h"
+#include "emulator/device/errors.h"
 
 #include <pthread.h>
 
@@ -16,6 +17,8 @@ Machine* make() {
   if (!settings().ok()) return nullptr;
   static auto* machine = new Machine(settings().value());
   ignore_objects_in(machine, machine + 1);
+  if (!machine->settings.faults.empty() && !set_faults(machine->settings.faults).ok())
+    return nullptr;
   // The lock is held across a fork, so that the child does not inherit it from a thread that it
   // lacks. NOLINTBEGIN(clang-diagnostic-thread-safety-analysis): each handler does one half.
   static const int handlers = pthread_atfork([] { machine->mutex.lock(); },
@@ -37,6 +40,11 @@ Machine::Machine(const Settings& with)
       allocations(capacity, with.devices),
       virtual_memory(capacity, with.devices),
       streams(mutex, ordering, with.schedule, with.devices) {}
+
+CUresult Machine::fail(CUresult error) {
+  if (is_sticky(error)) sticky.store(error);
+  return error;
+}
 
 Machine* machine_if_ready() {
   static Machine* const machine = make();

@@ -5,8 +5,10 @@
 #include "emulator/device/allocations.h"
 #include "emulator/device/capacity.h"
 #include "emulator/device/counts.h"
+#include "emulator/device/faults.h"
 #include "emulator/device/host_memory.h"
 #include "emulator/device/ordering.h"
+#include "emulator/device/peers.h"
 #include "emulator/device/settings.h"
 #include "emulator/device/streams.h"
 #include "emulator/device/thread_state.h"
@@ -27,13 +29,16 @@ struct Machine {
   const Settings settings;
   Mutex mutex;
   std::atomic<bool> driver_started{false};  // cuInit, or any runtime function
-  /// After an operation touched memory that had gone: every later call returns it.
+  /// After an illegal address and its like: every later call returns it.
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
+  /// `error`, which stays where CUDA says so.
+  CUresult fail(CUresult error);
   std::array<std::atomic<bool>, 8> active{};  // devices whose primary context exists
 
   OrderChecker checker;
   Ordering ordering;
   Capacity capacity;
+  Peers peers;
   Allocations allocations;
   VirtualMemory virtual_memory;
   HostMemory host;
@@ -44,7 +49,8 @@ struct Machine {
 Machine* machine_if_ready();
 
 /// The body of an API function: counts the call and runs `body(Machine&)` under the lock.
-/// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED inside a host function, the sticky error.
+/// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED inside a host function, the sticky error, an
+/// injected fault.
 template <Literal kName, typename Body>
 CUresult call(Body&& body) {
   counter<kName>.add();
@@ -55,6 +61,9 @@ CUresult call(Body&& body) {
   if (thread_state().in_host_function) return CUDA_ERROR_NOT_PERMITTED;
   const Lock lock(machine->mutex);
   if (const CUresult sticky = machine->sticky; sticky != CUDA_SUCCESS) return sticky;
+  if (const CUresult fault = injected(kName.text); fault != CUDA_SUCCESS) {
+    return machine->fail(fault);
+  }
   return body(*machine);
 }
 

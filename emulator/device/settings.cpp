@@ -2,6 +2,7 @@
 #include "emulator/device/settings.h"
 
 #include "allocator/base/env.h"
+#include "emulator/device/faults.h"
 
 #include <charconv>
 #include <cstdio>
@@ -52,6 +53,11 @@ Result<Settings> read() {
   }
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
+  SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
+  settings.faults = faults.value_or("");
+  if (const Status status = check_faults(settings.faults); !status.ok()) {
+    return SPILLWAY_ERROR(status.code(), "SPILLWAY_EMULATE_FAULT: " + status.detail());
+  }
   return settings;
 }
 

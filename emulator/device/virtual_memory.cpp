@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/virtual_memory.h"
 
+#include "emulator/device/generation.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -169,6 +171,7 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   if (mmap(range->at(), bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0) == MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  rights_were_taken();
   while (each != mappings_.end() && each->first < range->end) {
     const CUmemGenericAllocationHandle handle = each->second.handle;
     each = mappings_.erase(each);
@@ -192,6 +195,7 @@ CUresult VirtualMemory::set_access(CUdeviceptr at,
   }
   auto each = whole_mappings(*range);
   if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  rights_were_taken();
   for (; each != mappings_.end() && each->first < range->end; ++each) {
     auto allowed = each->second.access;
     for (std::size_t i = 0; i < count; ++i)
@@ -212,18 +216,41 @@ CUresult VirtualMemory::access(CUdeviceptr at, int device, unsigned long long* f
   return CUDA_SUCCESS;
 }
 
-std::optional<int> VirtualMemory::device_of(Range range, bool write) const {
+template <typename Good>
+std::optional<Range> VirtualMemory::covering(Range range, Good good) const {
   auto each = first_overlap(mappings_, range);
   if (each == mappings_.end()) return std::nullopt;
-  const int device = physical_.at(each->second.handle).properties.location.id;
-  const int needed = write ? PROT_WRITE : PROT_READ;
-  std::uintptr_t covered = range.begin;
+  const std::uintptr_t begin = each->second.range.begin;
+  std::uintptr_t covered = std::min(begin, range.begin);
   for (; each != mappings_.end() && covered < range.end; ++each) {
     const Mapping& mapping = each->second;
-    if (mapping.range.begin > covered || (protection(mapping.access) & needed) == 0) break;
+    if (mapping.range.begin > std::max(covered, range.begin) || !good(mapping)) break;
     covered = mapping.range.end;
   }
-  return covered >= range.end ? std::optional<int>(device) : std::nullopt;
+  return covered >= range.end ? std::optional<Range>({begin, covered}) : std::nullopt;
+}
+
+std::optional<int> VirtualMemory::device_of(Range range, bool write) const {
+  const int needed = write ? PROT_WRITE : PROT_READ;
+  const auto held = covering(
+      range, [&](const Mapping& mapping) { return (protection(mapping.access) & needed) != 0; });
+  if (!held) return std::nullopt;
+  return physical_.at(mappings_.at(held->begin).handle).properties.location.id;
+}
+
+bool VirtualMemory::allows(Range range, int device, bool write, Range* granted) const {
+  const auto held = covering(range, [&](const Mapping& mapping) {
+    const auto entry = mapping.access.find(device);
+    if (entry == mapping.access.end()) return false;
+    return entry->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+           (entry->second == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
+  });
+  if (held) *granted = *held;
+  return held.has_value();
+}
+
+bool VirtualMemory::mapped(Range range) const {
+  return covering(range, [](const Mapping&) { return true; }).has_value();
 }
 
 std::optional<Range> VirtualMemory::mapping_of(CUdeviceptr at) const {

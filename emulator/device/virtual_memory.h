@@ -49,6 +49,10 @@ class VirtualMemory {
 
   /// The device whose memory can be read (or written) at every byte of `range`.
   [[nodiscard]] std::optional<int> device_of(Range range, bool write) const;
+  /// Whether `device` may read (or write) every byte of `range`; `granted` is then the mappings
+  /// that hold it.
+  bool allows(Range range, int device, bool write, Range* granted) const;
+  [[nodiscard]] bool mapped(Range range) const;
   /// The mapping that holds `at`.
   [[nodiscard]] std::optional<Range> mapping_of(CUdeviceptr at) const;
   [[nodiscard]] bool overlaps(Range range) const;
@@ -74,6 +78,10 @@ class VirtualMemory {
 
   using Mappings = std::map<std::uintptr_t, Mapping>;
 
+  /// The mappings that hold `range`, from the first one on, while `good(mapping)`; nothing where
+  /// one is missing.
+  template <typename Good>
+  std::optional<Range> covering(Range range, Good good) const;
   /// The first mapping where `range` is tiled by whole mappings, end() otherwise.
   Mappings::iterator whole_mappings(Range range);
   bool extend_file(std::size_t bytes);

@@ -21,6 +21,7 @@ CUresult Init(unsigned flags) {
   counter<"cuInit">.add();
   Machine* machine = machine_if_ready();
   if (machine == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (const CUresult fault = injected("cuInit"); fault != CUDA_SUCCESS) return fault;
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   machine->driver_started.store(true);
   return CUDA_SUCCESS;

@@ -15,12 +15,16 @@ bool start();
 /// Starts the driver and makes device 0 current on a thread that has none, as the runtime does.
 void use_current_device();
 
+/// CUDA_SUCCESS, or the fault that this call of `function` shall fail with.
+CUresult fault_of(const char* function);
+
 /// The body of a runtime function that needs no device: counts, starts the driver, `body()`.
 template <Literal kName, typename Body>
 cudaError_t enter(Body&& body) {
   counter<kName>.add();
   start();
-  return remember(body());
+  const CUresult fault = fault_of(kName.text);
+  return remember(fault == CUDA_SUCCESS ? static_cast<CUresult>(body()) : fault);
 }
 
 /// As `enter`, with a current device. `body` calls driver functions.
@@ -28,7 +32,8 @@ template <Literal kName, typename Body>
 cudaError_t enter_on_device(Body&& body) {
   counter<kName>.add();
   use_current_device();
-  return remember(body());
+  const CUresult fault = fault_of(kName.text);
+  return remember(fault == CUDA_SUCCESS ? static_cast<CUresult>(body()) : fault);
 }
 
 /// A runtime function that only says that it is not emulated.

@@ -121,19 +121,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   });
 }
 
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return enter<"cudaDeviceCanAccessPeer">([&] {
-    if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *can = device != peer ? 1 : 0;
-    const CUresult result = known_device(device);
-    return result == CUDA_SUCCESS ? known_device(peer) : result;
-  });
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
-  return enter_on_device<"cudaDeviceEnablePeerAccess">([&] { return known_device(peer); });
-}
-
 cudaError_t cudaDeviceSynchronize() {
   return enter_on_device<"cudaDeviceSynchronize">([] { return driver::CtxSynchronize(); });
 }

@@ -19,6 +19,13 @@ bool start() {
   return true;
 }
 
+CUresult fault_of(const char* function) {
+  Machine* machine = machine_if_ready();
+  if (machine == nullptr || machine->sticky != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult fault = injected(function);
+  return fault == CUDA_SUCCESS ? fault : machine->fail(fault);
+}
+
 void use_current_device() {
   if (!start() || thread_state().device != kNoDevice) return;
   thread_state().device = 0;

@@ -71,10 +71,24 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 }
 
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
-                                 const cudaMemAccessDesc* /*access*/,
-                                 size_t /*count*/) {
-  return with_pool<"cudaMemPoolSetAccess">(
-      pool, [](const emu::Allocations::Pool&) { return CUDA_SUCCESS; });
+                                 const cudaMemAccessDesc* access,
+                                 size_t count) {
+  return with_pool<"cudaMemPoolSetAccess">(pool, [&](emu::Allocations::Pool& of) {
+    if (access == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    auto allowed = of.access;
+    for (size_t i = 0; i < count; ++i) {
+      const cudaMemLocation location = access[i].location;
+      if (location.type != cudaMemLocationTypeDevice) return CUDA_ERROR_INVALID_VALUE;
+      if (location.id < 0 || location.id >= emu::settings().value().devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+      }
+      allowed[static_cast<std::size_t>(location.id)] =
+          static_cast<CUmemAccess_flags>(access[i].flags);
+    }
+    of.access = allowed;
+    emu::rights_were_taken();
+    return CUDA_SUCCESS;
+  });
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*keep*/) {

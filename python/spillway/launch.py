@@ -58,6 +58,18 @@ def _size(name: str, value: str) -> str:
     return value
 
 
+def _fault(name: str, value: str) -> str:
+    """Asks the emulator, which alone knows its functions and their errors."""
+    if EMULATOR.exists():
+        import ctypes
+
+        say = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
+        say.restype = ctypes.c_char_p
+        if (wrong := say(value.encode())) is not None:
+            raise LaunchError(f"{name}: {wrong.decode()}")
+    return value
+
+
 def _not_yet(name: str, value: str) -> str:
     raise LaunchError(f"{name}={value}: not available yet; leave it unset")
 
@@ -92,6 +104,12 @@ SETTINGS = (
         "SPILLWAY_EMULATE_RNG",
         _choice("philox", "cpu"),
         "random numbers: the CUDA generator's, or a CPU run's",
+    ),
+    Setting(
+        "fault",
+        "SPILLWAY_EMULATE_FAULT",
+        _fault,
+        "chosen calls fail: cuMemCreate:3=out_of_memory, with 3+ for all later ones too",
     ),
 )
 

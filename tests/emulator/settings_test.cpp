@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
+#include "tests/emulator/in_process.h"
 
 #include <cuda_runtime_api.h>
 
@@ -8,43 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 namespace {
 
-struct Setting {
-  const char* name;
-  const char* value;
-};
-
-/// What a process with these settings writes. The test itself never touches the emulator, because
-/// settings are read once.
-template <typename Body>
-std::string in_process(const std::vector<Setting>& settings, Body body) {
-  int ends[2];
-  if (pipe(ends) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    for (const Setting& each : settings)
-      setenv(each.name, each.value, 1);
-    body();
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string written;
-  char part[4096];
-  ssize_t got = 0;
-  while ((got = read(ends[0], part, sizeof part)) > 0) {
-    written.append(part, static_cast<std::size_t>(got));
-  }
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return written;
-}
+using emulated::in_process;
 
 /// Error number, error text and readiness of the first call.
 void ask() {

@@ -55,7 +55,18 @@ def test_a_run_inside_a_run_preloads_nothing_twice() -> None:
 
 def test_options_become_the_emulator_s_settings() -> None:
     env = seen_by_command(
-        "--emulate", "--schedule", "late", "--check", "--devices", "2", "--memory", "1.5GiB", "--rng", "cpu"
+        "--emulate",
+        "--schedule",
+        "late",
+        "--check",
+        "--devices",
+        "2",
+        "--memory",
+        "1.5GiB",
+        "--rng",
+        "cpu",
+        "--fault",
+        "cuMemCreate:3+=out_of_memory",
     )
     settings = {name: value for name, value in env.items() if name.startswith("SPILLWAY_")}
     assert settings == {
@@ -65,6 +76,7 @@ def test_options_become_the_emulator_s_settings() -> None:
         "SPILLWAY_EMULATE_DEVICES": "2",
         "SPILLWAY_EMULATE_MEMORY": "1.5GiB",
         "SPILLWAY_EMULATE_RNG": "cpu",
+        "SPILLWAY_EMULATE_FAULT": "cuMemCreate:3+=out_of_memory",
     }
 
 
@@ -109,6 +121,8 @@ def test_a_signal_reaches_the_command() -> None:
         (["--memory", "0"], "--memory=0: expected a size such as 512MiB or 1.5GiB"),
         (["--memory", "-1GiB"], "--memory"),
         (["--rng", "dice"], "--rng=dice: expected one of philox, cpu"),
+        (["--fault", "cuMemCreate"], '--fault: fault "cuMemCreate": expected function:n=error'),
+        (["--fault", "cuMemCreate:1=soon"], "expected an error after"),
         (["--speed", "9"], "unrecognized arguments: --speed"),
     ],
 )

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/generation.h"
+
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+
+namespace spillway::emulator {
+
+/// Which device may access another one's cudaMalloc memory in kernels. Mapped memory has rights of
+/// its own, pool memory its pool's; copies between devices need no right.
+/// Threads: under the machine's lock. Requires: known devices.
+class Peers {
+ public:
+  /// Errors: CUDA_ERROR_INVALID_DEVICE for the device itself,
+  /// CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED.
+  CUresult enable(int device, int peer) {
+    if (device == peer) return CUDA_ERROR_INVALID_DEVICE;
+    bool& entry = may_[at(device)][at(peer)];
+    if (entry) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    entry = true;
+    return CUDA_SUCCESS;
+  }
+
+  /// Errors: CUDA_ERROR_PEER_ACCESS_NOT_ENABLED.
+  CUresult disable(int device, int peer) {
+    bool& entry = may_[at(device)][at(peer)];
+    if (!entry) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    entry = false;
+    rights_were_taken();
+    return CUDA_SUCCESS;
+  }
+
+  [[nodiscard]] bool may(int device, int peer) const {
+    return device == peer || may_[at(device)][at(peer)];
+  }
+
+ private:
+  static constexpr std::size_t kMost = 8;
+
+  static std::size_t at(int device) { return static_cast<std::size_t>(device); }
+
+  std::array<std::array<bool, kMost>, kMost> may_{};
+};
+
+}  // namespace spillway::emulator
