@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/machine.h"
 
-#include "emulator/threads/host_thread.h"
 #include "emulator/device/errors.h"
+#include "emulator/threads/host_thread.h"
 
 #include <pthread.h>
 
