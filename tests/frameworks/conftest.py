@@ -23,8 +23,9 @@ def pytest_sessionstart(session):
     here = hasattr(ctypes.CDLL(None), "spillway_emulator_ready")
     if not here or os.environ.get("SPILLWAY_EMULATE") != "1":
         pytest.exit(
-            "these tests need the emulated GPU: run them with ctest -R frameworks, or with SPILLWAY_EMULATE=1, "
-            "SPILLWAY_EMULATE_RNG=cpu, LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so and "
+            "these tests need the emulated GPU: run them with ctest -R frameworks, or with "
+            "SPILLWAY_EMULATE=1, SPILLWAY_EMULATE_RNG=cpu, "
+            "LD_PRELOAD=<build>/python/spillway/lib/libspillway_emulator.so and "
             "PYTHONPATH=<build>/python",
             returncode=2,
         )
@@ -49,17 +50,15 @@ def python_fixture():
     return python
 
 
-@pytest.fixture
-def ranks(tmp_path):
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory):
     """Calls a function of the test's module as `count` ranks of one job, each in a process of its own with a
-    device of its own: gives the results in the order of ranks. The function finds the usual variables, and the
-    store's file in RENDEZVOUS."""
+    device of its own: gives the results in the order of ranks. The function finds the usual variables, and
+    where the ranks meet in RENDEZVOUS."""
 
     def call(count, function, *arguments, **environment):
-        # One file per call: a store that was used once is not empty.
-        rendezvous = tmp_path / f"store{len(list(tmp_path.iterdir()))}"
-        rendezvous.touch()
-        settings = {"WORLD_SIZE": str(count), "RENDEZVOUS": f"file://{rendezvous}.d"}
+        store = tmp_path_factory.mktemp("job") / "store"
+        settings = {"WORLD_SIZE": str(count), "RENDEZVOUS": f"file://{store}"}
         settings |= {"SPILLWAY_EMULATE_DEVICES": str(count)} | environment
         command = ["-c", CALL, function.__module__, function.__name__, json.dumps(arguments)]
         with ThreadPoolExecutor(count) as pool:
@@ -76,7 +75,7 @@ def ranks(tmp_path):
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def elsewhere():
     """Calls a function of the test's module in a process of its own: `elsewhere(grow, 3, NAME=value)`.
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 
 import pytest
@@ -10,9 +11,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from models import GPT, VOCABULARY
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from training import fingerprint, random, train
+from training import random, train
 
 
 @contextlib.contextmanager
@@ -47,12 +47,18 @@ def fit_gpt(kind):
         return done | {"reports": reports()}
 
 
+@pytest.fixture(scope="module")
+def on_the_cpu(ranks):
+    """What a function's job comes to on the CPU."""
+    return functools.cache(lambda function: ranks(2, function, "cpu"))
+
+
 @pytest.mark.parametrize("schedule", ["eager", "late"])
-def test_data_parallel_ranks_agree_and_have_the_bits_of_a_cpu_job(ranks, schedule):
+def test_data_parallel_ranks_agree_and_have_the_bits_of_a_cpu_job(ranks, on_the_cpu, schedule):
     there = ranks(2, fit_gpt, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule, SPILLWAY_EMULATE_CHECK="1")
     assert there[0]["state"] == there[1]["state"]
     assert there[0]["losses"] != there[1]["losses"]
-    assert there == ranks(2, fit_gpt, "cpu")
+    assert there == on_the_cpu(fit_gpt)
 
 
 def arrived(rank, length=4, offset=0):
@@ -186,6 +192,6 @@ def every_collective(kind):
 
 
 @pytest.mark.parametrize("schedule", ["eager", "late"])
-def test_collectives_give_what_they_give_on_the_cpu(ranks, schedule):
+def test_collectives_give_what_they_give_on_the_cpu(ranks, on_the_cpu, schedule):
     there = ranks(2, every_collective, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule, SPILLWAY_EMULATE_CHECK="1")
-    assert there == ranks(2, every_collective, "cpu")
+    assert there == on_the_cpu(every_collective)

@@ -27,7 +27,7 @@ def _whole(shape, below, generator):
 
 
 def train(model, optimizer, loss_of, steps=STEPS):
-    """`loss_of(model, step)` has other data in each step: a buffer that is used again must be filled again."""
+    """`loss_of(model, step)` has other data in each step: an old buffer must not hold the right bytes."""
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
