@@ -27,13 +27,15 @@ at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey
   return made;
 }
 
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && !tensor.is_nested() && tensor.has_storage();
-}
-
 bool same_shape(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides() &&
          a.storage_offset() == b.storage_offset();
+}
+
+bool same_parts(const Parts& a, const Parts& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.is_same(other);
+  });
 }
 
 }  // namespace
@@ -46,22 +48,29 @@ c10::IValue Aliases::to_host(const c10::IValue& value) {
 at::Tensor Aliases::to_host(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   at::Tensor alias = tensor;
+  Parts parts;
   if (tensor.is_cuda()) {
-    TORCH_CHECK_NOT_IMPLEMENTED(is_plain(tensor),
-                                "the emulated GPU runs ",
-                                name_,
-                                " on strided tensors only, not on ",
-                                tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
-                                " ones: make them dense, or run this part on the CPU");
-    alias = shaped(alias_of(tensor.storage()), tensor, c10::DispatchKey::CPU);
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      alias.unsafeGetTensorImpl()->set_wrapped_number(true);
-    }
+    alias = alias_of(tensor, parts);
   } else if (tensor.has_storage() && !by_host_.find(tensor.storage().unsafeGetStorageImpl())) {
     add(tensor.storage(), tensor.storage());
   }
   argument_of_.add(alias.unsafeGetTensorImpl());
-  arguments_.push_back({tensor, alias});
+  arguments_.push_back({tensor, alias, std::move(parts)});
+  return alias;
+}
+
+at::Tensor Aliases::alias_of(const at::Tensor& tensor, Parts& parts) {
+  if (!is_strided(tensor)) {
+    for (const at::Tensor& part : parts_of(tensor, name_))
+      parts.push_back(to_host(part));
+    at::Tensor alias = assemble(tensor, parts);
+    parts = parts_of(alias, name_);
+    return alias;
+  }
+  at::Tensor alias = shaped(alias_of(tensor.storage()), tensor, c10::DispatchKey::CPU);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
   return alias;
 }
 
@@ -91,12 +100,11 @@ void Aliases::adopt(const c10::IValue& result) {
 void Aliases::adopt(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.device().is_cpu()) return;
   if (argument_of_.find(tensor.unsafeGetTensorImpl())) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(is_plain(tensor),
-                              "the result of ",
-                              name_,
-                              " is not a strided tensor (",
-                              tensor.is_nested() ? "nested" : c10::str(tensor.layout()),
-                              "), which the emulated GPU does not have: run this part on the CPU");
+  if (!is_strided(tensor)) {
+    for (const at::Tensor& part : parts_of(tensor, name_))
+      adopt(part);
+    return;
+  }
   if (by_host_.find(tensor.storage().unsafeGetStorageImpl())) return;
   add(tensor.storage(), {});
   fresh_.push_back({tensor.storage(), {}, {}});
@@ -105,6 +113,11 @@ void Aliases::adopt(const at::Tensor& tensor) {
 void Aliases::adopt_resized() {
   for (const Argument& argument : arguments_) {
     if (argument.original.is_same(argument.alias)) continue;
+    if (!is_strided(argument.alias)) {
+      for (const at::Tensor& part : parts_of(argument.alias, name_))
+        adopt(part);
+      continue;
+    }
     const c10::Storage& host = argument.alias.storage();
     const c10::Storage& own = argument.original.storage();
     const bool known = std::any_of(fresh_.begin(), fresh_.end(), [&](const Fresh& fresh) {
@@ -141,10 +154,21 @@ void Aliases::fill(c10::function_ref<void(const void* at, size_t bytes)> written
                        /*resizable=*/true);
     }
   }
-  for (const Argument& argument : arguments_) {
-    if (same_shape(argument.original, argument.alias)) continue;
-    argument.original.unsafeGetTensorImpl()->set_sizes_and_strides(
-        argument.alias.sizes(), argument.alias.strides(), argument.alias.storage_offset());
+  for (const Argument& argument : arguments_)
+    write_back(argument);
+}
+
+void Aliases::write_back(const Argument& argument) const {
+  const auto& [original, alias, given] = argument;
+  if (original.is_same(alias) || alias.is_nested()) return;
+  if (!is_strided(alias)) {
+    const Parts now = parts_of(alias, name_);
+    const bool same = same_parts(now, given) && original.sizes() == alias.sizes() &&
+                      (!alias.is_sparse() || original.is_coalesced() == alias.is_coalesced());
+    if (!same) reassemble(original, alias, to_device(now));
+  } else if (!same_shape(original, alias)) {
+    original.unsafeGetTensorImpl()->set_sizes_and_strides(
+        alias.sizes(), alias.strides(), alias.storage_offset());
   }
 }
 
@@ -157,10 +181,18 @@ at::Tensor Aliases::to_device(const at::Tensor& tensor) const {
   if (const auto argument = argument_of_.find(tensor.unsafeGetTensorImpl())) {
     return arguments_[*argument].original;
   }
+  if (!is_strided(tensor)) return assemble(tensor, to_device(parts_of(tensor, name_)));
   const c10::Storage& storage =
       storages_[*by_host_.find(tensor.storage().unsafeGetStorageImpl())].device;
   const auto key = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   return shaped(storage, tensor, key);
+}
+
+Parts Aliases::to_device(const Parts& parts) const {
+  Parts made;
+  for (const at::Tensor& part : parts)
+    made.push_back(to_device(part));
+  return made;
 }
 
 }  // namespace spillway::operators

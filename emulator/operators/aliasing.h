@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/operators/layouts.h"
 #include "emulator/operators/positions.h"
 
 #include <ATen/ATen.h>
@@ -22,16 +23,16 @@ class Aliases {
   explicit Aliases(const char* name) : name_(name) {}
 
   /// The argument for the CPU kernel: CUDA tensors (alone or in lists) become aliases, a CUDA
-  /// device becomes the CPU.
+  /// device becomes the CPU. Sparse and nested tensors are taken apart and put together again.
   ///
-  /// Errors: raises where a CUDA tensor is not strided.
+  /// Errors: raises where a CUDA tensor's layout is unknown.
   [[nodiscard]] c10::IValue to_host(const c10::IValue& value);
 
   /// Collects the storages of `result` that the CPU kernel made.
   ///
-  /// Errors: raises where it is not strided: there is no device form of it.
+  /// Errors: raises where its layout is unknown: there is no device form of it.
   void adopt(const c10::IValue& result);
-  /// Collects the arguments to which the CPU kernel gave a new size.
+  /// Collects the arguments to which the CPU kernel gave a new size, or other parts.
   void adopt_resized();
 
   /// Gives everything collected memory from the current CUDA allocator; false if there was nothing
@@ -57,6 +58,7 @@ class Aliases {
   struct Argument {
     at::Tensor original;
     at::Tensor alias;
+    Parts parts;  // the alias's, as they were given to the kernel; empty where it is strided
   };
 
   /// A storage as the CPU kernel sees it, and the caller's: no device form before `fill` gives one
@@ -67,10 +69,13 @@ class Aliases {
   };
 
   at::Tensor to_host(const at::Tensor& tensor);
+  at::Tensor alias_of(const at::Tensor& tensor, Parts& parts);
   c10::Storage alias_of(const c10::Storage& storage);
   void add(c10::Storage host, c10::Storage device);
   void adopt(const at::Tensor& tensor);
+  void write_back(const Argument& argument) const;
   at::Tensor to_device(const at::Tensor& tensor) const;
+  Parts to_device(const Parts& parts) const;
 
   const char* name_;
   c10::SmallVector<Argument, 4> arguments_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/copies.h"
 
+#include "emulator/operators/layouts.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
 
@@ -13,10 +15,6 @@ bool is_memcpy(const at::Tensor& to, const at::Tensor& from) {
          to.is_neg() == from.is_neg() && to.sizes() == from.sizes() &&
          ((to.is_contiguous() && from.is_contiguous()) ||
           (to.strides() == from.strides() && to.is_non_overlapping_and_dense()));
-}
-
-bool is_strided(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && !tensor.is_nested();
 }
 
 /// A copy to another device that also changes layout or type: both ends work on their own stream,

@@ -18,6 +18,7 @@ constexpr HostArgument kHostArguments[] = {
     {"aten::_ctc_loss", "input_lengths"},
     {"aten::_ctc_loss", "target_lengths"},
     {"aten::_foreach_", "scalars"},
+    {"aten::_nested_from_padded", "cpu_nested_shape_example"},
 };
 
 bool host_allowed(std::string_view operator_name, std::string_view argument) {

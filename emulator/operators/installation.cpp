@@ -19,6 +19,7 @@ const std::unordered_set<std::string_view> kNative = {
     "aten::_fused_sdp_choice",
     "aten::_has_compatible_shallow_copy_type",
     "aten::_local_scalar_dense",
+    "aten::_nested_view_from_buffer",
     "aten::_reshape_alias",
     "aten::_use_cudnn_ctc_loss",
     "aten::_use_cudnn_ctc_loss.Tensor",
@@ -38,6 +39,66 @@ const std::unordered_set<std::string_view> kNative = {
     "aten::view",
     "aten::view_as_complex",
     "aten::view_as_real",
+};
+
+/// The same for sparse and nested tensors: their parts, their sizes, and code that is written in
+/// terms of operators on the parts.
+const std::unordered_set<std::string_view> kNativeOfLayouts = {
+    "aten::_coalesced_",
+    "aten::_dimI",
+    "aten::_dimV",
+    "aten::_fused_sdp_choice",
+    "aten::_indices",
+    "aten::_nested_tensor_size",
+    "aten::_nested_tensor_storage_offsets",
+    "aten::_nested_tensor_strides",
+    "aten::_nnz",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_sparse_coo_tensor_with_dims",
+    "aten::_sparse_coo_tensor_with_dims_and_tensors",
+    "aten::_to_copy",
+    "aten::_values",
+    "aten::alias",
+    "aten::ccol_indices",
+    "aten::col_indices",
+    "aten::copy_",
+    "aten::copy_sparse_to_sparse_",
+    "aten::crow_indices",
+    "aten::dense_dim",
+    "aten::detach",
+    "aten::empty.memory_format",
+    "aten::empty_like",
+    "aten::indices",
+    "aten::is_coalesced",
+    "aten::is_same_size",
+    "aten::resize_",
+    "aten::resize_as_sparse_",
+    "aten::row_indices",
+    "aten::sparse_dim",
+    "aten::sparse_resize_",
+    "aten::sparse_resize_and_clear_",
+    "aten::transpose.int",
+    "aten::unbind.int",
+    "aten::values",
+    "aten::view",
+};
+
+/// The layouts of CUDA tensors, and which kernels of the CPU serve them.
+struct Layout {
+  c10::DispatchKey device;
+  c10::DispatchKey host;
+  const char* name;  // after the operator's, in the table
+};
+
+constexpr Layout kLayouts[] = {
+    {c10::DispatchKey::CUDA, c10::DispatchKey::CPU, ""},
+    {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCPU, " (sparse)"},
+    {c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::SparseCsrCPU, " (compressed sparse)"},
+    {c10::DispatchKey::NestedTensorCUDA, c10::DispatchKey::NestedTensorCPU, " (nested)"},
 };
 
 /// Operators whose device-independent kernel would choose a CUDA library or launch a CUDA kernel:
@@ -60,12 +121,13 @@ bool is_ours(std::string_view name) {
          name.starts_with("torchvision::");
 }
 
-bool runs_on_cpu(const c10::OperatorHandle& op) {
+bool runs_on_cpu(const c10::OperatorHandle& op, c10::DispatchKey key) {
   using c10::DispatchKey;
-  return op.hasKernelForDispatchKey(DispatchKey::CPU) ||
-         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
-         op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+  if (op.hasKernelForDispatchKey(key)) return true;
+  return key == DispatchKey::CPU &&
+         (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+          op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+          op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd));
 }
 
 /// PyTorch warns of every kernel that is replaced; here that is the purpose.
@@ -97,13 +159,23 @@ c10::KernelFunction boxed(Arguments&&... arguments) {
       std::make_unique<Kernel>(std::forward<Arguments>(arguments)...));
 }
 
+Chosen choose_for_layout(const std::string& name,
+                         const c10::OperatorHandle& op,
+                         const Layout& layout) {
+  if (!is_ours(name) || kNativeOfLayouts.contains(name)) return {"native", std::nullopt};
+  if (runs_on_cpu(op, layout.host)) {
+    return {"emulated", boxed<EmulatedKernel>(op, nullptr, layout.host)};
+  }
+  return {"refused", boxed<RefusingKernel>()};
+}
+
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   if (auto staged = point_to_point_kernel(name)) return {"body", std::move(staged)};
   if (!is_ours(name) || kNative.contains(name)) return {"native", std::nullopt};
   if (name == "aten::copy_") return {"emulated", boxed<CopyKernel>(op)};
   if (name == "aten::_foreach_copy_") return {"emulated", boxed<ForeachCopyKernel>()};
   if (const Body body = find_body(name)) return {"body", boxed<EmulatedKernel>(op, body)};
-  if (runs_on_cpu(op)) return {"emulated", boxed<EmulatedKernel>(op)};
+  if (runs_on_cpu(op, c10::DispatchKey::CPU)) return {"emulated", boxed<EmulatedKernel>(op)};
   return {"refused", boxed<RefusingKernel>()};
 }
 
@@ -113,27 +185,35 @@ struct Installation {
   Coverage coverage;
 };
 
-Installation* make_installation() {
-  auto made = std::make_unique<Installation>();
+void install_for(const Layout& layout, Installation& into) {
   auto& dispatcher = c10::Dispatcher::singleton();
-  auto names = dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CUDA);
-  for (const OperatorAndOverload& composite : kComposite)
-    names.emplace_back(composite.name, composite.overload);
-  const Quiet quiet;
+  const bool strided = layout.device == c10::DispatchKey::CUDA;
+  auto names = dispatcher.getRegistrationsForDispatchKey(layout.device);
+  if (strided) {
+    for (const OperatorAndOverload& composite : kComposite)
+      names.emplace_back(composite.name, composite.overload);
+  }
   for (const c10::OperatorName& name : names) {
     const std::string text = c10::toString(name);
     const auto op = dispatcher.findSchema(name);
-    if (!op || made->coverage.contains(text)) continue;
-    Chosen chosen = choose(text, *op);
-    made->coverage.emplace(text, chosen.kind);
+    if (!op || into.coverage.contains(text + layout.name)) continue;
+    Chosen chosen = strided ? choose(text, *op) : choose_for_layout(text, *op, layout);
+    into.coverage.emplace(text + layout.name, chosen.kind);
     if (!chosen.kernel) continue;
-    made->registrations.push_back(dispatcher.registerImpl(name,
-                                                          c10::DispatchKey::CUDA,
-                                                          std::move(*chosen.kernel),
-                                                          std::nullopt,
-                                                          nullptr,
-                                                          "spillway emulated GPU"));
+    into.registrations.push_back(dispatcher.registerImpl(name,
+                                                         layout.device,
+                                                         std::move(*chosen.kernel),
+                                                         std::nullopt,
+                                                         nullptr,
+                                                         "spillway emulated GPU"));
   }
+}
+
+Installation* make_installation() {
+  auto made = std::make_unique<Installation>();
+  const Quiet quiet;
+  for (const Layout& layout : kLayouts)
+    install_for(layout, *made);
   // cuDNN's own operators are refused; without this, batch norm and recurrent layers would choose
   // them.
   at::globalContext().setUserEnabledCuDNN(false);

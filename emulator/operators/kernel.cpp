@@ -3,6 +3,7 @@
 
 #include "emulator/operators/accesses.h"
 #include "emulator/operators/aliasing.h"
+#include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
 
@@ -25,15 +26,22 @@ bool is_mask(const at::Tensor& tensor) {
          (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
 }
 
+/// Making a tensor sparse, or its indices unique, has the host wait for their number.
+bool counts_elements(std::string_view name) {
+  return name.starts_with("aten::_to_sparse") || name == "aten::_coalesce";
+}
+
 }  // namespace
 
-EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op, Body body)
+EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op, Body body, c10::DispatchKey key)
     : name_(interned(op.operator_name())),
       body_(body),
+      key_(key),
       same_device_(op.schema()),
       random_(op.hasTag(at::Tag::nondeterministic_seeded)),
       data_dependent_(op.hasTag(at::Tag::data_dependent_output) ||
-                      op.hasTag(at::Tag::dynamic_output_shape)) {
+                      op.hasTag(at::Tag::dynamic_output_shape) ||
+                      counts_elements(op.schema().name())) {
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
@@ -94,7 +102,9 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   if (runtime.checks() != 0) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-        report_access(stream, tensor, written_[i], name_);
+        for_each_part(tensor, name_, [&](const at::Tensor& part) {
+          report_access(stream, part, written_[i], name_);
+        });
       });
     }
   }
@@ -104,7 +114,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
     if (body_ != nullptr) {
       body_(host, draws);
     } else {
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);
+      op.redispatchBoxed(c10::DispatchKeySet(key_), &host);
     }
   }
   for (const c10::IValue& result : host)

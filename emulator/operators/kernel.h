@@ -17,7 +17,10 @@ namespace spillway::operators {
 /// memory.
 class EmulatedKernel final : public c10::OperatorKernel {
  public:
-  explicit EmulatedKernel(const c10::OperatorHandle& op, Body body = nullptr);
+  /// `key` says which kernel of the CPU it is: that for sparse tensors, say.
+  explicit EmulatedKernel(const c10::OperatorHandle& op,
+                          Body body = nullptr,
+                          c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
 
@@ -27,6 +30,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
 
   const char* name_;  // never freed: order-checker reports point to it
   Body body_;
+  c10::DispatchKey key_;
   DeviceCheck same_device_;
   std::vector<bool> written_;  // by argument
   std::optional<size_t> generator_at_;

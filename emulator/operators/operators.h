@@ -17,6 +17,8 @@ const char* spillway_operators_error();
 /// How many CUDA registrations are of a kind: "emulated" (the CPU kernel runs), "body" (written
 /// here, because there is no CPU kernel), "native" (left to PyTorch), "refused" (stops by name).
 size_t spillway_operators_count(const char* kind);
-/// The kind of one operator ("aten::add.Tensor"), null where it has no CUDA registration.
+/// The kind of one operator ("aten::add.Tensor", or "aten::add.Tensor (sparse)" for its kernel for
+/// that layout; "(compressed sparse)" and "(nested)" are the others), null where it has no CUDA
+/// registration.
 const char* spillway_operators_kind(const char* name);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not emulated stops with its name; nothing comes back as a CPU tensor in silence."""
+"""What is not emulated stops with its name."""
 
 import ctypes
 import pathlib
@@ -22,11 +22,6 @@ def test_an_operator_that_is_not_emulated_says_its_name():
         torch._masked_scale(torch.ones(2, device="cuda"), torch.ones(2, device="cuda").byte(), 2.0)
 
 
-def test_a_sparse_result_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match=r"aten::_to_sparse.*not a strided tensor"):
-        torch.eye(3, device="cuda").to_sparse()
-
-
 def test_every_cuda_kernel_of_pytorch_has_a_kind():
     names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
     assert [name for name in names if name.startswith(("aten::", "prims::")) and kind(name) is None] == []
@@ -44,6 +39,10 @@ def test_an_unknown_operator_has_no_kind():
         ("aten::as_strided", b"native"),
         ("c10d::allreduce_", b"native"),
         ("aten::cudnn_convolution", b"refused"),
+        ("aten::mm (sparse)", b"emulated"),
+        ("aten::values (compressed sparse)", b"native"),
+        ("aten::_spsolve (compressed sparse)", b"refused"),
+        ("aten::to_padded_tensor (nested)", b"emulated"),
     ],
 )
 def test_the_kind_says_who_serves_an_operator(name, expected):

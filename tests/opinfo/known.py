@@ -6,20 +6,16 @@ Both lists are complete: a new disagreement fails, and so does an entry that agr
 
 FORMULA = "PyTorch's own formula depends on the device"
 NO_CUDA_KERNEL = "PyTorch has no CUDA kernel for one of its forms"
-NOT_EMULATED = "not emulated"
 
 # Entry of the operator database: (cause, where in PyTorch, or what is missing).
 FLOAT32 = {
     "narrow_copy": (NO_CUDA_KERNEL, "native_functions.yaml narrow_copy.out: CPU only"),
     "renorm": (FORMULA, "FunctionsManual.cpp renorm_backward: toAccumulateType by device"),
-    "sparse.mm.reduce": (NOT_EMULATED, "sparse layouts"),
-    "sparse.sampled_addmm": (NOT_EMULATED, "sparse layouts"),
-    "to_sparse": (NOT_EMULATED, "sparse layouts"),
+    "sparse.mm.reduce": (NO_CUDA_KERNEL, "native_functions.yaml _sparse_mm_reduce_impl: CPU only"),
 }
 BFLOAT16 = {
     "narrow_copy": FLOAT32["narrow_copy"],
     "sparse.mm.reduce": FLOAT32["sparse.mm.reduce"],
-    "to_sparse": FLOAT32["to_sparse"],
 }
 DISAGREEMENTS = {"float32": FLOAT32, "bfloat16": BFLOAT16}
 
