@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse and nested tensors: results, gradients and in-place forms are the CPU's, on the device, bit for bit."""
+"""Sparse and nested tensors: results, gradients and in-place forms are the CPU's, bit for bit."""
 
 import warnings
 
