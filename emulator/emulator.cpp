@@ -7,7 +7,9 @@
 #include "emulator/driver/functions.h"
 
 #include <array>
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace emu = spillway::emulator;
 
@@ -138,6 +140,46 @@ int spillway_emulator_owns(const void* at) {
                ? 1
                : 0;
   });
+}
+
+int spillway_emulator_capturing(CUstream stream) {
+  int capturing = 0;
+  with_stream(stream, [&](emu::Machine& /*machine*/, const emu::Stream& on) {
+    capturing = on.capture != nullptr ? 1 : 0;
+  });
+  return capturing;
+}
+
+// NOLINTNEXTLINE(readability-function-size): a C interface
+int spillway_emulator_add_node(CUstream stream,
+                               const char* name,
+                               void (*run)(void* state),
+                               void (*destroy)(void* state),
+                               void* state,
+                               const struct spillway_emulator_access_record* accesses,
+                               size_t count) {
+  CUresult result = CUDA_ERROR_INVALID_HANDLE;
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    if (on.capture == nullptr) {
+      result = CUDA_ERROR_ILLEGAL_STATE;
+      return;
+    }
+    result = machine.captures.check({}, on);
+    if (result != CUDA_SUCCESS) return;
+    emu::Operation operation;
+    operation.kind = CU_GRAPH_NODE_TYPE_KERNEL;
+    operation.name = name;
+    operation.runs = emu::Operation::Runs::kUnlocked;
+    for (size_t i = 0; i < count; ++i) {
+      const auto range = emu::Range::of(accesses[i].at, accesses[i].bytes);
+      if (range) operation.accesses.push_back({*range, accesses[i].write != 0, name});
+    }
+    operation.work = [run, kept = std::shared_ptr<void>(state, destroy)] {
+      run(kept.get());
+    };
+    machine.captures.add(on, std::move(operation));
+  });
+  return result;
 }
 
 uint64_t spillway_emulator_count(const char* what) {

@@ -49,6 +49,29 @@ void spillway_emulator_host_access(const void* at, size_t bytes, int write, cons
 /// 1 where `at` lies in emulated device memory (mapped or not).
 int spillway_emulator_owns(const void* at);
 
+/// Bytes that a graph's node reads or writes.
+struct spillway_emulator_access_record {
+  const void* at;
+  size_t bytes;
+  int write;
+};
+
+/// 1 while `stream` captures: what it is given becomes nodes of a graph instead of running.
+int spillway_emulator_capturing(CUstream stream);
+/// A kernel as the capturing stream's next node. At every launch of the graph `run(state)` is
+/// called in its stream's order, without the machine's lock: it computes, and calls nothing of
+/// CUDA. `destroy(state)` is called once, after the graph, all executables made from it and all
+/// launches have gone; it may be called under the machine's lock and calls nothing of CUDA either.
+/// `name` lives for ever; `accesses` is copied. Errors: a CUresult other than 0 where the stream
+/// captures nothing, or its capture is invalid; `destroy` is not called then.
+int spillway_emulator_add_node(CUstream stream,
+                               const char* name,
+                               void (*run)(void* state),
+                               void (*destroy)(void* state),
+                               void* state,
+                               const struct spillway_emulator_access_record* accesses,
+                               size_t count);
+
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
 /// "device_allocations" (physical memory created), "host_registrations". 0 for what never happened.

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace spillway::emulator {
 namespace {
@@ -61,20 +62,20 @@ const char* copy_name(const End& to, const End& from) {
 }
 
 /// Pageable memory is left out: the host cannot use it before the call has returned.
-void report_access(Machine& machine, const Stream& stream, const End& end, const char* name) {
+void add_accesses(std::vector<Access>& accesses, const End& end, const char* name) {
   if (end.place == Place::kPageable) return;
   if (end.rows.pitch == end.rows.width) {
-    machine.ordering.access(stream.actor, end.range, end.write, name);
+    accesses.push_back({end.range, end.write, name});
     return;
   }
   for (std::size_t i = 0; i < end.rows.height; ++i) {
     const std::uintptr_t at = end.rows.at + i * end.rows.pitch;
-    machine.ordering.access(stream.actor, {at, at + end.rows.width}, end.write, name);
+    accesses.push_back({{at, at + end.rows.width}, end.write, name});
   }
 }
 
 void wait_if_blocking(Machine& machine, Stream& stream, bool blocks) {
-  if (!blocks) return;
+  if (!blocks || stream.capture != nullptr) return;
   host_syncs().add();
   machine.streams.synchronize(stream);
 }
@@ -105,15 +106,17 @@ CUresult copy(Machine& machine, Stream& stream, Rows to, Rows from, HostWait wai
   const auto source = end_of(machine, from, false);
   if (!target || !source) return CUDA_ERROR_INVALID_VALUE;
   const char* name = copy_name(*target, *source);
-  machine.streams.begin(stream);
-  report_access(machine, stream, *source, name);
-  report_access(machine, stream, *target, name);
-  machine.streams.submit(
-      stream, {[&machine, target = *target, source = *source, name] {
-        if (still_there(machine, source, name) && still_there(machine, target, name)) {
-          move_rows(target.rows, source.rows);
-        }
-      }});
+  Operation operation;
+  operation.kind = CU_GRAPH_NODE_TYPE_MEMCPY;
+  operation.name = name;
+  add_accesses(operation.accesses, *source, name);
+  add_accesses(operation.accesses, *target, name);
+  operation.work = [&machine, target = *target, source = *source, name] {
+    if (still_there(machine, source, name) && still_there(machine, target, name)) {
+      move_rows(target.rows, source.rows);
+    }
+  };
+  machine.streams.submit(stream, std::move(operation));
   const bool pageable = target->place == Place::kPageable || source->place == Place::kPageable;
   const bool on_device = target->place == Place::kDevice && source->place == Place::kDevice;
   wait_if_blocking(machine, stream, pageable || (wait == HostWait::kAsBlocking && !on_device));
@@ -133,13 +136,16 @@ CUresult fill(Machine& machine,
   if (bytes == 0) return CUDA_SUCCESS;
   const auto target = end_of(machine, row(at, bytes), true);
   if (!target || target->place == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
-  machine.streams.begin(stream);
-  report_access(machine, stream, *target, "memset");
-  machine.streams.submit(stream, {[&machine, target = *target, value, unit, count] {
-                           if (still_there(machine, target, "memset")) {
-                             fill_units(target.range.begin, value, unit, count);
-                           }
-                         }});
+  Operation operation;
+  operation.kind = CU_GRAPH_NODE_TYPE_MEMSET;
+  operation.name = "memset";
+  add_accesses(operation.accesses, *target, operation.name);
+  operation.work = [&machine, target = *target, value, unit, count] {
+    if (still_there(machine, target, "memset")) {
+      fill_units(target.range.begin, value, unit, count);
+    }
+  };
+  machine.streams.submit(stream, std::move(operation));
   // A blocking fill of device memory does not wait either (CUDA's rules on synchronous calls).
   wait_if_blocking(
       machine, stream, wait == HostWait::kAsBlocking && target->place == Place::kLocked);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/freeing.h"
 
+#include <utility>
+
 namespace spillway::emulator {
 
 CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
@@ -20,12 +22,13 @@ CUresult free_in_order(Machine& machine, Stream& stream, CUdeviceptr at, const c
   if (block == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   const Range range = block->range;
   block->freeing = true;
-  machine.streams.begin(stream);
-  machine.ordering.access(stream.actor, range, true, operation);
-  machine.streams.submit(stream, {[&machine, at, range] {
-                           machine.allocations.free(at);
-                           machine.ordering.forget(range);
-                         }});
+  Operation freeing;
+  freeing.accesses = {{range, true, operation}};
+  freeing.work = [&machine, at, range] {
+    machine.allocations.free(at);
+    machine.ordering.forget(range);
+  };
+  machine.streams.submit(stream, std::move(freeing));
   return machine.sticky.load();
 }
 

@@ -39,7 +39,8 @@ Machine::Machine(const Settings& with)
       capacity(with.devices, with.memory.count()),
       allocations(capacity, with.devices),
       virtual_memory(capacity, with.devices),
-      streams(mutex, ordering, with.schedule, with.devices) {}
+      captures(graphs),
+      streams(mutex, ordering, captures, with.schedule, with.devices) {}
 
 CUresult Machine::fail(CUresult error) {
   if (is_sticky(error)) sticky.store(error);

@@ -4,8 +4,10 @@
 #include "allocator/base/mutex.h"
 #include "emulator/device/allocations.h"
 #include "emulator/device/capacity.h"
+#include "emulator/device/captures.h"
 #include "emulator/device/counts.h"
 #include "emulator/device/faults.h"
+#include "emulator/device/graphs.h"
 #include "emulator/device/host_memory.h"
 #include "emulator/device/ordering.h"
 #include "emulator/device/peers.h"
@@ -18,6 +20,7 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 
 namespace spillway::emulator {
 
@@ -42,6 +45,8 @@ struct Machine {
   Allocations allocations;
   VirtualMemory virtual_memory;
   HostMemory host;
+  Graphs graphs;
+  Captures captures;
   Streams streams;
 };
 
@@ -50,7 +55,7 @@ Machine* machine_if_ready();
 
 /// The body of an API function: counts the call and runs `body(Machine&)` under the lock.
 /// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED inside a host function, the sticky error, an
-/// injected fault.
+/// injected fault, what captures forbid (capture_rules.h).
 template <Literal kName, typename Body>
 CUresult call(Body&& body) {
   counter<kName>.add();
@@ -64,6 +69,9 @@ CUresult call(Body&& body) {
   if (const CUresult fault = injected(kName.text); fault != CUDA_SUCCESS) {
     return machine->fail(fault);
   }
+  constexpr CaptureRule kRule = capture_rule(kName.text);
+  const CUresult captured = machine->captures.check(kRule);
+  if (captured != CUDA_SUCCESS) return captured;
   return body(*machine);
 }
 
@@ -92,6 +100,12 @@ CUresult call_on_stream(CUstream handle, Body&& body) {
     if (by_default && device == kNoDevice) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* stream = machine.streams.find(handle, device);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    constexpr CaptureRule kRule = capture_rule(kName.text);
+    const CUresult captured = machine.captures.check(kRule, *stream);
+    if (captured == CUDA_ERROR_NOT_SUPPORTED) {
+      return refuse((std::string(kName.text) + " in a capture").c_str());
+    }
+    if (captured != CUDA_SUCCESS) return captured;
     return static_cast<CUresult>(body(machine, *stream));
   });
 }

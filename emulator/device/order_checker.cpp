@@ -83,6 +83,13 @@ void OrderChecker::forget(Range range) {
   segments_.erase(segments_.lower_bound(range.begin), segments_.lower_bound(range.end));
 }
 
+void OrderChecker::take_reports(OrderChecker& from) {
+  for (std::string& text : from.reports_) {
+    if (reports_.size() < kKeptReports) reports_.push_back(std::move(text));
+  }
+  from.reports_.clear();
+}
+
 const char* OrderChecker::report(std::size_t index) const {
   return index < reports_.size() ? reports_[index].c_str() : nullptr;
 }

@@ -31,6 +31,9 @@ class OrderChecker {
   /// The text of report `index`, null past the last kept one. Valid until clear().
   [[nodiscard]] const char* report(std::size_t index) const;
 
+  /// Adds what another checker has reported, which forgets it.
+  void take_reports(OrderChecker& from);
+
   void clear() { reports_.clear(); }
 
  private:

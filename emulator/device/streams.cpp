@@ -14,9 +14,11 @@ constexpr int kPollsBeforeDone = 2;
 
 }  // namespace
 
-Streams::Streams(Mutex& mutex, Ordering& ordering, Schedule schedule, int devices)
+Streams::Streams(
+    Mutex& mutex, Ordering& ordering, Captures& captures, Schedule schedule, int devices)
     : mutex_(mutex),
       ordering_(ordering),
+      captures_(captures),
       schedule_(schedule.kind),
       dice_(schedule.seed),
       by_device_(static_cast<std::size_t>(devices)) {
@@ -30,7 +32,8 @@ Stream* Streams::create(int device, bool blocking, int priority) {
                                       : "stream " + std::to_string(siblings.size());
   name += " of device " + std::to_string(device);
   const Actor actor = ordering_.add_stream(std::move(name));
-  all_.push_back(std::make_unique<Stream>(Stream{device, blocking, priority, actor, {}}));
+  all_.push_back(
+      std::make_unique<Stream>(Stream{device, blocking, siblings.empty(), priority, actor, {}}));
   Stream* stream = all_.back().get();
   siblings.push_back(stream);
   living_.insert(stream);
@@ -67,7 +70,7 @@ void Streams::destroy(Event* event) {
 
 void Streams::depend(Stream& stream, Stream& on, std::uint64_t until) {
   if (&stream == &on || on.done >= until) return;
-  stream.queue.push_back(Operation{{}, &on, until});
+  stream.queue.push_back({{}, Operation::Runs::kUnderLock, &on, until});
   ++stream.submitted;
 }
 
@@ -86,17 +89,29 @@ void Streams::order_with_default(Stream& stream) {
 }
 
 void Streams::submit(Stream& stream, Operation operation) {
-  order_with_default(stream);
-  if (operation.calls_program) {
-    ordering_.begin(stream.actor);
-    operation.knows = ordering_.point(stream.actor);
+  if (stream.capture != nullptr) {
+    captures_.add(stream, std::move(operation));
+    return;
   }
-  // The program may wait for its own function.
-  const bool now = schedule_ == Schedule::Kind::kEager || operation.calls_program;
-  stream.queue.push_back(std::move(operation));
+  const bool now = operation.runs == Operation::Runs::kProgram;
+  enqueue(stream, std::move(operation));
+  submitted(stream, now);
+}
+
+void Streams::enqueue(Stream& stream, Operation operation) {
+  begin(stream);
+  for (const Access& access : operation.accesses)
+    ordering_.access(stream.actor, access.range, access.write, access.operation);
+  stream.queue.push_back({std::move(operation.work), operation.runs});
+  if (operation.runs == Operation::Runs::kProgram) {
+    stream.queue.back().knows = ordering_.point(stream.actor);
+  }
   ++stream.submitted;
   stream.polls = 0;
-  if (now) {
+}
+
+void Streams::submitted(Stream& stream, bool now) {
+  if (now || schedule_ == Schedule::Kind::kEager) {
     run_to(stream, stream.submitted);
   } else {
     shuffle();
@@ -104,7 +119,20 @@ void Streams::submit(Stream& stream, Operation operation) {
 }
 
 void Streams::record(Event& event, Stream& stream) {
-  submit(stream, {});
+  if (stream.capture != nullptr) {
+    Captures::record(event, stream);
+    return;
+  }
+  enqueue_record(event, stream);
+  submitted(stream, false);
+}
+
+void Streams::enqueue_record(Event& event, Stream& stream) {
+  order_with_default(stream);
+  stream.queue.push_back({});
+  ++stream.submitted;
+  stream.polls = 0;
+  event.capture = nullptr;
   event.stream = &stream;
   event.point = stream.submitted;
   event.time = std::chrono::steady_clock::now();
@@ -112,12 +140,48 @@ void Streams::record(Event& event, Stream& stream) {
   event.clock = ordering_.point(stream.actor);
 }
 
-void Streams::wait(Stream& stream, const Event& event) {
+CUresult Streams::wait(Stream& stream, const Event& event) {
+  if (stream.capture != nullptr || event.capture != nullptr) return captures_.wait(stream, event);
+  enqueue_wait(stream, event);
+  shuffle();
+  return CUDA_SUCCESS;
+}
+
+void Streams::enqueue_wait(Stream& stream, const Event& event) {
   if (event.stream == nullptr) return;
   order_with_default(stream);
   ordering_.order_after(stream.actor, event.clock);
   depend(stream, *event.stream, event.point);
-  shuffle();
+}
+
+void Streams::launch(Stream& stream, const std::shared_ptr<Executable>& graph) {
+  const bool shuffled = schedule_ == Schedule::Kind::kShuffled;
+  bool now = false;
+  enqueue_wait(stream, graph->last);
+  if (shuffled) {
+    for (const GraphNode* node :
+         in_order(graph->nodes, [&](std::size_t n) { return dice_.below(n); }))
+      enqueue_node(stream, *node);
+  } else {
+    for (const auto& node : graph->nodes)
+      enqueue_node(stream, *node);
+  }
+  for (const auto& node : graph->nodes)
+    now |= node->operation.runs == Operation::Runs::kProgram;
+  enqueue_record(graph->last, stream);
+  submitted(stream, now);
+}
+
+void Streams::enqueue_node(Stream& stream, const GraphNode& node) {
+  if (node.event == nullptr) {
+    enqueue(stream, node.operation);
+  } else if (Event* event = find(node.event); event != nullptr) {
+    if (node.operation.kind == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+      enqueue_record(*event, stream);
+    } else {
+      enqueue_wait(stream, *event);
+    }
+  }
 }
 
 void Streams::drain(Stream& stream) {
@@ -173,7 +237,7 @@ void Streams::run_to(Stream& target, std::uint64_t point) {
       needed.pop_back();
     } else if (stream->running) {
       ran_.wait(mutex_);
-    } else if (const Operation& next = stream->queue.front();
+    } else if (const Entry& next = stream->queue.front();
                next.waits_for != nullptr && next.waits_for->done < next.until) {
       needed.emplace_back(next.waits_for, next.until);
     } else {
@@ -192,7 +256,7 @@ bool Streams::run_any() {
   std::vector<Stream*> ready;
   for (const auto& stream : all_) {
     if (stream->queue.empty() || stream->running) continue;
-    const Operation& next = stream->queue.front();
+    const Entry& next = stream->queue.front();
     if (next.waits_for == nullptr || next.waits_for->done >= next.until) ready.push_back(&*stream);
   }
   if (ready.empty()) return false;
@@ -201,27 +265,29 @@ bool Streams::run_any() {
 }
 
 void Streams::run_front(Stream& stream) {
-  const Operation operation = std::move(stream.queue.front());
+  const Entry entry = std::move(stream.queue.front());
   stream.queue.pop_front();
-  if (operation.calls_program) {
-    VectorClock learnt;
-    stream.running = true;
-    mutex_.unlock();
-    {
-      const InHostFunction guard;
-      AsStream thread(stream.actor, operation.knows);
-      operation.work();
-      learnt = thread.clock();
-    }
-    mutex_.lock();
-    ordering_.order_after(stream.actor, learnt);
-    stream.running = false;
+  if (entry.runs == Operation::Runs::kUnderLock) {
+    if (entry.work) entry.work();
     ++stream.done;
-    ran_.notify_all();
-  } else {
-    if (operation.work) operation.work();
-    ++stream.done;
+    return;
   }
+  VectorClock learnt;
+  stream.running = true;
+  mutex_.unlock();
+  if (entry.runs == Operation::Runs::kProgram) {
+    const InHostFunction guard;
+    AsStream thread(stream.actor, entry.knows);
+    entry.work();
+    learnt = thread.clock();
+  } else {
+    entry.work();
+  }
+  mutex_.lock();
+  ordering_.order_after(stream.actor, learnt);
+  stream.running = false;
+  ++stream.done;
+  ran_.notify_all();
 }
 
 void Streams::begin(Stream& stream) {

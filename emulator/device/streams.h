@@ -2,54 +2,21 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
+#include "emulator/device/captures.h"
 #include "emulator/device/dice.h"
 #include "emulator/device/ordering.h"
 #include "emulator/device/settings.h"
+#include "emulator/device/stream.h"
 
 #include <cuda.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <unordered_set>
 #include <vector>
 
 namespace spillway::emulator {
-
-struct Stream;
-
-/// One entry of a stream's queue. An entry that waits does nothing else.
-struct Operation {
-  std::function<void()> work;
-  Stream* waits_for = nullptr;  // until that stream has done `until` entries
-  std::uint64_t until = 0;
-  bool calls_program = false;  // runs without the machine's lock
-  VectorClock knows{};         // what the program's function comes after
-};
-
-struct Stream {
-  int device;
-  bool blocking;  // ordered with the device's default stream
-  int priority;
-  Actor actor;
-  std::deque<Operation> queue;
-  std::uint64_t submitted = 0;
-  std::uint64_t done = 0;
-  int polls = 0;
-  bool running = false;  // a function of the program runs, without the lock
-};
-
-struct Event {
-  int device;
-  bool timed;
-  Stream* stream = nullptr;  // null: never recorded
-  std::uint64_t point = 0;
-  VectorClock clock;
-  std::chrono::steady_clock::time_point time;
-  int polls = 0;
-};
 
 /// The queues, and when their entries run.
 ///
@@ -59,12 +26,12 @@ struct Event {
 /// which streams run. There is no other thread, so a program with one thread has one outcome for a
 /// schedule and a seed.
 ///
-/// Threads: under the machine's lock, which is given up while a function of the program runs.
-/// Ownership: owns streams and events; borrows the lock and the ordering. A destroyed stream stays:
-/// events and waits may still name it.
+/// Threads: under the machine's lock, which is given up while an entry runs without it.
+/// Ownership: owns streams and events; borrows lock, ordering and captures. A destroyed stream
+/// stays: events and waits may still name it.
 class Streams {
  public:
-  Streams(Mutex& mutex, Ordering& ordering, Schedule schedule, int devices);
+  Streams(Mutex& mutex, Ordering& ordering, Captures& captures, Schedule schedule, int devices);
 
   Stream* create(int device, bool blocking, int priority);
   /// Null where there is no such living stream. `device` says whose default stream a null handle
@@ -76,11 +43,15 @@ class Streams {
   Event* find(CUevent handle);
   void destroy(Event* event);
 
-  /// Appends to the stream, behind what the default stream's rules order before it.
+  /// Appends to the stream, behind what the default stream's rules order before it, and tells the
+  /// order checker. Where the stream captures, it becomes a node of the graph instead.
   void submit(Stream& stream, Operation operation);
   void record(Event& event, Stream& stream);
-  /// Captures the event's latest record; a later one changes nothing for this wait.
-  void wait(Stream& stream, const Event& event);
+  /// Takes the event's latest record; a later one changes nothing for this wait.
+  /// Errors: what captures forbid, see Captures::wait.
+  CUresult wait(Stream& stream, const Event& event);
+  /// Gives the stream all of a graph, behind the graph's last launch. Requires: no capture.
+  void launch(Stream& stream, const std::shared_ptr<Executable>& graph);
 
   /// Runs everything that the next operation on `stream` must come after.
   void drain(Stream& stream);
@@ -97,6 +68,13 @@ class Streams {
   void begin(Stream& stream);
 
  private:
+  void enqueue(Stream& stream, Operation operation);
+  void enqueue_record(Event& event, Stream& stream);
+  void enqueue_wait(Stream& stream, const Event& event);
+  void enqueue_node(Stream& stream, const GraphNode& node);
+  /// Runs what the schedule says after a submission. The program may wait for its own functions
+  /// without CUDA: they run `now`.
+  void submitted(Stream& stream, bool now);
   void order_with_default(Stream& stream);
   static void depend(Stream& stream, Stream& on, std::uint64_t until);
   void run_to(Stream& stream, std::uint64_t point);
@@ -104,11 +82,12 @@ class Streams {
   void shuffle();
   /// Runs one entry that nothing holds back. False where there is none.
   bool run_any();
-  /// Gives the lock up while a host function runs, which clang cannot follow.
+  /// Gives the lock up while an entry runs without it, which clang cannot follow.
   void run_front(Stream& stream) SPILLWAY_ATTRIBUTE(no_thread_safety_analysis);
 
   Mutex& mutex_;
   Ordering& ordering_;
+  Captures& captures_;
   const Schedule::Kind schedule_;
   Dice dice_;
   std::condition_variable_any ran_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda.h>
+
 #include <array>
 #include <cstddef>
 
@@ -17,6 +19,7 @@ struct ThreadState {
   std::size_t depth = 0;
   int last_error = 0;
   bool in_host_function = false;
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::array<char, 512> refused{};  // what was refused last, for the error's text
 };
 

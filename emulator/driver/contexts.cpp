@@ -105,6 +105,8 @@ CUresult CtxGetDevice(CUdevice* device) {
 
 CUresult CtxSynchronize() {
   return call_on_device<"cuCtxSynchronize">([](Machine& machine, int device) {
+    const CUresult captured = machine.captures.check_device(device);
+    if (captured != CUDA_SUCCESS) return captured;
     host_syncs().add();
     machine.streams.synchronize_device(device);
     return machine.sticky.load();

@@ -16,6 +16,16 @@ CUresult call_on_event(CUevent handle, Body&& body) {
   });
 }
 
+/// The event is recorded, or waited for, at each launch of the graph.
+CUresult add_event_node(
+    Machine& machine, Stream& stream, CUevent event, CUgraphNodeType kind, const char* name) {
+  Operation operation;
+  operation.kind = kind;
+  operation.name = name;
+  machine.captures.add(stream, std::move(operation))->event = event;
+  return CUDA_SUCCESS;
+}
+
 bool known_flags(unsigned flags, unsigned allowed) {
   return (flags & ~allowed) == 0;
 }
@@ -38,11 +48,9 @@ CUresult StreamCreateWithPriority(CUstream* stream, unsigned flags, int priority
 }
 
 CUresult StreamDestroy(CUstream handle) {
-  return call<"cuStreamDestroy">([&](Machine& machine) {
-    if (handle == nullptr || handle == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_HANDLE;
-    Stream* stream = machine.streams.find(handle, kNoDevice);
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    machine.streams.destroy(stream);
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_HANDLE;
+  return call_on_stream<"cuStreamDestroy">(handle, [](Machine& machine, Stream& stream) {
+    machine.streams.destroy(&stream);
     return CUDA_SUCCESS;
   });
 }
@@ -63,19 +71,14 @@ CUresult StreamQuery(CUstream handle) {
 
 CUresult StreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
   return call_on_stream<"cuStreamWaitEvent">(handle, [&](Machine& machine, Stream& stream) {
-    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!known_flags(flags, CU_EVENT_WAIT_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
     const Event* event = machine.streams.find(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    machine.streams.wait(stream, *event);
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult StreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return call_on_stream<"cuStreamIsCapturing">(handle, [&](Machine& /*machine*/, Stream& /*on*/) {
-    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
+    if (flags == CU_EVENT_WAIT_EXTERNAL && stream.capture != nullptr) {
+      return add_event_node(
+          machine, stream, event_handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, "event wait");
+    }
+    return machine.streams.wait(stream, *event);
   });
 }
 
@@ -86,7 +89,9 @@ CUresult LaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
     operation.work = [function, argument] {
       function(argument);
     };
-    operation.calls_program = true;
+    operation.kind = CU_GRAPH_NODE_TYPE_HOST;
+    operation.name = "host function";
+    operation.runs = Operation::Runs::kProgram;
     machine.streams.submit(stream, std::move(operation));
     return machine.sticky.load();
   });
@@ -111,10 +116,19 @@ CUresult EventDestroy(CUevent handle) {
   });
 }
 
-CUresult EventRecord(CUevent event_handle, CUstream handle) {
+CUresult EventRecord(CUevent event, CUstream stream) {
+  return EventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult EventRecordWithFlags(CUevent event_handle, CUstream handle, unsigned flags) {
   return call_on_stream<"cuEventRecord">(handle, [&](Machine& machine, Stream& stream) {
+    if (!known_flags(flags, CU_EVENT_RECORD_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
     Event* event = machine.streams.find(event_handle);
     if (event == nullptr || event->device != stream.device) return CUDA_ERROR_INVALID_HANDLE;
+    if (flags == CU_EVENT_RECORD_EXTERNAL && stream.capture != nullptr) {
+      return add_event_node(
+          machine, stream, event_handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, "event record");
+    }
     machine.streams.record(*event, stream);
     return machine.sticky.load();
   });
@@ -122,12 +136,16 @@ CUresult EventRecord(CUevent event_handle, CUstream handle) {
 
 CUresult EventQuery(CUevent handle) {
   return call_on_event<"cuEventQuery">(handle, [](Machine& machine, Event& event) {
+    const CUresult captured = machine.captures.check(event);
+    if (captured != CUDA_SUCCESS) return captured;
     return machine.streams.query(event) ? machine.sticky.load() : CUDA_ERROR_NOT_READY;
   });
 }
 
 CUresult EventSynchronize(CUevent handle) {
   return call_on_event<"cuEventSynchronize">(handle, [](Machine& machine, Event& event) {
+    const CUresult captured = machine.captures.check(event);
+    if (captured != CUDA_SUCCESS) return captured;
     host_syncs().add();
     machine.streams.synchronize(event);
     return machine.sticky.load();
@@ -138,6 +156,7 @@ CUresult EventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return call_on_event<"cuEventElapsedTime">(start, [&](Machine& machine, Event& first) {
     const Event* last = machine.streams.find(end);
     if (last == nullptr || !first.timed || !last->timed) return CUDA_ERROR_INVALID_HANDLE;
+    if (first.capture != nullptr || last->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
     if (first.stream == nullptr || last->stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (first.stream->done < first.point || last->stream->done < last->point) {

@@ -6,43 +6,8 @@ using spillway::emulator::runtime::refuse_call;
 // Functions that programs link to but that are not emulated: each is an error with its name.
 extern "C" {
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  return refuse_call<"cudaStreamBeginCapture">();
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
-  return refuse_call<"cudaStreamEndCapture">();
-}
-
-cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned) {
-  return refuse_call<"cudaGraphDebugDotPrint">();
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t) {
-  return refuse_call<"cudaGraphDestroy">();
-}
-
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) {
-  return refuse_call<"cudaGraphExecDestroy">();
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, size_t*) {
-  return refuse_call<"cudaGraphGetNodes">();
-}
-
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-  return refuse_call<"cudaGraphInstantiateWithFlags">();
-}
-
-cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) {
-  return refuse_call<"cudaGraphLaunch">();
-}
-
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t,
-                                         cudaGraphNode_t*,
-                                         cudaGraphEdgeData*,
-                                         size_t*) {
-  return refuse_call<"cudaGraphNodeGetDependencies">();
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdateResultInfo*) {
+  return refuse_call<"cudaGraphExecUpdate">();
 }
 
 cudaError_t cudaIpcCloseMemHandle(void*) {

@@ -74,7 +74,9 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle,
           operation.work = [=] {
             callback(handle, cudaSuccess, argument);
           };
-          operation.calls_program = true;
+          operation.kind = CU_GRAPH_NODE_TYPE_HOST;
+          operation.name = "stream callback";
+          operation.runs = emu::Operation::Runs::kProgram;
           machine.streams.submit(stream, std::move(operation));
           return CUDA_SUCCESS;
         });
@@ -99,10 +101,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  return enter_on_device<"cudaEventRecordWithFlags">([&] {
-    if (flags != cudaEventRecordDefault) return emu::refuse("cudaEventRecordExternal");
-    return driver::EventRecord(event, stream);
-  });
+  return enter_on_device<"cudaEventRecordWithFlags">(
+      [&] { return driver::EventRecordWithFlags(event, stream, flags); });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -116,35 +116,5 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return enter_on_device<"cudaEventElapsedTime">(
       [&] { return driver::EventElapsedTime(milliseconds, start, end); });
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return enter_on_device<"cudaStreamIsCapturing">([&] {
-    return driver::StreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status));
-  });
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
-                                     cudaStreamCaptureStatus* status,
-                                     unsigned long long* id,
-                                     cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges,
-                                     size_t* count) {
-  if (id != nullptr) *id = 0;
-  if (graph != nullptr) *graph = nullptr;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (edges != nullptr) *edges = nullptr;
-  if (count != nullptr) *count = 0;
-  return cudaStreamIsCapturing(stream, status);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  static thread_local cudaStreamCaptureMode kept = cudaStreamCaptureModeGlobal;
-  return enter<"cudaThreadExchangeStreamCaptureMode">([&] {
-    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    std::swap(*mode, kept);
-    return CUDA_SUCCESS;
-  });
 }
 }

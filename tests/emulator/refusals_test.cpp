@@ -23,21 +23,21 @@ std::string printed(Body body) {
 TEST_F(RefusalsTest, AFunctionThatIsNotEmulatedSaysItsName) {
   cudaError_t error = cudaSuccess;
 
-  const std::string line = printed([&] { error = cudaGraphLaunch(nullptr, nullptr); });
+  const std::string line = printed([&] { error = cudaGraphExecUpdate(nullptr, nullptr, nullptr); });
 
   EXPECT_EQ(error, cudaErrorNotSupported);
-  EXPECT_EQ(line, "spillway-emulator: cudaGraphLaunch is not emulated\n");
-  EXPECT_STREQ(cudaGetErrorString(error), "cudaGraphLaunch is not emulated");
+  EXPECT_EQ(line, "spillway-emulator: cudaGraphExecUpdate is not emulated\n");
+  EXPECT_STREQ(cudaGetErrorString(error), "cudaGraphExecUpdate is not emulated");
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotSupported);
 }
 
 TEST_F(RefusalsTest, ADriverFunctionThatIsNotEmulatedSaysItsName) {
   CUresult error = CUDA_SUCCESS;
 
-  const std::string line = printed([&] { error = CU(GraphLaunch, 10000)(nullptr, nullptr); });
+  const std::string line = printed([&] { error = CU(GraphClone, 10000)(nullptr, nullptr); });
 
   EXPECT_EQ(error, CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(line, "spillway-emulator: cuGraphLaunch is not emulated\n");
+  EXPECT_EQ(line, "spillway-emulator: cuGraphClone is not emulated\n");
 }
 
 TEST_F(RefusalsTest, AKernelLaunchIsAnErrorWithTheKernelsName) {
@@ -51,18 +51,6 @@ TEST_F(RefusalsTest, AKernelLaunchIsAnErrorWithTheKernelsName) {
 
   EXPECT_EQ(error, cudaErrorNotSupported);
   EXPECT_EQ(line, "spillway-emulator: kernel scale(float*, int) is not emulated\n");
-}
-
-TEST_F(RefusalsTest, NoStreamIsEverCapturing) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
-  unsigned long long id = 1;
-
-  EXPECT_EQ(cudaStreamIsCapturing(emulated::make_stream(), &status), cudaSuccess);
-  EXPECT_EQ(status, cudaStreamCaptureStatusNone);
-  status = cudaStreamCaptureStatusActive;
-  EXPECT_EQ(cudaStreamGetCaptureInfo(nullptr, &status, &id, nullptr, nullptr, nullptr, nullptr),
-            cudaSuccess);
-  EXPECT_EQ(status, cudaStreamCaptureStatusNone);
 }
 
 TEST_F(RefusalsTest, EveryDriverFunctionThatSpillwayCallsIsThere) {

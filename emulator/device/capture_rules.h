@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace spillway::emulator {
+
+/// What a driver function may not do while a stream captures.
+struct CaptureRule {
+  bool by_mode = false;  // prohibited by captures as their and the thread's modes say
+  bool waits = false;    // may not be asked of a capturing stream
+  bool asks = false;     // about the stream alone: always allowed
+  bool absent = false;   // would be a node that is not emulated
+};
+
+/// The one list of what captures forbid; everything else is allowed, or becomes a node. Captured
+/// events are in Captures::check.
+constexpr CaptureRule capture_rule(std::string_view function) {
+  constexpr auto kByMode = std::to_array<std::string_view>({
+      "cuMemAlloc",
+      "cuMemAllocPitch",
+      "cuMemAllocManaged",
+      "cuMemFree",
+      "cuMemHostAlloc",
+      "cuMemAllocHost",
+      "cuMemFreeHost",
+      "cuMemHostRegister",
+      "cuMemHostUnregister",
+      "cuMemAddressReserve",
+      "cuMemAddressFree",
+      "cuMemCreate",
+      "cuMemRelease",
+      "cuMemMap",
+      "cuMemUnmap",
+      "cuMemSetAccess",
+      "cuMemcpy",
+      "cuMemcpy2D",
+      "cuMemcpyPeer",
+      "cuMemcpyHtoD",
+      "cuMemcpyDtoH",
+      "cuMemcpyDtoD",
+      "cuMemsetD8",
+      "cuMemsetD16",
+      "cuMemsetD32",
+      "cuMemsetD2D8",
+      "cuMemsetD2D16",
+      "cuMemsetD2D32",
+      "cuStreamSynchronize",
+      "cuStreamQuery",
+      "cuCtxSynchronize",
+      "cuIpcOpenMemHandle",
+      "cuIpcCloseMemHandle",
+  });
+  constexpr auto kWaits =
+      std::to_array<std::string_view>({"cuStreamSynchronize", "cuStreamQuery", "cuStreamDestroy"});
+  constexpr auto kAsks = std::to_array<std::string_view>({
+      "cuStreamIsCapturing",
+      "cuStreamGetCaptureInfo",
+      "cuStreamBeginCapture",
+      "cuStreamEndCapture",
+      "cuStreamGetPriority",
+      "cuStreamGetFlags",
+      "cuStreamGetDevice",
+      "cuStreamGetId",
+      "cuStreamGetCtx",
+      "cuGraphUpload",
+  });
+  constexpr auto kAbsent = std::to_array<std::string_view>({
+      "cuMemAllocAsync",
+      "cuMemAllocFromPoolAsync",
+      "cuMemFreeAsync",
+      "cuGraphLaunch",
+      "cuStreamWriteValue32",
+      "cuStreamWriteValue64",
+      "cuStreamWaitValue32",
+      "cuStreamWaitValue64",
+      "cuStreamBatchMemOp",
+  });
+  const auto in = [&](const auto& list) {
+    return std::find(list.begin(), list.end(), function) != list.end();
+  };
+  return {in(kByMode), in(kWaits), in(kAsks), in(kAbsent)};
+}
+
+}  // namespace spillway::emulator

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/order_checker.h"
+
+#include <cuda.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace spillway::emulator {
+
+struct Capture;
+struct GraphNode;
+struct Stream;
+
+/// Bytes that an operation reads or writes, for the order checker.
+struct Access {
+  Range range;
+  bool write;
+  const char* operation;  // lives for ever
+};
+
+/// What a stream is given: an entry of its queue, or, while it captures, a node of a graph.
+struct Operation {
+  enum class Runs {
+    kUnderLock,
+    kUnlocked,  // computes, and calls nothing of CUDA
+    kProgram    // unlocked; the program's own function, which must not call CUDA
+  };
+
+  std::function<void()> work;
+  CUgraphNodeType kind = CU_GRAPH_NODE_TYPE_EMPTY;
+  const char* name = "";  // lives for ever
+  std::vector<Access> accesses;
+  Runs runs = Runs::kUnderLock;
+};
+
+/// One entry of a stream's queue. An entry that waits does nothing else.
+struct Entry {
+  std::function<void()> work;
+  Operation::Runs runs = Operation::Runs::kUnderLock;
+  Stream* waits_for = nullptr;  // until that stream has done `until` entries
+  std::uint64_t until = 0;
+  VectorClock knows{};  // what the program's function comes after
+};
+
+struct Stream {
+  int device;
+  bool blocking;  // ordered with the device's default stream
+  bool legacy;    // the device's default stream
+  int priority;
+  Actor actor;
+  std::deque<Entry> queue{};
+  std::uint64_t submitted = 0;
+  std::uint64_t done = 0;
+  int polls = 0;
+  bool running = false;  // an entry runs without the lock
+
+  std::shared_ptr<Capture> capture{};  // null: not capturing
+  std::vector<GraphNode*> tail{};      // while capturing: what the next node comes after
+};
+
+struct Event {
+  int device;
+  bool timed;
+  Stream* stream = nullptr;  // null: never recorded
+  std::uint64_t point = 0;
+  VectorClock clock{};
+  std::chrono::steady_clock::time_point time{};
+  int polls = 0;
+
+  std::shared_ptr<Capture> capture{};  // its last record was a part of that capture
+  std::vector<GraphNode*> tail{};      // then: what a wait comes after
+};
+
+}  // namespace spillway::emulator
