@@ -84,7 +84,15 @@ const char* spillway_emulator_fault(const char* spec) {
 }
 
 void spillway_emulator_drain(CUstream stream) {
-  with_stream(stream, [](emu::Machine& machine, emu::Stream& on) { machine.streams.drain(on); });
+  with_stream(stream, [](emu::Machine& machine, emu::Stream& on) {
+    if (on.capture != nullptr) {
+      // The caller is about to run at once what ought to become a node: no graph must come of it.
+      on.capture->invalidated = true;
+      emu::refuse("this operator in a capture");
+      return;
+    }
+    machine.streams.drain(on);
+  });
 }
 
 void spillway_emulator_begin(CUstream stream) {

@@ -27,7 +27,8 @@ int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu
 /// Needs no machine: a launcher may check a spec with it.
 const char* spillway_emulator_fault(const char* spec);
 
-/// Runs everything that the next operation on `stream` must come after.
+/// Runs everything that the next operation on `stream` must come after. Invalidates the capture of a
+/// capturing stream.
 void spillway_emulator_drain(CUstream stream);
 /// A new operation begins on `stream`: its clock advances and joins the host's. Called again after
 /// an allocation inside the operation, which may have waited.

@@ -10,6 +10,7 @@ namespace {
 /// A chain of nodes, each behind the one before: one who acts in an order of its own.
 struct Branch {
   Actor actor;
+  std::uint64_t nodes;
   const GraphNode* last;
 };
 
@@ -27,12 +28,13 @@ void check_order_within(const GraphNodes& nodes, OrderChecker& reports) {
       return std::find(node->after.begin(), node->after.end(), branch.last) != node->after.end();
     });
     if (mine == branches.end()) {
-      const std::string name = "branch " + std::to_string(branches.size() + 1) + " of a graph";
-      branches.push_back({checker.add_actor(name), nullptr});
+      const Actor actor = branches.size();
+      checker.name_actor(actor, "branch " + std::to_string(actor + 1) + " of a graph");
+      branches.push_back({actor, 0, nullptr});
       mine = branches.end() - 1;
     }
     mine->last = node.get();
-    clock.advance(mine->actor);
+    clock.learn(mine->actor, ++mine->nodes);
     for (const Access& access : node->operation.accesses)
       checker.access(mine->actor, clock, access.range, access.write, access.operation);
   }

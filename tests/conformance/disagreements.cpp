@@ -15,19 +15,6 @@ struct Disagreement {
 // Where a backend is known to answer otherwise. A line goes when the backend meets the claim; a
 // line for the real GPU means that the claim, or the emulation that follows it, is wrong.
 constexpr Disagreement kKnown[] = {
-    {"emulated", "Capture.ACapturedEventCannotBeAskedByTheHost", "capture is not emulated yet"},
-    {"emulated", "Capture.ACapturedStreamCannotBeWaitedFor", "capture is not emulated yet"},
-    {"emulated", "Capture.AGraphRunsAsOftenAsItIsLaunched", "capture is not emulated yet"},
-    {"emulated", "Capture.ARelaxedThreadMayAllocate", "capture is not emulated yet"},
-    {"emulated", "Capture.AReplayReadsTheBytesOfItsTime", "capture is not emulated yet"},
-    {"emulated", "Capture.AStreamTellsThatItIsCaptured", "capture is not emulated yet"},
-    {"emulated", "Capture.AStreamThatDoesNotComeBackEndsIt", "capture is not emulated yet"},
-    {"emulated", "Capture.AStrictCaptureForbidsAllocation", "capture is not emulated yet"},
-    {"emulated", "Capture.AnEventBringsAnotherStreamIn", "capture is not emulated yet"},
-    {"emulated", "Capture.AnInvalidCaptureTakesNothingMore", "capture is not emulated yet"},
-    {"emulated", "Capture.NothingRunsWhileItIsCaptured", "capture is not emulated yet"},
-    {"emulated", "Capture.OnlyACapturedStreamCanEndItsCapture", "capture is not emulated yet"},
-    {"emulated", "Capture.TheLegacyStreamCannotBeCaptured", "capture is not emulated yet"},
     {"emulated",
      "Memory.AProcessCannotOpenItsOwnHandle",
      "sharing between processes is not emulated yet"},

@@ -230,6 +230,12 @@ TEST_F(CaptureRulesTest, CapturesBeginAndEndOnlyWhereTheyMay) {
   EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
 }
 
+TEST_F(CaptureRulesTest, AnOperatorThatRunsInsteadOfBecomingANodeInvalidatesTheCapture) {
+  begin();
+  spillway_emulator_drain(stream_);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+}
+
 TEST_F(CaptureRulesTest, ANodeThatIsNotEmulatedIsRefusedByName) {
   void* at = nullptr;
   begin(cudaStreamCaptureModeRelaxed);
