@@ -141,13 +141,7 @@ void spillway_emulator_host_access(const void* at, size_t bytes, int write, cons
 }
 
 int spillway_emulator_owns(const void* at) {
-  return with_machine(0, [&](emu::Machine& machine) {
-    const auto range = emu::Range::of(at, 1);
-    return range &&
-                   (machine.allocations.overlaps(*range) || machine.virtual_memory.overlaps(*range))
-               ? 1
-               : 0;
-  });
+  return emu::is_device_address(reinterpret_cast<std::uintptr_t>(at)) ? 1 : 0;
 }
 
 int spillway_emulator_capturing(CUstream stream) {

@@ -13,6 +13,13 @@ namespace {
 
 constinit std::atomic<bool> forked{false};
 
+std::deque<MemoryFile> memory_files(int devices) {
+  std::deque<MemoryFile> files;
+  for (int device = 0; device < devices; ++device)
+    files.emplace_back(device);
+  return files;
+}
+
 Machine* make() {
   if (!settings().ok()) return nullptr;
   static auto* machine = new Machine(settings().value());
@@ -37,8 +44,9 @@ Machine::Machine(const Settings& with)
     : settings(with),
       ordering(checker, with.check),
       capacity(with.devices, with.memory.count()),
-      allocations(capacity, with.devices),
-      virtual_memory(capacity, with.devices),
+      files(memory_files(with.devices)),
+      allocations(capacity, files, with.poison),
+      virtual_memory(capacity, files, with.poison),
       captures(graphs),
       streams(mutex, ordering, captures, with.schedule, with.devices) {}
 

@@ -38,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     settings = _Parser(add_help=False, allow_abbrev=False)
     settings.add_argument("--emulate", action="store_true", help="run on the emulated GPU: needs no GPU")
     for setting in SETTINGS:
-        if setting.option == "check":
-            settings.add_argument("--check", action="store_true", default=None, help=setting.help)
+        if setting.option in ("check", "poison"):
+            settings.add_argument(f"--{setting.option}", action="store_true", default=None, help=setting.help)
         else:
             settings.add_argument(f"--{setting.option}", help=setting.help)
 
