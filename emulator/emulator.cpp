@@ -5,6 +5,7 @@
 #include "emulator/device/machine.h"
 #include "emulator/device/touching.h"
 #include "emulator/driver/functions.h"
+#include "emulator/torch/operators.h"
 
 #include <array>
 #include <memory>
@@ -66,6 +67,10 @@ int spillway_emulator_ready() {
 
 const char* spillway_emulator_error() {
   return emu::settings_error();
+}
+
+int spillway_emulator_install_operators() {
+  return emu::torch::install_operators() ? 0 : 1;
 }
 
 int spillway_emulator_checks() {
