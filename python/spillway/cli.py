@@ -76,8 +76,8 @@ def _chosen_environment(chosen: argparse.Namespace) -> dict[str, str]:
 
 
 def _torch_without_cuda() -> str | None:
-    """The version of the torch that Python imports here, where that cannot use a GPU. Found without an import,
-    which takes seconds."""
+    """The version of the torch that Python imports here, where it cannot use a GPU. Found without an import:
+    that takes seconds."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return None
