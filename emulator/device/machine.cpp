@@ -2,6 +2,7 @@
 #include "emulator/device/machine.h"
 
 #include "emulator/device/errors.h"
+#include "emulator/device/host_faults.h"
 #include "emulator/threads/host_thread.h"
 
 #include <pthread.h>
@@ -35,6 +36,7 @@ Machine* make() {
                                                forked.store(true);
                                              });
   // NOLINTEND(clang-diagnostic-thread-safety-analysis)
+  report_host_faults();
   return handlers == 0 ? machine : nullptr;
 }
 

@@ -62,7 +62,7 @@ TEST_F(VirtualMemoryTest, MappedMemoryCanBeUsedAfterAccessWasSet) {
 TEST_F(VirtualMemoryTest, AMappingWithoutAccessFaults) {
   ASSERT_EQ(map(base_), CUDA_SUCCESS);
 
-  EXPECT_DEATH(bytes()[0] = 1, "");
+  EXPECT_DEATH(bytes()[0] = 1, "the host touched device memory at 0x");
 }
 
 TEST_F(VirtualMemoryTest, TouchingEvictedMemoryFaults) {
@@ -70,7 +70,7 @@ TEST_F(VirtualMemoryTest, TouchingEvictedMemoryFaults) {
   ASSERT_EQ(open(base_, kUnit), CUDA_SUCCESS);
   ASSERT_EQ(CU(MemUnmap, 10020)(base_, kUnit), CUDA_SUCCESS);
 
-  EXPECT_DEATH(bytes()[0] = 1, "");
+  EXPECT_DEATH(bytes()[0] = 1, "the host touched device memory at 0x");
 }
 
 TEST_F(VirtualMemoryTest, BytesOfAHandleSurviveUnmapAndMapElsewhere) {
