@@ -18,10 +18,6 @@ void* spillway_emulator_proc_address(const char* name, int version);
 int spillway_emulator_ready();
 const char* spillway_emulator_error();
 
-/// Brings PyTorch's emulated operators into the process; 0 when done, and where PyTorch's CUDA
-/// libraries are not in it. Otherwise stderr has the reason, once.
-int spillway_emulator_install_operators();
-
 /// Settings that the operator layer needs.
 int spillway_emulator_checks();      // SPILLWAY_EMULATE_CHECK
 int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu
@@ -51,6 +47,9 @@ int spillway_emulator_touch(
 /// The program reads or writes these bytes on the host. Only page-locked memory counts; `name` as
 /// above.
 void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name);
+/// A kernel failed on the device: `error` (a CUresult) stays with the process. Calls that found an
+/// earlier one keep it.
+void spillway_emulator_fail(int error);
 /// 1 where `at` lies in emulated device memory (mapped or not).
 int spillway_emulator_owns(const void* at);
 

@@ -13,11 +13,14 @@ struct Axis {
   int64_t stride;
 };
 
-}  // namespace
+bool has_bytes(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cuda() && tensor.has_storage() && tensor.numel() != 0;
+}
 
-void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name) {
-  if (!tensor.defined() || !tensor.is_cuda() || !tensor.has_storage() || tensor.numel() == 0)
-    return;
+/// Calls `report(at, bytes)` for each row of the tensor's bytes.
+template <typename Report>
+void for_each_row(const at::Tensor& tensor, Report&& report_bytes) {
+  if (!has_bytes(tensor)) return;
   c10::SmallVector<Axis, 6> axes;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.size(i) > 1 && tensor.stride(i) > 0)
@@ -41,8 +44,7 @@ void report_access(CUstream stream, const at::Tensor& tensor, bool write, const 
   const auto* base = static_cast<const std::byte*>(tensor.const_data_ptr());
   const int64_t item = static_cast<int64_t>(tensor.element_size());
   const auto report = [&](int64_t offset, int64_t length) {
-    emulated_runtime().access(
-        stream, base + offset * item, static_cast<size_t>(length * item), write, name);
+    report_bytes(base + offset * item, static_cast<size_t>(length * item));
   };
   if (rows > kMostRows) {
     report(0, extent);
@@ -57,6 +59,30 @@ void report_access(CUstream stream, const at::Tensor& tensor, bool write, const 
     }
     report(offset, run);
   }
+}
+
+}  // namespace
+
+void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name) {
+  for_each_row(tensor, [&](const void* at, size_t bytes) {
+    emulated_runtime().access(stream, at, bytes, write ? 1 : 0, name);
+  });
+}
+
+void record_access(std::vector<spillway_emulator_access_record>& records,
+                   const at::Tensor& tensor,
+                   bool write) {
+  for_each_row(tensor, [&](const void* at, size_t bytes) {
+    records.push_back({at, bytes, write ? 1 : 0});
+  });
+}
+
+Extent extent_of(const at::Tensor& tensor) {
+  if (!has_bytes(tensor)) return {};
+  int64_t last = 0;  // element
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  return {tensor.const_data_ptr(), static_cast<size_t>(last + 1) * tensor.dtype().itemsize()};
 }
 
 }  // namespace spillway::operators

@@ -11,22 +11,6 @@
 namespace spillway::operators {
 namespace {
 
-void* address(const c10::Storage& storage) {
-  // Not mutable_data_ptr(): reading the address must not materialise a copy-on-write storage.
-  return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-}
-
-/// A tensor over `storage` with the shape and the lazy bits of `like`.
-at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(key), like.dtype());
-  made.unsafeGetTensorImpl()->set_sizes_and_strides(
-      like.sizes(), like.strides(), like.storage_offset());
-  if (like.is_conj()) made._set_conj(true);
-  if (like.is_neg()) made._set_neg(true);
-  return made;
-}
-
 bool same_shape(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides() &&
          a.storage_offset() == b.storage_offset();
@@ -39,6 +23,21 @@ bool same_parts(const Parts& a, const Parts& b) {
 }
 
 }  // namespace
+
+void* address(const c10::Storage& storage) {
+  // Not mutable_data_ptr(): reading the address must not materialise a copy-on-write storage.
+  return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
+at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(
+      like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) made._set_conj(true);
+  if (like.is_neg()) made._set_neg(true);
+  return made;
+}
 
 c10::IValue Aliases::to_host(const c10::IValue& value) {
   if (value.isDevice() && value.toDevice().is_cuda()) return at::Device(at::kCPU);
@@ -78,11 +77,12 @@ c10::Storage Aliases::alias_of(const c10::Storage& storage) {
   if (const auto known = by_device_.find(storage.unsafeGetStorageImpl())) {
     return storages_[*known].host;
   }
-  c10::Storage alias(c10::Storage::use_byte_size_t(),
-                     storage.nbytes(),
-                     at::DataPtr(address(storage), at::Device(at::kCPU)),
-                     c10::GetCPUAllocator(),
-                     storage.resizable());
+  c10::Storage alias = shadows_ ? shadows_->of(storage)
+                                : c10::Storage(c10::Storage::use_byte_size_t(),
+                                               storage.nbytes(),
+                                               at::DataPtr(address(storage), at::Device(at::kCPU)),
+                                               c10::GetCPUAllocator(),
+                                               storage.resizable());
   add(alias, storage);
   return alias;
 }
@@ -90,7 +90,8 @@ c10::Storage Aliases::alias_of(const c10::Storage& storage) {
 void Aliases::add(c10::Storage host, c10::Storage device) {
   by_host_.add(host.unsafeGetStorageImpl());
   by_device_.add(device.unsafeGetStorageImpl());
-  storages_.push_back({std::move(host), std::move(device)});
+  const void* began = address(host);
+  storages_.push_back({std::move(host), std::move(device), began});
 }
 
 void Aliases::adopt(const c10::IValue& result) {
@@ -107,7 +108,7 @@ void Aliases::adopt(const at::Tensor& tensor) {
   }
   if (by_host_.find(tensor.storage().unsafeGetStorageImpl())) return;
   add(tensor.storage(), {});
-  fresh_.push_back({tensor.storage(), {}, {}});
+  fresh_.push_back({tensor.storage(), {}, {}, {}});
 }
 
 void Aliases::adopt_resized() {
@@ -120,10 +121,11 @@ void Aliases::adopt_resized() {
     }
     const c10::Storage& host = argument.alias.storage();
     const c10::Storage& own = argument.original.storage();
+    const Pair& before = storages_[*by_host_.find(host.unsafeGetStorageImpl())];
     const bool known = std::any_of(fresh_.begin(), fresh_.end(), [&](const Fresh& fresh) {
       return fresh.host.is_alias_of(host);
     });
-    if (address(host) != address(own) && !known) fresh_.push_back({host, own, {}});
+    if (address(host) != before.began && !known) fresh_.push_back({host, own, {}, {}});
   }
 }
 
@@ -137,10 +139,10 @@ bool Aliases::allocate() {
 void Aliases::fill(c10::function_ref<void(const void* at, size_t bytes)> written) {
   for (Fresh& fresh : fresh_) {
     const size_t bytes = fresh.host.nbytes();
-    if (bytes != 0) {
-      std::memcpy(fresh.memory.get(), address(fresh.host), bytes);
-      written(fresh.memory.get(), bytes);
-    }
+    fresh.place = {fresh.memory.get(), bytes};
+    if (bytes != 0 && !shadows_) std::memcpy(fresh.place.at, address(fresh.host), bytes);
+    if (bytes != 0 && shadows_) shadows_->put(fresh.place.at, fresh.host);
+    if (bytes != 0) written(fresh.place.at, bytes);
     if (fresh.resized) {
       auto* own = fresh.resized.unsafeGetStorageImpl();
       own->set_data_ptr_noswap(std::move(fresh.memory));
@@ -169,6 +171,29 @@ void Aliases::write_back(const Argument& argument) const {
   } else if (!same_shape(original, alias)) {
     original.unsafeGetTensorImpl()->set_sizes_and_strides(
         alias.sizes(), alias.strides(), alias.storage_offset());
+  }
+}
+
+std::vector<Place> Aliases::places() const {
+  std::vector<Place> all;
+  for (const Fresh& fresh : fresh_) {
+    if (!fresh.resized) all.push_back(fresh.place);
+  }
+  return all;
+}
+
+void Aliases::fill_again(c10::ArrayRef<Place> places) const {
+  TORCH_CHECK(
+      places.size() == fresh_.size(), name_, " gave other results than when it was captured");
+  for (size_t i = 0; i < places.size(); ++i) {
+    TORCH_CHECK(places[i].bytes == fresh_[i].host.nbytes(),
+                name_,
+                " gave results of another size than when it was captured");
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].bytes != 0) {
+      std::memcpy(places[i].at, address(fresh_[i].host), places[i].bytes);
+    }
   }
 }
 

@@ -3,11 +3,24 @@
 
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/positions.h"
+#include "emulator/operators/shadows.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/FunctionRef.h>
 
 namespace spillway::operators {
+
+/// Memory that a result lies in.
+struct Place {
+  void* at;
+  size_t bytes;
+};
+
+/// The address of a storage's bytes; asking for it does not materialise a copy-on-write storage.
+void* address(const c10::Storage& storage);
+
+/// A tensor over `storage` with the type, shape and lazy bits of `like`.
+at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);
 
 /// The tensors of one operator call, as the CPU kernel sees them and as the caller does.
 ///
@@ -20,7 +33,10 @@ namespace spillway::operators {
 /// Ownership: holds every tensor that went in until it dies.
 class Aliases {
  public:
-  explicit Aliases(const char* name) : name_(name) {}
+  /// With `shadows`, the CPU kernel works on those instead of the device's bytes, and what it made
+  /// becomes a shadow.
+  explicit Aliases(const char* name, std::shared_ptr<Shadows> shadows = nullptr)
+      : name_(name), shadows_(std::move(shadows)) {}
 
   /// The argument for the CPU kernel: CUDA tensors (alone or in lists) become aliases, a CUDA
   /// device becomes the CPU. Sparse and nested tensors are taken apart and put together again.
@@ -44,6 +60,13 @@ class Aliases {
   /// Copies the bytes over; `written` hears of each new range.
   void fill(c10::function_ref<void(const void* at, size_t bytes)> written);
 
+  /// Copies the bytes of what was collected to places that another run of the same call gave.
+  ///
+  /// Errors: raises where there are not as many, or not of the same size; nothing is copied then.
+  void fill_again(c10::ArrayRef<Place> places) const;
+  /// Where `fill` put what the CPU kernel made, arguments with a new size left out.
+  [[nodiscard]] std::vector<Place> places() const;
+
   /// What the caller gets: an argument that came back is that argument, a view of one keeps its
   /// storage.
   [[nodiscard]] c10::IValue to_device(const c10::IValue& result) const;
@@ -53,6 +76,7 @@ class Aliases {
     c10::Storage host;
     c10::Storage resized;  // the argument's own storage, where it was given a new size
     at::DataPtr memory;
+    Place place{nullptr, 0};
   };
 
   struct Argument {
@@ -66,6 +90,7 @@ class Aliases {
   struct Pair {
     c10::Storage host;
     c10::Storage device;
+    const void* began;  // where the host's bytes lay before the CPU kernel ran
   };
 
   at::Tensor to_host(const at::Tensor& tensor);
@@ -78,6 +103,7 @@ class Aliases {
   Parts to_device(const Parts& parts) const;
 
   const char* name_;
+  std::shared_ptr<Shadows> shadows_;
   c10::SmallVector<Argument, 4> arguments_;
   Positions argument_of_;  // by the alias's implementation
   c10::SmallVector<Fresh, 2> fresh_;

@@ -2,9 +2,11 @@
 #include "emulator/operators/copies.h"
 
 #include "emulator/operators/layouts.h"
+#include "emulator/operators/runtime.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
+#include <c10/cuda/CUDAStream.h>
 
 namespace spillway::operators {
 namespace {
@@ -15,6 +17,11 @@ bool is_memcpy(const at::Tensor& to, const at::Tensor& from) {
          to.is_neg() == from.is_neg() && to.sizes() == from.sizes() &&
          ((to.is_contiguous() && from.is_contiguous()) ||
           (to.strides() == from.strides() && to.is_non_overlapping_and_dense()));
+}
+
+/// While a stream is captured the operators compute on shadows, which PyTorch's memcpy would miss.
+bool is_captured(c10::DeviceIndex device) {
+  return emulated_runtime().capturing(c10::cuda::getCurrentCUDAStream(device).stream()) != 0;
 }
 
 /// A copy to another device that also changes layout or type: both ends work on their own stream,
@@ -39,8 +46,10 @@ void CopyKernel::operator()(const c10::OperatorHandle& op,
   const at::Tensor from = (*stack)[first + 1].toTensor();
   const bool non_blocking = (*stack)[first + 2].toBool();
   const bool on_devices = to.is_cuda() && from.is_cuda();
-  if (on_devices && is_strided(to) && is_strided(from) && !is_memcpy(to, from)) {
-    if (to.device() == from.device()) {
+  const bool same_device = on_devices && to.device() == from.device();
+  if (on_devices && is_strided(to) && is_strided(from) &&
+      (!is_memcpy(to, from) || (same_device && is_captured(to.device().index())))) {
+    if (same_device) {
       emulated_(op, keys, stack);
       return;
     }

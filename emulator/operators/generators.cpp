@@ -23,14 +23,25 @@ Draws::Draws(std::optional<at::Generator> given, c10::DeviceIndex device)
     : given_(std::move(given)), device_(device) {}
 
 bool Draws::as_cpu() const {
+  if (replayed_ != nullptr) return replayed_->as_cpu;
   return !given_ && emulated_runtime().rng_is_cpu() != 0;
 }
 
-uint64_t Draws::next_seed() const {
+at::PhiloxCudaState Draws::next_state() const {
+  if (replayed_ != nullptr) return replayed_->states.at(drawn_.size());
   at::Generator generator = given_ ? *given_ : at::cuda::detail::getDefaultCUDAGenerator(device_);
   auto* philox = at::check_generator<at::CUDAGeneratorImpl>(generator);
   const std::scoped_lock lock(philox->mutex_);
-  const auto [seed, offset] = philox->philox_engine_inputs(/*increment=*/4);
+  return philox->philox_cuda_state(/*increment=*/4);
+}
+
+uint64_t Draws::next_seed() const {
+  const at::PhiloxCudaState state = next_state();
+  drawn_.push_back(state);
+  if (!state.captured_) return scramble(state.seed_.val ^ scramble(state.offset_.val));
+  // Device memory, which can be read here; the graph's replay has written it in stream order.
+  const auto seed = static_cast<uint64_t>(*state.seed_.ptr);
+  const uint64_t offset = static_cast<uint64_t>(*state.offset_.ptr) + state.offset_intragraph_;
   return scramble(seed ^ scramble(offset));
 }
 

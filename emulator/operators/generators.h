@@ -2,6 +2,9 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/cuda/PhiloxCudaState.h>
+
+#include <vector>
 
 namespace spillway::operators {
 
@@ -13,8 +16,21 @@ namespace spillway::operators {
 /// CPU does; an explicit CUDA generator works as in philox.
 class Draws {
  public:
+  /// What a call drew: enough to draw the numbers that a replay of it gets. Where the stream was
+  /// captured, seed and offset are read from the graph's own tensors each time.
+  struct Record {
+    bool as_cpu = false;
+    std::vector<at::PhiloxCudaState> states;
+  };
+
   /// Numbers on `device`, from `given` or from that device's default generator.
   Draws(std::optional<at::Generator> given, c10::DeviceIndex device);
+
+  /// Numbers of a replay, in the order of the recorded call. Requires: `record` lives longer.
+  explicit Draws(const Record& record) : replayed_(&record) {}
+
+  /// What has been drawn so far.
+  [[nodiscard]] Record record() const { return {as_cpu(), drawn_}; }
 
   /// The generator for a CPU kernel; nothing means the CPU's default one.
   ///
@@ -32,10 +48,13 @@ class Draws {
 
  private:
   [[nodiscard]] bool as_cpu() const;
+  [[nodiscard]] at::PhiloxCudaState next_state() const;
   [[nodiscard]] uint64_t next_seed() const;
 
   std::optional<at::Generator> given_;
-  c10::DeviceIndex device_;
+  c10::DeviceIndex device_ = 0;
+  const Record* replayed_ = nullptr;
+  mutable std::vector<at::PhiloxCudaState> drawn_;
 };
 
 }  // namespace spillway::operators

@@ -3,6 +3,7 @@
 
 #include "emulator/operators/accesses.h"
 #include "emulator/operators/aliasing.h"
+#include "emulator/operators/captured.h"
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
@@ -10,8 +11,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <tuple>
 
 namespace spillway::operators {
 namespace {
@@ -26,12 +30,26 @@ bool is_mask(const at::Tensor& tensor) {
          (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
 }
 
+/// Calls `visit` for every strided tensor of an argument: lists, sparse and nested ones included.
+template <class Visit>
+void for_each_part_of(const c10::IValue& argument, const char* name, Visit&& visit) {
+  for_each_tensor(argument, [&](const at::Tensor& tensor) { for_each_part(tensor, name, visit); });
+}
+
 /// Making a tensor sparse, or its indices unique, has the host wait for their number.
 bool counts_elements(std::string_view name) {
   return name.starts_with("aten::_to_sparse") || name == "aten::_coalesce";
 }
 
 }  // namespace
+
+struct EmulatedKernel::Call {
+  const c10::OperatorHandle& op;
+  c10::ArrayRef<c10::IValue> arguments;
+  c10::Device device;
+  CUstream stream;
+  std::optional<at::Generator> generator;
+};
 
 EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op, Body body, c10::DispatchKey key)
     : name_(interned(op.operator_name())),
@@ -76,64 +94,130 @@ bool EmulatedKernel::host_waits(c10::ArrayRef<c10::IValue> arguments) const {
   });
 }
 
-void EmulatedKernel::operator()(const c10::OperatorHandle& op,
-                                c10::DispatchKeySet,
-                                c10::Stack* stack) const {
-  const EmulatedRuntime& runtime = emulated_runtime();
-  const size_t first = stack->size() - written_.size();
-  const auto arguments = c10::ArrayRef<c10::IValue>(*stack).slice(first);
-  same_device_(arguments);
-  const c10::Device device = device_of(arguments);
-  const c10::DeviceGuard guard(device);
-  const CUstream stream = c10::cuda::getCurrentCUDAStream(device.index()).stream();
+void EmulatedKernel::check_memory(const Call& call) const {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
+      const Extent extent = extent_of(tensor);
+      if (extent.bytes == 0) return;
+      if (emulated_runtime().touch(
+              call.stream, extent.at, extent.bytes, written_[i] ? 1 : 0, name_) == 0) {
+        C10_CUDA_CHECK(cudaErrorIllegalAddress);
+      }
+    });
+  }
+}
 
+void EmulatedKernel::report_accesses(const Call& call) const {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
+      report_access(call.stream, tensor, written_[i], name_);
+    });
+  }
+}
+
+void EmulatedKernel::compute(const c10::OperatorHandle& op,
+                             c10::Stack& host,
+                             const Draws& draws) const {
+  const c10::impl::ExcludeDispatchKeyGuard below(
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+  if (body_ != nullptr) {
+    body_(host, draws);
+    return;
+  }
+  if (random_ && generator_at_) host[*generator_at_] = draws.generator();
+  op.redispatchBoxed(c10::DispatchKeySet(key_), &host);
+}
+
+void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
+  const EmulatedRuntime& runtime = emulated_runtime();
   Aliases aliases(name_);
   c10::Stack host;
-  host.reserve(arguments.size());
-  for (const c10::IValue& argument : arguments)
+  host.reserve(call.arguments.size());
+  for (const c10::IValue& argument : call.arguments)
     host.push_back(aliases.to_host(argument));
-  const Draws draws(
-      generator_at_ ? arguments[*generator_at_].toOptional<at::Generator>() : std::nullopt,
-      device.index());
-  if (body_ == nullptr && random_ && generator_at_) host[*generator_at_] = draws.generator();
-
-  runtime.drain(stream);
-  runtime.begin(stream);
-  if (runtime.checks() != 0) {
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-        for_each_part(tensor, name_, [&](const at::Tensor& part) {
-          report_access(stream, part, written_[i], name_);
-        });
-      });
-    }
+  check_memory(call);
+  runtime.drain(call.stream);
+  if (runtime.checks) {
+    runtime.begin(call.stream);
+    report_accesses(call);
   }
-  {
-    const c10::impl::ExcludeDispatchKeyGuard below(
-        c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
-    if (body_ != nullptr) {
-      body_(host, draws);
-    } else {
-      op.redispatchBoxed(c10::DispatchKeySet(key_), &host);
-    }
-  }
+  const Draws draws(call.generator, call.device.index());
+  compute(call.op, host, draws);
   for (const c10::IValue& result : host)
     aliases.adopt(result);
   aliases.adopt_resized();
   if (aliases.allocate()) {
     // The allocator may have made the stream wait for the last user of a block: that comes before
     // the bytes are written, and the operation's clock must know of it.
-    runtime.drain(stream);
-    runtime.begin(stream);
+    runtime.drain(call.stream);
+    if (runtime.checks) runtime.begin(call.stream);
   }
-  aliases.fill([&](const void* at, size_t bytes) { runtime.access(stream, at, bytes, 1, name_); });
-
-  const bool waits = host_waits(arguments);
-  stack->resize(first);
+  aliases.fill([&](const void* at, size_t bytes) {
+    if (runtime.checks) runtime.access(call.stream, at, bytes, 1, name_);
+  });
   for (const c10::IValue& result : host)
-    stack->push_back(aliases.to_device(result));
-  if (waits)
-    TORCH_CHECK(runtime.synchronize(stream) == cudaSuccess, "the emulated GPU failed in ", name_);
+    results.push_back(aliases.to_device(result));
+}
+
+void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
+  Aliases aliases(name_, shadows(call.stream));
+  c10::Stack host;
+  for (const c10::IValue& argument : call.arguments)
+    host.push_back(aliases.to_host(argument));
+  const Draws draws(call.generator, call.device.index());
+  compute(call.op, host, draws);
+  for (const c10::IValue& result : host)
+    aliases.adopt(result);
+  aliases.adopt_resized();
+  std::ignore = aliases.allocate();
+  std::vector<spillway_emulator_access_record> accesses;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
+      record_access(accesses, tensor, written_[i]);
+    });
+  }
+  aliases.fill([&](const void* at, size_t bytes) { accesses.push_back({at, bytes, 1}); });
+  const at::AutoDispatchBelowADInplaceOrView below;
+  // After `fill`: an argument that got a new size is replayed with that size.
+  CapturedCall::add(std::make_unique<CapturedCall>(
+                        *this, call.op, call.arguments, aliases.places(), draws.record()),
+                    call.stream,
+                    accesses);
+  for (const c10::IValue& result : host)
+    results.push_back(aliases.to_device(result));
+}
+
+void EmulatedKernel::operator()(const c10::OperatorHandle& op,
+                                c10::DispatchKeySet,
+                                c10::Stack* stack) const {
+  const size_t first = stack->size() - written_.size();
+  const auto arguments = c10::ArrayRef<c10::IValue>(*stack).slice(first);
+  same_device_(arguments);
+  const c10::Device device = device_of(arguments);
+  const c10::DeviceGuard guard(device);
+  const CUstream stream = c10::cuda::getCurrentCUDAStream(device.index()).stream();
+  const Call call{
+      op,
+      arguments,
+      device,
+      stream,
+      generator_at_ ? arguments[*generator_at_].toOptional<at::Generator>() : std::nullopt};
+  const bool waits = host_waits(arguments);
+  const auto wait = [&] {
+    C10_CUDA_CHECK(emulated_runtime().synchronize(stream));
+  };
+
+  c10::Stack results;
+  if (emulated_runtime().capturing(stream) != 0) {
+    if (waits) wait();  // refused, and it ends the capture, as on a GPU
+    capture(call, results);
+  } else {
+    drop_shadows_after_capture();
+    run(call, results);
+    if (waits) wait();
+  }
+  stack->resize(first);
+  std::move(results.begin(), results.end(), std::back_inserter(*stack));
 }
 
 void RefusingKernel::operator()(const c10::OperatorHandle& op,

@@ -24,9 +24,23 @@ class EmulatedKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
 
+  /// The operator's name, which lives for ever.
+  [[nodiscard]] const char* name() const { return name_; }
+
+  /// Runs the body or the CPU kernel: arguments in, results out, all on the CPU. Draws where the
+  /// operator is random.
+  void compute(const c10::OperatorHandle& op, c10::Stack& host, const Draws& draws) const;
+
  private:
+  struct Call;
+
   [[nodiscard]] c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) const;
   [[nodiscard]] bool host_waits(c10::ArrayRef<c10::IValue> arguments) const;
+  void check_memory(const Call& call) const;
+  void report_accesses(const Call& call) const;
+  /// Both leave the results for the caller in `results`.
+  void run(const Call& call, c10::Stack& results) const;
+  void capture(const Call& call, c10::Stack& results) const;
 
   const char* name_;  // never freed: order-checker reports point to it
   Body body_;

@@ -15,11 +15,17 @@ EmulatedRuntime find_all() {
   EmulatedRuntime found;
   find(found.ready, "spillway_emulator_ready");
   find(found.error, "spillway_emulator_error");
-  find(found.checks, "spillway_emulator_checks");
+  decltype(&spillway_emulator_checks) checks = nullptr;
+  find(checks, "spillway_emulator_checks");
+  found.checks = checks != nullptr && checks() != 0;
   find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
   find(found.drain, "spillway_emulator_drain");
   find(found.begin, "spillway_emulator_begin");
   find(found.access, "spillway_emulator_access");
+  find(found.touch, "spillway_emulator_touch");
+  find(found.capturing, "spillway_emulator_capturing");
+  find(found.add_node, "spillway_emulator_add_node");
+  find(found.fail, "spillway_emulator_fail");
   find(found.synchronize, "cudaStreamSynchronize");
   return found;
 }
@@ -27,7 +33,8 @@ EmulatedRuntime find_all() {
 }  // namespace
 
 bool EmulatedRuntime::complete() const {
-  return ready && error && checks && rng_is_cpu && drain && begin && access && synchronize;
+  return ready && error && rng_is_cpu && drain && begin && access && touch && capturing &&
+         add_node && fail && synchronize;
 }
 
 const EmulatedRuntime& emulated_runtime() {

@@ -13,11 +13,15 @@ namespace spillway::operators {
 struct EmulatedRuntime {
   decltype(&spillway_emulator_ready) ready = nullptr;
   decltype(&spillway_emulator_error) error = nullptr;
-  decltype(&spillway_emulator_checks) checks = nullptr;
+  bool checks = false;  // SPILLWAY_EMULATE_CHECK
   decltype(&spillway_emulator_rng_is_cpu) rng_is_cpu = nullptr;
   decltype(&spillway_emulator_drain) drain = nullptr;
   decltype(&spillway_emulator_begin) begin = nullptr;
   decltype(&spillway_emulator_access) access = nullptr;
+  decltype(&spillway_emulator_touch) touch = nullptr;
+  decltype(&spillway_emulator_capturing) capturing = nullptr;
+  decltype(&spillway_emulator_add_node) add_node = nullptr;
+  decltype(&spillway_emulator_fail) fail = nullptr;
   decltype(&cudaStreamSynchronize) synchronize = nullptr;
 
   /// Every function found?

@@ -35,7 +35,6 @@ TORCH = (
     "emulator/operators",
     "tests/torch_glue",
     "tests/emulator_operators",
-    "tests/frameworks",
     "examples",
     "bench",
 )
