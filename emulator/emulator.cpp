@@ -5,6 +5,7 @@
 #include "emulator/device/machine.h"
 #include "emulator/device/touching.h"
 #include "emulator/driver/functions.h"
+#include "emulator/torch/operators.h"
 
 #include <array>
 #include <memory>
@@ -66,6 +67,10 @@ int spillway_emulator_ready() {
 
 const char* spillway_emulator_error() {
   return emu::settings_error();
+}
+
+int spillway_emulator_install_operators() {
+  return emu::torch::install_operators() ? 0 : 1;
 }
 
 int spillway_emulator_checks() {
@@ -149,13 +154,7 @@ void spillway_emulator_fail(int error) {
 }
 
 int spillway_emulator_owns(const void* at) {
-  return with_machine(0, [&](emu::Machine& machine) {
-    const auto range = emu::Range::of(at, 1);
-    return range &&
-                   (machine.allocations.overlaps(*range) || machine.virtual_memory.overlaps(*range))
-               ? 1
-               : 0;
-  });
+  return emu::is_device_address(reinterpret_cast<std::uintptr_t>(at)) ? 1 : 0;
 }
 
 int spillway_emulator_capturing(CUstream stream) {

@@ -18,6 +18,10 @@ void* spillway_emulator_proc_address(const char* name, int version);
 int spillway_emulator_ready();
 const char* spillway_emulator_error();
 
+/// Brings PyTorch's emulated operators into the process; 0 when done, and where PyTorch's CUDA
+/// libraries are not in it. Otherwise stderr has the reason, once.
+int spillway_emulator_install_operators();
+
 /// Settings that the operator layer needs.
 int spillway_emulator_checks();      // SPILLWAY_EMULATE_CHECK
 int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu

@@ -6,41 +6,80 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace spillway::emulator {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmall = 1U << 20U;
 constexpr std::size_t kSmallUnit = 512;
-constexpr std::size_t kUnit = 2U << 20U;
+constexpr std::size_t kLeastStep = 1ULL << 30U;
+constexpr std::size_t kMostStep = 64ULL << 30U;
+
+/// Room for a fragmented device.
+std::size_t address_step(std::size_t capacity) {
+  return std::clamp(capacity > kMostStep ? kMostStep : 2 * capacity, kLeastStep, kMostStep);
+}
 
 }  // namespace
 
-CUresult Allocations::allocate(int device, std::size_t bytes, bool pooled, CUdeviceptr* at) {
+Allocations::Allocations(Capacity& capacity, std::deque<MemoryFile>& files, bool poison)
+    : capacity_(capacity), files_(files), poison_(poison) {
+  for (int device = 0; device < static_cast<int>(files.size()); ++device) {
+    addresses_.emplace_back(address_step(capacity.total()));
+    plain_.emplace_back().device = device;
+    create_pool(device, 0).by_default = true;
+  }
+}
+
+CUresult Allocations::allocate(int device, std::size_t bytes, CUdeviceptr* at) {
+  return take(plain_[static_cast<std::size_t>(device)], bytes, false, at);
+}
+
+CUresult Allocations::allocate(Pool& pool, std::size_t bytes, CUdeviceptr* at) {
+  return take(pool, bytes, true, at);
+}
+
+CUresult Allocations::take(Pool& pool, std::size_t bytes, bool pooled, CUdeviceptr* at) {
   if (bytes == 0) {
     *at = 0;
     return CUDA_SUCCESS;
   }
-  // Small requests share physical pages on a GPU, so they are not charged a page each here either.
-  const auto charged = round_up(bytes, pooled || bytes < kSmall ? kSmallUnit : kUnit);
-  const auto mapped = round_up(bytes, kPage);
-  if (!charged || !mapped || !capacity_.take(device, *charged)) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* memory = mmap(
-      nullptr, *mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    capacity_.give(device, *charged);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  blocks_.emplace(begin, Block{{begin, begin + *mapped}, *charged, device, pooled});
-  if (pooled) {
-    Pool& pool = pools_[static_cast<std::size_t>(device)];
-    pool.used += *charged;
-    pool.peak = std::max(pool.peak, pool.used);
-  }
-  *at = begin;
+  const auto rounded = round_up(bytes, kSmallUnit);
+  if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto taken = *rounded < kSmall ? take_small(pool, *rounded) : take_pages(pool, *rounded);
+  if (!taken) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Range range = {taken->begin, taken->begin + *rounded};
+  if (poison_) std::memset(range.at(), kPoison, range.bytes());
+  pool.used.add(*rounded);
+  blocks_.emplace(range.begin, Block{range, bytes, pool.device, &pool, pooled});
+  *at = range.begin;
   return CUDA_SUCCESS;
+}
+
+std::optional<Range> Allocations::take_small(Pool& pool, std::size_t bytes) {
+  if (const auto found = pool.free.take(bytes, kSmallUnit)) return found;
+  const auto page = take_pages(pool, kGranularity);
+  if (!page) return std::nullopt;
+  pool.free.give(*page);
+  return pool.free.take(bytes, kSmallUnit);
+}
+
+std::optional<Range> Allocations::take_pages(Pool& pool, std::size_t bytes) {
+  const auto whole = round_up(bytes, kGranularity);
+  if (!whole || (pool.most != 0 && *whole > pool.most - pool.reserved.now)) return std::nullopt;
+  if (!capacity_.take(pool.device, *whole)) return std::nullopt;
+  const auto range = addresses(pool.device).take(*whole, kGranularity);
+  const bool mapped =
+      range &&
+      file(pool.device).map(*range, static_cast<off_t>(range->begin), PROT_READ | PROT_WRITE);
+  if (!mapped) {
+    capacity_.give(pool.device, *whole);
+    if (range) addresses(pool.device).give(*range);
+    return std::nullopt;
+  }
+  pool.reserved.add(*whole);
+  return range;
 }
 
 Allocations::Block* Allocations::find(CUdeviceptr at) {
@@ -50,12 +89,39 @@ Allocations::Block* Allocations::find(CUdeviceptr at) {
 
 void Allocations::free(CUdeviceptr at) {
   const auto found = blocks_.find(at);
-  const Block& block = found->second;
-  capacity_.give(block.device, block.charged);
-  if (block.pooled) pool(block.device).used -= block.charged;
-  munmap(block.range.at(), block.range.bytes());
-  rights_were_taken();
+  const Block block = found->second;
   blocks_.erase(found);
+  rights_were_taken();
+  Pool& pool = *block.pool;
+  pool.used.remove(block.range.bytes());
+  if (block.range.bytes() < kSmall) {
+    give_small(pool, block.range);
+  } else {
+    give_pages(
+        pool,
+        {block.range.begin, block.range.begin + *round_up(block.range.bytes(), kGranularity)});
+  }
+  if (pool.destroyed && pool.used.now == 0) {
+    std::erase_if(pools_, [&](const auto& each) { return each.get() == &pool; });
+  }
+}
+
+void Allocations::give_small(Pool& pool, Range range) {
+  if (poison_) std::memset(range.at(), kPoison, range.bytes());
+  pool.free.give(range);
+  const Range free = *pool.free.around(range);
+  const Range pages = {(free.begin + kGranularity - 1) / kGranularity * kGranularity,
+                       free.end / kGranularity * kGranularity};
+  if (pages.begin >= pages.end) return;
+  pool.free.take(pages);
+  give_pages(pool, pages);
+}
+
+void Allocations::give_pages(Pool& pool, Range range) {
+  file(pool.device).clear(static_cast<off_t>(range.begin), range.bytes());
+  addresses(pool.device).give(range);
+  capacity_.give(pool.device, range.bytes());
+  pool.reserved.remove(range.bytes());
 }
 
 const Allocations::Block* Allocations::holding(Range range) const {
@@ -63,16 +129,35 @@ const Allocations::Block* Allocations::holding(Range range) const {
   return found != blocks_.end() && found->second.range.contains(range) ? &found->second : nullptr;
 }
 
-bool Allocations::pool_allows(const Block& block, int device, bool write) const {
-  if (device == block.device) return true;
-  const Pool& pool = pools_[static_cast<std::size_t>(block.device)];
-  const CUmemAccess_flags given = pool.access[static_cast<std::size_t>(device)];
-  return given == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
-         (given == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
-}
-
 bool Allocations::overlaps(Range range) const {
   return first_overlap(blocks_, range) != blocks_.end();
+}
+
+Pool& Allocations::create_pool(int device, std::size_t most) {
+  pools_.push_back(std::make_unique<Pool>());
+  pools_.back()->device = device;
+  pools_.back()->most = most;
+  return *pools_.back();
+}
+
+Pool* Allocations::find_pool(const void* handle) {
+  const auto found = std::find_if(pools_.begin(), pools_.end(), [&](const auto& each) {
+    return each.get() == handle && !each->destroyed;
+  });
+  return found == pools_.end() ? nullptr : found->get();
+}
+
+void Allocations::destroy_pool(Pool& pool) {
+  pool.destroyed = true;
+  if (pool.used.now != 0) return;
+  std::erase_if(pools_, [&](const auto& each) { return each.get() == &pool; });
+}
+
+bool Allocations::pool_allows(const Block& block, int device, bool write) {
+  if (device == block.device) return true;
+  const CUmemAccess_flags given = block.pool->access[static_cast<std::size_t>(device)];
+  return given == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+         (given == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
 }
 
 }  // namespace spillway::emulator

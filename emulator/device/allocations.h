@@ -1,62 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/device/addresses.h"
 #include "emulator/device/capacity.h"
+#include "emulator/device/memory_file.h"
+#include "emulator/device/pool.h"
 #include "emulator/device/range.h"
 
 #include <cuda.h>
 
-#include <array>
+#include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace spillway::emulator {
 
 /// Device memory as cudaMalloc and cudaMallocAsync give it: address and physical memory in one.
-/// Each block is a host mapping of its own, so that touching freed memory faults unless the address
-/// has been given to somebody else since.
-/// Threads: under the machine's lock. Ownership: borrows `capacity`.
+///
+/// A block below 1 MiB shares pages of 2 MiB with others, as on a GPU, and begins at a multiple of
+/// 512 bytes. Touching freed memory faults once its whole page is free and until the address is
+/// given to somebody else.
+///
+/// Threads: under the machine's lock. Ownership: borrows `capacity` and `files` (one a device).
 class Allocations {
  public:
   struct Block {
-    Range range;
-    std::size_t charged;
+    Range range;        // in units of 512 bytes
+    std::size_t asked;  // bytes that the program asked for
     int device;
-    bool pooled;
+    Pool* pool;            // null: memory of another process
+    bool pooled;           // stream-ordered
     bool freeing = false;  // a stream-ordered free is on its way
   };
 
-  Allocations(Capacity& capacity, int devices)
-      : capacity_(capacity), pools_(static_cast<std::size_t>(devices)) {}
+  Allocations(Capacity& capacity, std::deque<MemoryFile>& files, bool poison);
 
-  /// Zero bytes give the null address. Errors: CUDA_ERROR_OUT_OF_MEMORY.
-  CUresult allocate(int device, std::size_t bytes, bool pooled, CUdeviceptr* at);
+  /// cudaMalloc. Zero bytes give the null address. Errors: CUDA_ERROR_OUT_OF_MEMORY.
+  CUresult allocate(int device, std::size_t bytes, CUdeviceptr* at);
+  /// From a pool, without its stream. Errors: as above.
+  CUresult allocate(Pool& pool, std::size_t bytes, CUdeviceptr* at);
 
   /// The living block that begins at `at`, null where there is none.
   Block* find(CUdeviceptr at);
-  /// Requires: `at` begins a block.
+  /// Requires: `at` begins a block that is not another process's.
   void free(CUdeviceptr at);
 
   /// The block that holds all of `range`.
   [[nodiscard]] const Block* holding(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
 
-  struct Pool {
-    std::size_t used = 0;
-    std::size_t peak = 0;
-    std::array<CUmemAccess_flags, 8> access{};  // of other devices
-  };
+  Pool& default_pool(int device) { return *pools_[static_cast<std::size_t>(device)]; }
 
-  Pool& pool(int device) { return pools_[static_cast<std::size_t>(device)]; }
+  Pool& create_pool(int device, std::size_t most);
+  /// Null where the program has no such pool.
+  Pool* find_pool(const void* handle);
+  /// Requires: not a default pool. Its blocks live on.
+  void destroy_pool(Pool& pool);
 
   /// Whether the block's pool lets `device` access it. Requires: a pooled block.
-  [[nodiscard]] bool pool_allows(const Block& block, int device, bool write) const;
+  static bool pool_allows(const Block& block, int device, bool write);
 
  private:
+  std::optional<Range> take_small(Pool& pool, std::size_t bytes);
+  /// Whole pages, accessible.
+  std::optional<Range> take_pages(Pool& pool, std::size_t bytes);
+  void give_small(Pool& pool, Range range);
+  void give_pages(Pool& pool, Range range);
+  CUresult take(Pool& pool, std::size_t bytes, bool pooled, CUdeviceptr* at);
+
+  MemoryFile& file(int device) { return files_[static_cast<std::size_t>(device)]; }
+
+  Addresses& addresses(int device) { return addresses_[static_cast<std::size_t>(device)]; }
+
   Capacity& capacity_;
+  std::deque<MemoryFile>& files_;
+  const bool poison_;
+  std::deque<Addresses> addresses_;           // by device, so that the blocks of one lie together
+  std::deque<Pool> plain_;                    // cudaMalloc's, by device
+  std::vector<std::unique_ptr<Pool>> pools_;  // the default ones first, by device
   std::map<std::uintptr_t, Block> blocks_;
-  std::vector<Pool> pools_;
 };
 
 }  // namespace spillway::emulator

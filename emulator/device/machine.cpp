@@ -2,6 +2,7 @@
 #include "emulator/device/machine.h"
 
 #include "emulator/device/errors.h"
+#include "emulator/device/host_faults.h"
 #include "emulator/threads/host_thread.h"
 
 #include <pthread.h>
@@ -12,6 +13,13 @@ namespace spillway::emulator {
 namespace {
 
 constinit std::atomic<bool> forked{false};
+
+std::deque<MemoryFile> memory_files(int devices) {
+  std::deque<MemoryFile> files;
+  for (int device = 0; device < devices; ++device)
+    files.emplace_back(device);
+  return files;
+}
 
 Machine* make() {
   if (!settings().ok()) return nullptr;
@@ -28,6 +36,7 @@ Machine* make() {
                                                forked.store(true);
                                              });
   // NOLINTEND(clang-diagnostic-thread-safety-analysis)
+  report_host_faults();
   return handlers == 0 ? machine : nullptr;
 }
 
@@ -37,8 +46,9 @@ Machine::Machine(const Settings& with)
     : settings(with),
       ordering(checker, with.check),
       capacity(with.devices, with.memory.count()),
-      allocations(capacity, with.devices),
-      virtual_memory(capacity, with.devices),
+      files(memory_files(with.devices)),
+      allocations(capacity, files, with.poison),
+      virtual_memory(capacity, files, with.poison),
       captures(graphs),
       streams(mutex, ordering, captures, with.schedule, with.devices) {}
 

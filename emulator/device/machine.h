@@ -9,6 +9,7 @@
 #include "emulator/device/faults.h"
 #include "emulator/device/graphs.h"
 #include "emulator/device/host_memory.h"
+#include "emulator/device/memory_file.h"
 #include "emulator/device/ordering.h"
 #include "emulator/device/peers.h"
 #include "emulator/device/settings.h"
@@ -20,6 +21,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <string>
 
 namespace spillway::emulator {
@@ -42,6 +44,7 @@ struct Machine {
   Ordering ordering;
   Capacity capacity;
   Peers peers;
+  std::deque<MemoryFile> files;  // by device
   Allocations allocations;
   VirtualMemory virtual_memory;
   HostMemory host;

@@ -53,6 +53,8 @@ Result<Settings> read() {
   }
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
+  SPILLWAY_ASSIGN_OR_RETURN(const auto poison, env::flag("SPILLWAY_EMULATE_POISON"));
+  settings.poison = poison.value_or(false);
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
   settings.faults = faults.value_or("");
   if (const Status status = check_faults(settings.faults); !status.ok()) {

@@ -26,6 +26,7 @@ struct Settings {
   int devices = 1;       // SPILLWAY_EMULATE_DEVICES
   Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device
   bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG
+  bool poison = false;   // SPILLWAY_EMULATE_POISON
   std::string faults;    // SPILLWAY_EMULATE_FAULT
 };
 

@@ -12,7 +12,7 @@ const char* problem_in_block(const Machine& machine,
                              int device,
                              bool write) {
   if (block.pooled) {
-    return machine.allocations.pool_allows(block, device, write)
+    return Allocations::pool_allows(block, device, write)
                ? nullptr
                : "its memory pool gives this device no such access (cudaMemPoolSetAccess)";
   }

@@ -3,9 +3,7 @@
 
 #include "emulator/device/generation.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,25 +12,10 @@ namespace spillway::emulator {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+constexpr std::size_t kAddressStep = 64ULL << 30U;
 
 bool aligned(std::size_t value) {
   return value % kGranularity == 0;
-}
-
-/// Inaccessible addresses at a multiple of `alignment`, by reserving too much and cutting it off.
-void* reserve_addresses(std::size_t bytes, std::size_t alignment, void* hint) {
-  const auto padded = round_up(bytes, alignment);
-  if (!padded || *padded > SIZE_MAX - alignment) return MAP_FAILED;
-  const std::size_t taken = *padded + alignment;
-  void* memory = mmap(hint, taken, PROT_NONE, kReserved, -1, 0);
-  if (memory == MAP_FAILED) return memory;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  const std::uintptr_t first = (begin + alignment - 1) / alignment * alignment;
-  if (first > begin) munmap(memory, first - begin);
-  const std::uintptr_t last = first + bytes;
-  if (begin + taken > last) munmap(reinterpret_cast<void*>(last), begin + taken - last);
-  return reinterpret_cast<void*>(first);
 }
 
 int protection(const std::map<int, CUmemAccess_flags>& access) {
@@ -46,18 +29,22 @@ int protection(const std::map<int, CUmemAccess_flags>& access) {
 
 }  // namespace
 
+VirtualMemory::VirtualMemory(Capacity& capacity, std::deque<MemoryFile>& files, bool poison)
+    : capacity_(capacity), files_(files), poison_(poison), addresses_(kAddressStep) {}
+
 CUresult VirtualMemory::reserve(std::size_t bytes,
                                 std::size_t alignment,
                                 CUdeviceptr hint,
                                 CUdeviceptr* at) {
   if (bytes == 0 || bytes % kPage != 0 || hint % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   if (alignment != 0 && !std::has_single_bit(alignment)) return CUDA_ERROR_INVALID_VALUE;
-  void* memory =
-      reserve_addresses(bytes, std::max(alignment, kGranularity), reinterpret_cast<void*>(hint));
-  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  reservations_.emplace(begin, Reservation{{begin, begin + bytes}});
-  *at = begin;
+  const auto rounded = round_up(bytes, kGranularity);
+  if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto taken = hint == 0 || !aligned(hint) ? std::nullopt : Range::of(hint, *rounded);
+  if (!taken || !addresses_.take(*taken)) taken = addresses_.take(bytes, alignment);
+  if (!taken) return CUDA_ERROR_OUT_OF_MEMORY;
+  reservations_.emplace(taken->begin, Reservation{{taken->begin, taken->begin + bytes}});
+  *at = taken->begin;
   return CUDA_SUCCESS;
 }
 
@@ -69,16 +56,8 @@ CUresult VirtualMemory::unreserve(CUdeviceptr at, std::size_t bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   reservations_.erase(found);
-  munmap(range.at(), range.bytes());
+  addresses_.give(range);
   return CUDA_SUCCESS;
-}
-
-bool VirtualMemory::extend_file(std::size_t bytes) {
-  if (file_ < 0) file_ = memfd_create("spillway-device-memory", MFD_CLOEXEC);
-  const off_t end = file_end_ + static_cast<off_t>(bytes);
-  if (file_ < 0 || ftruncate(file_, end) != 0) return false;
-  file_end_ = end;
-  return true;
 }
 
 CUresult VirtualMemory::create(std::size_t bytes,
@@ -91,15 +70,10 @@ CUresult VirtualMemory::create(std::size_t bytes,
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const int device = properties.location.id;
-  if (device < 0 || device >= devices_) return CUDA_ERROR_INVALID_DEVICE;
+  if (device < 0 || device >= devices()) return CUDA_ERROR_INVALID_DEVICE;
   if (!capacity_.take(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const off_t offset = file_end_;
-  if (!extend_file(bytes)) {
-    capacity_.give(device, bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
   *handle = next_handle_++;
-  physical_.emplace(*handle, Physical{properties, bytes, offset});
+  physical_.emplace(*handle, Physical{properties, bytes});
   return CUDA_SUCCESS;
 }
 
@@ -143,14 +117,31 @@ CUresult VirtualMemory::map(CUdeviceptr at,
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (first_overlap(mappings_, *range) != mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  constexpr int kMapped = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-  const off_t place = physical->second.offset;
-  if (mmap(range->at(), bytes, PROT_NONE, kMapped, file_, place) == MAP_FAILED) {
+  if (!place(physical->second, at) ||
+      !file_of(physical->second).map(*range, *physical->second.offset, PROT_NONE)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ++physical->second.mappings;
+  runs_ += 1 - neighbours(*range);
   mappings_.emplace(at, Mapping{*range, handle, {}});
   return CUDA_SUCCESS;
+}
+
+bool VirtualMemory::place(Physical& physical, CUdeviceptr at) {
+  if (physical.offset) return true;
+  MemoryFile& file = file_of(physical);
+  physical.offset = file.place(at, physical.bytes);
+  if (!physical.offset) return false;
+  return !poison_ || file.fill(*physical.offset, physical.bytes, kPoison);
+}
+
+int VirtualMemory::neighbours(Range range) const {
+  const auto next = mappings_.lower_bound(range.end);
+  const auto before = mappings_.lower_bound(range.begin);
+  const bool right = next != mappings_.end() && next->first == range.end;
+  const bool left =
+      before != mappings_.begin() && std::prev(before)->second.range.end == range.begin;
+  return (left ? 1 : 0) + (right ? 1 : 0);
 }
 
 VirtualMemory::Mappings::iterator VirtualMemory::whole_mappings(Range range) {
@@ -168,9 +159,10 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   auto each = whole_mappings(*range);
   if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (mmap(range->at(), bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0) == MAP_FAILED) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  // Beyond, the machine would soon refuse the process any mapping: the bytes then stay in sight of
+  // the host, and only the rules tell that they are gone.
+  runs_ += neighbours(*range) - 1;
+  if (runs_ < static_cast<long>(most_pieces())) make_inaccessible(*range);
   rights_were_taken();
   while (each != mappings_.end() && each->first < range->end) {
     const CUmemGenericAllocationHandle handle = each->second.handle;
@@ -189,7 +181,7 @@ CUresult VirtualMemory::set_access(CUdeviceptr at,
   if (!range || access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-    if (access[i].location.id < 0 || access[i].location.id >= devices_) {
+    if (access[i].location.id < 0 || access[i].location.id >= devices()) {
       return CUDA_ERROR_INVALID_DEVICE;
     }
   }
@@ -267,10 +259,7 @@ void VirtualMemory::drop_if_unused(CUmemGenericAllocationHandle handle) {
   const Physical& physical = found->second;
   if (physical.references > 0 || physical.mappings > 0) return;
   capacity_.give(physical.properties.location.id, physical.bytes);
-  fallocate(file_,
-            FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-            physical.offset,
-            static_cast<off_t>(physical.bytes));
+  if (physical.offset) file_of(physical).drop(*physical.offset, physical.bytes);
   physical_.erase(found);
 }
 

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/device/addresses.h"
 #include "emulator/device/capacity.h"
+#include "emulator/device/memory_file.h"
 #include "emulator/device/range.h"
 
 #include <cuda.h>
 
 #include <sys/types.h>
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <unordered_map>
 
 namespace spillway::emulator {
 
-inline constexpr std::size_t kGranularity = 2U << 20U;
-
 /// Address reservations, physical handles, and the mappings between them, with the driver's rules:
 /// a handle is the smallest thing that can be mapped (offset 0), a mapping is unmapped as a whole,
 /// and nothing can be touched before access was set nor after it was unmapped: host code faults.
 ///
-/// Threads: under the machine's lock. Ownership: borrows `capacity`.
+/// Threads: under the machine's lock. Ownership: borrows `capacity` and `files`.
 /// Errors: the codes that cuda.h documents; the object is then as it was.
 class VirtualMemory {
  public:
-  VirtualMemory(Capacity& capacity, int devices) : capacity_(capacity), devices_(devices) {}
+  VirtualMemory(Capacity& capacity, std::deque<MemoryFile>& files, bool poison);
 
   CUresult reserve(std::size_t bytes, std::size_t alignment, CUdeviceptr hint, CUdeviceptr* at);
   CUresult unreserve(CUdeviceptr at, std::size_t bytes);
@@ -65,8 +66,8 @@ class VirtualMemory {
   struct Physical {
     CUmemAllocationProp properties;
     std::size_t bytes;
-    off_t offset;        // in the file
-    int references = 1;  // of the program: created, retained
+    std::optional<off_t> offset{};  // in the file, from the first mapping on
+    int references = 1;             // of the program: created, retained
     int mappings = 0;
   };
 
@@ -84,18 +85,27 @@ class VirtualMemory {
   std::optional<Range> covering(Range range, Good good) const;
   /// The first mapping where `range` is tiled by whole mappings, end() otherwise.
   Mappings::iterator whole_mappings(Range range);
-  bool extend_file(std::size_t bytes);
+  /// Gives it its place in the file. False where the machine refuses.
+  bool place(Physical& physical, CUdeviceptr at);
+  /// How many mappings begin or end where `range` ends or begins.
+  [[nodiscard]] int neighbours(Range range) const;
   void drop_if_unused(CUmemGenericAllocationHandle handle);
 
+  [[nodiscard]] int devices() const { return static_cast<int>(files_.size()); }
+
+  MemoryFile& file_of(const Physical& physical) {
+    return files_[static_cast<std::size_t>(physical.properties.location.id)];
+  }
+
   Capacity& capacity_;
-  const int devices_;
+  std::deque<MemoryFile>& files_;
+  const bool poison_;
+  Addresses addresses_;
   std::map<std::uintptr_t, Reservation> reservations_;
   std::unordered_map<CUmemGenericAllocationHandle, Physical> physical_;
   Mappings mappings_;
+  long runs_ = 0;  // of mappings without a gap
   CUmemGenericAllocationHandle next_handle_ = 1;
-  // One sparse file for all handles: a file each would meet the limit on open files.
-  int file_ = -1;
-  off_t file_end_ = 0;
 };
 
 }  // namespace spillway::emulator

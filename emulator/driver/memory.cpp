@@ -6,9 +6,11 @@
 namespace spillway::emulator::driver {
 namespace {
 
-CUresult allocate(Machine& machine, int device, CUdeviceptr* at, std::size_t bytes, bool pooled) {
+/// `from` is a device or a pool.
+template <typename From>
+CUresult allocate(Machine& machine, From&& from, CUdeviceptr* at, std::size_t bytes) {
   if (at == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = machine.allocations.allocate(device, bytes, pooled, at);
+  const CUresult result = machine.allocations.allocate(from, bytes, at);
   if (result == CUDA_SUCCESS) device_allocations().add();
   return result;
 }
@@ -26,7 +28,7 @@ CUresult MemGetInfo(std::size_t* free, std::size_t* total) {
 
 CUresult MemAlloc(CUdeviceptr* at, std::size_t bytes) {
   return call_on_device<"cuMemAlloc">(
-      [&](Machine& machine, int device) { return allocate(machine, device, at, bytes, false); });
+      [&](Machine& machine, int device) { return allocate(machine, device, at, bytes); });
 }
 
 CUresult MemFree(CUdeviceptr at) {
@@ -38,7 +40,7 @@ CUresult MemFree(CUdeviceptr at) {
 
 CUresult MemAllocAsync(CUdeviceptr* at, std::size_t bytes, CUstream stream) {
   return call_on_stream<"cuMemAllocAsync">(stream, [&](Machine& machine, Stream& on) {
-    return allocate(machine, on.device, at, bytes, true);
+    return allocate(machine, machine.allocations.default_pool(on.device), at, bytes);
   });
 }
 
@@ -51,7 +53,7 @@ CUresult MemFreeAsync(CUdeviceptr at, CUstream stream) {
 CUresult MemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
   return call<"cuMemGetAddressRange">([&](Machine& machine) {
     const Allocations::Block* block = machine.allocations.holding({at, at + 1});
-    const auto range = block != nullptr ? std::optional<Range>(block->range)
+    const auto range = block != nullptr ? Range::of(block->range.begin, block->asked)
                                         : machine.virtual_memory.mapping_of(at);
     if (!range) return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = range->begin;

@@ -3,6 +3,7 @@
 #include "emulator/driver/contexts.h"
 #include "emulator/driver/functions.h"
 #include "emulator/runtime/call.h"
+#include "emulator/torch/operators.h"
 
 #include <cstdio>
 #include <cstring>
@@ -58,7 +59,10 @@ CUresult known_device(int device) {
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return enter<"cudaGetDeviceCount">([&] { return driver::DeviceGetCount(count); });
+  // The first that PyTorch asks for: its operators come in here where no Python has brought them.
+  const bool complete = emu::torch::install_operators();
+  return enter<"cudaGetDeviceCount">(
+      [&] { return complete ? driver::DeviceGetCount(count) : CUDA_ERROR_SYSTEM_NOT_READY; });
 }
 
 cudaError_t cudaGetDevice(int* device) {

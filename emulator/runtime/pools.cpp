@@ -6,31 +6,31 @@ using emu::runtime::enter;
 
 namespace {
 
-char handles[8];  // the address of one is the handle of that device's default pool
-
-/// `body(Pool&, device)` for a default pool; there are no others.
+/// `body(Pool&)`; a pool's address is its handle.
 template <emu::Literal kName, typename Body>
 cudaError_t with_pool(cudaMemPool_t handle, Body&& body) {
   return enter<kName>([&] {
     return emu::call<"cuMemPool">([&](emu::Machine& machine) {
-      for (int device = 0; device < machine.settings.devices; ++device) {
-        if (reinterpret_cast<char*>(handle) != &handles[device]) continue;
-        return static_cast<CUresult>(body(machine.allocations.pool(device)));
-      }
-      return CUDA_ERROR_INVALID_VALUE;
+      emu::Pool* pool = machine.allocations.find_pool(handle);
+      if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      return static_cast<CUresult>(body(*pool));
     });
   });
 }
 
-CUresult read(const emu::Allocations::Pool& pool, cudaMemPoolAttr attribute, void* value) {
+CUresult read(const emu::Pool& pool, cudaMemPoolAttr attribute, void* value) {
   switch (attribute) {
     case cudaMemPoolAttrUsedMemCurrent:
+      *static_cast<cuuint64_t*>(value) = pool.used.now;
+      return CUDA_SUCCESS;
     case cudaMemPoolAttrReservedMemCurrent:
-      *static_cast<cuuint64_t*>(value) = pool.used;
+      *static_cast<cuuint64_t*>(value) = pool.reserved.now;
       return CUDA_SUCCESS;
     case cudaMemPoolAttrUsedMemHigh:
+      *static_cast<cuuint64_t*>(value) = pool.used.peak;
+      return CUDA_SUCCESS;
     case cudaMemPoolAttrReservedMemHigh:
-      *static_cast<cuuint64_t*>(value) = pool.peak;
+      *static_cast<cuuint64_t*>(value) = pool.reserved.peak;
       return CUDA_SUCCESS;
     default:
       return emu::refuse("this attribute of a memory pool");
@@ -46,14 +46,14 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
     return emu::call<"cuDeviceGetDefaultMemPool">([&](emu::Machine& machine) {
       if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
       if (device < 0 || device >= machine.settings.devices) return CUDA_ERROR_INVALID_DEVICE;
-      *pool = reinterpret_cast<cudaMemPool_t>(&handles[device]);
+      *pool = reinterpret_cast<cudaMemPool_t>(&machine.allocations.default_pool(device));
       return CUDA_SUCCESS;
     });
   });
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return with_pool<"cudaMemPoolGetAttribute">(pool, [&](const emu::Allocations::Pool& of) {
+  return with_pool<"cudaMemPoolGetAttribute">(pool, [&](const emu::Pool& of) {
     return value == nullptr ? CUDA_ERROR_INVALID_VALUE : read(of, attribute, value);
   });
 }
@@ -61,11 +61,10 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 // Memory goes back to the device as soon as it is free, so reuse rules and thresholds have no
 // effect.
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return with_pool<"cudaMemPoolSetAttribute">(pool, [&](emu::Allocations::Pool& of) {
+  return with_pool<"cudaMemPoolSetAttribute">(pool, [&](emu::Pool& of) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute == cudaMemPoolAttrUsedMemHigh || attribute == cudaMemPoolAttrReservedMemHigh) {
-      of.peak = of.used;
-    }
+    if (attribute == cudaMemPoolAttrUsedMemHigh) of.used.peak = of.used.now;
+    if (attribute == cudaMemPoolAttrReservedMemHigh) of.reserved.peak = of.reserved.now;
     return CUDA_SUCCESS;
   });
 }
@@ -73,7 +72,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
                                  const cudaMemAccessDesc* access,
                                  size_t count) {
-  return with_pool<"cudaMemPoolSetAccess">(pool, [&](emu::Allocations::Pool& of) {
+  return with_pool<"cudaMemPoolSetAccess">(pool, [&](emu::Pool& of) {
     if (access == nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto allowed = of.access;
     for (size_t i = 0; i < count; ++i) {
@@ -92,7 +91,6 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*keep*/) {
-  return with_pool<"cudaMemPoolTrimTo">(pool,
-                                        [](const emu::Allocations::Pool&) { return CUDA_SUCCESS; });
+  return with_pool<"cudaMemPoolTrimTo">(pool, [](const emu::Pool&) { return CUDA_SUCCESS; });
 }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the emulated GPU's operators into a process that has the emulated CUDA runtime.
+"""Completes the emulated GPU in a process that has the emulated CUDA runtime.
 
 PyTorch calls `run` itself at the end of `import torch` (entry point group torch.backends), so scripts need no
 change.
@@ -7,29 +7,30 @@ change.
 
 import ctypes
 import os
-import pathlib
+import sys
+
+BAD_USAGE = 2
 
 
 def run() -> None:
     """Does nothing unless SPILLWAY_EMULATE=1 and the emulated CUDA runtime is preloaded.
 
-    Raises RuntimeError where both are so and the emulation cannot work: a script must not go on to fail in
-    its first operator with an error that does not say why.
+    Ends the process with one line where both are so and the emulation cannot work: a script must not go on to
+    fail in its first operator with an error that does not say why.
     """
-    if os.environ.get("SPILLWAY_EMULATE") != "1" or not _runtime_is_here():
+    process = ctypes.CDLL(None)
+    if os.environ.get("SPILLWAY_EMULATE") != "1" or not hasattr(process, "spillway_emulator_ready"):
         return
-    library = pathlib.Path(__file__).parent / "lib" / "libspillway_emulator_operators.so"
-    try:
-        operators = ctypes.CDLL(str(library))
-    except OSError as error:
-        raise RuntimeError(
-            f"SPILLWAY_EMULATE=1, but the emulated operators cannot be loaded: {error}"
-        ) from error
-    operators.spillway_operators_error.restype = ctypes.c_char_p
-    if operators.spillway_operators_install() != 0:
-        why = operators.spillway_operators_error().decode()
-        raise RuntimeError(f"SPILLWAY_EMULATE=1, but the emulated GPU cannot work: {why}")
+    if process.spillway_emulator_ready() == 0:
+        raise SystemExit(BAD_USAGE)  # the runtime has said why
 
+    import torch
 
-def _runtime_is_here() -> bool:
-    return hasattr(ctypes.CDLL(None), "spillway_emulator_ready")
+    if torch.version.cuda is None:
+        print(
+            f"spillway-emulator: torch {torch.__version__} has no CUDA build: install one that has",
+            file=sys.stderr,
+        )
+        raise SystemExit(BAD_USAGE)
+    if process.spillway_emulator_install_operators() != 0:
+        raise SystemExit(BAD_USAGE)  # as above

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from spillway.launch import SETTINGS, LaunchError, environment
@@ -38,8 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     settings = _Parser(add_help=False, allow_abbrev=False)
     settings.add_argument("--emulate", action="store_true", help="run on the emulated GPU: needs no GPU")
     for setting in SETTINGS:
-        if setting.option == "check":
-            settings.add_argument("--check", action="store_true", default=None, help=setting.help)
+        if setting.option in ("check", "poison"):
+            settings.add_argument(f"--{setting.option}", action="store_true", default=None, help=setting.help)
         else:
             settings.add_argument(f"--{setting.option}", help=setting.help)
 
@@ -72,6 +75,34 @@ def _chosen_environment(chosen: argparse.Namespace) -> dict[str, str]:
     return environment(emulate, **{setting.option: getattr(chosen, setting.option) for setting in SETTINGS})
 
 
+def _torch_without_cuda() -> str | None:
+    """The version of the torch that Python imports here, where it cannot use a GPU. Found without an import:
+    that takes seconds."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    try:
+        text = (Path(found.origin).parent / "version.py").read_text()
+    except OSError:
+        return None
+    if not re.search(r"^cuda\b.*=\s*None\s*$", text, re.MULTILINE):
+        return None
+    version = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE)
+    return version[1] if version else "of an unknown version"
+
+
+def _is_python(program: str) -> bool:
+    """The interpreter, or a script that names it in its first line."""
+    if os.path.basename(program).startswith("python"):
+        return True
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in first
+
+
 def _run(command: Sequence[str], env: dict[str, str]) -> int:
     """Becomes the command; returns only where that fails."""
     program = shutil.which(command[0], path=env.get("PATH"))
@@ -80,6 +111,12 @@ def _run(command: Sequence[str], env: dict[str, str]) -> int:
         why = "is not executable" if there else "was not found"
         print(f"spillway run: {command[0]} {why}", file=sys.stderr)
         return NOT_EXECUTABLE if there else NOT_FOUND
+    if env.get("SPILLWAY_EMULATE") == "1" and _is_python(program) and (version := _torch_without_cuda()):
+        print(
+            f"spillway run: torch {version} has no CUDA build: install one that has",
+            file=sys.stderr,
+        )
+        return BAD_USAGE
     try:
         os.execve(program, list(command), env)
     except OSError as error:

@@ -106,6 +106,12 @@ SETTINGS = (
         "random numbers: the CUDA generator's, or a CPU run's",
     ),
     Setting(
+        "poison",
+        "SPILLWAY_EMULATE_POISON",
+        _choice("0", "1"),
+        "fill freed and new device memory with a pattern that is no number",
+    ),
+    Setting(
         "fault",
         "SPILLWAY_EMULATE_FAULT",
         _fault,

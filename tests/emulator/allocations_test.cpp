@@ -87,11 +87,78 @@ TEST_F(AllocationsTest, StreamOrderedMemoryIsCountedByItsPool) {
 
   ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), cudaSuccess);
   EXPECT_EQ(used, 1024U);
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &used), cudaSuccess);
+  EXPECT_EQ(used, kUnit);
 
   ASSERT_EQ(cudaFreeAsync(at, nullptr), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), cudaSuccess);
   EXPECT_EQ(used, 0U);
+}
+
+TEST_F(AllocationsTest, SmallBlocksShareAPageThatIsChargedAsAWhole) {
+  const auto used = spillway_emulator_used(0);
+  const emulated::DeviceBytes first(1);
+  const emulated::DeviceBytes second(700);
+
+  EXPECT_EQ(spillway_emulator_used(0), used + kUnit);
+  EXPECT_EQ(second.at() - first.at(), 512);
+}
+
+TEST_F(AllocationsTest, ASharedPageFaultsWhenAllItsBlocksAreFree) {
+  void* first = nullptr;
+  void* second = nullptr;
+  ASSERT_EQ(cudaMalloc(&first, 1), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&second, 1), cudaSuccess);
+  auto* byte = static_cast<volatile char*>(first);
+
+  ASSERT_EQ(cudaFree(first), cudaSuccess);
+  *byte = 1;
+  ASSERT_EQ(cudaFree(second), cudaSuccess);
+
+  EXPECT_DEATH(*byte = 1, "the host touched device memory at 0x");
+}
+
+TEST_F(AllocationsTest, AFreedLargeBlockFaults) {
+  void* at = nullptr;
+  ASSERT_EQ(cudaMalloc(&at, 2 * kUnit), cudaSuccess);
+  auto* byte = static_cast<volatile char*>(at);
+  ASSERT_EQ(cudaFree(at), cudaSuccess);
+
+  EXPECT_DEATH(*byte = 1, "the host touched device memory at 0x");
+}
+
+TEST_F(AllocationsTest, ABlockCountsAsWholePages) {
+  const auto used = spillway_emulator_used(0);
+  const emulated::DeviceBytes block(kUnit + 1);
+
+  EXPECT_EQ(spillway_emulator_used(0), used + 2 * kUnit);
+}
+
+TEST_F(AllocationsTest, NewMemoryReadsNoBytesOfAFreedBlock) {
+  void* at = nullptr;
+  ASSERT_EQ(cudaMalloc(&at, kUnit), cudaSuccess);
+  std::memset(at, 7, kUnit);
+  ASSERT_EQ(cudaFree(at), cudaSuccess);
+  void* again = nullptr;
+  ASSERT_EQ(cudaMalloc(&again, kUnit), cudaSuccess);
+
+  EXPECT_EQ(again, at);
+  EXPECT_EQ(static_cast<char*>(again)[kUnit - 1], 0);
+  EXPECT_EQ(cudaFree(again), cudaSuccess);
+}
+
+TEST_F(AllocationsTest, TheAddressRangeOfABlockIsWhatWasAskedFor) {
+  const emulated::DeviceBytes block(1000);
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+
+  ASSERT_EQ(
+      CU(MemGetAddressRange, 3020)(&base, &bytes, reinterpret_cast<CUdeviceptr>(block.at() + 999)),
+      CUDA_SUCCESS);
+
+  EXPECT_EQ(base, reinterpret_cast<CUdeviceptr>(block.at()));
+  EXPECT_EQ(bytes, 1000U);
 }
 
 TEST_F(AllocationsTest, OverlappingRegistrationsAreRefused) {

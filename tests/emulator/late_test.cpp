@@ -105,7 +105,7 @@ TEST_F(LateTest, MemoryThatIsFreedInOrderIsGivenBackWhenTheStreamGetsThere) {
   EXPECT_EQ(spillway_emulator_used(0), used);
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
 
-  EXPECT_EQ(spillway_emulator_used(0), used - kBytes);
+  EXPECT_LT(spillway_emulator_used(0), used);
 }
 
 // Last: the error stays for the rest of the process, as on a GPU. Each case is a process under

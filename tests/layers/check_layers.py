@@ -35,6 +35,7 @@ TORCH = (
     "emulator/operators",
     "tests/torch_glue",
     "tests/emulator_operators",
+    "tests/frameworks",
     "examples",
     "bench",
 )

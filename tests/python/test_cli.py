@@ -65,6 +65,7 @@ def test_options_become_the_emulator_s_settings() -> None:
         "1.5GiB",
         "--rng",
         "cpu",
+        "--poison",
         "--fault",
         "cuMemCreate:3+=out_of_memory",
     )
@@ -76,6 +77,7 @@ def test_options_become_the_emulator_s_settings() -> None:
         "SPILLWAY_EMULATE_DEVICES": "2",
         "SPILLWAY_EMULATE_MEMORY": "1.5GiB",
         "SPILLWAY_EMULATE_RNG": "cpu",
+        "SPILLWAY_EMULATE_POISON": "1",
         "SPILLWAY_EMULATE_FAULT": "cuMemCreate:3+=out_of_memory",
     }
 

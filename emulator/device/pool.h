@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/free_ranges.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <array>
+
+namespace spillway::emulator {
+
+/// An amount and its peak.
+struct Tally {
+  std::size_t now = 0;
+  std::size_t peak = 0;
+
+  void add(std::size_t bytes) {
+    now += bytes;
+    peak = std::max(peak, now);
+  }
+
+  void remove(std::size_t bytes) { now -= bytes; }
+};
+
+/// Where blocks come from: a pool of stream-ordered memory, or cudaMalloc's own. Its small blocks
+/// share pages with each other and with nobody else.
+struct Pool {
+  int device = 0;
+  bool by_default = false;                    // the device's own, which cannot be destroyed
+  bool destroyed = false;                     // by the program; it ends with its last block
+  std::size_t most = 0;                       // reserved bytes, 0 for as many as the device has
+  Tally used;                                 // bytes of blocks, in units of 512
+  Tally reserved;                             // bytes of whole pages
+  FreeRanges free;                            // of pages with small blocks
+  std::array<CUmemAccess_flags, 8> access{};  // of other devices
+  std::array<cuuint64_t, 5> settings{
+      0, 1, 1, 1, 0};  // by CUmemPool_attribute; kept, without effect
+};
+
+}  // namespace spillway::emulator

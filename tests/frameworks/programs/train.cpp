@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdio>
+#include <string>
+
+// A LibTorch program without Python: `train cpu` or `train cuda` trains two layers and prints the
+// losses and all parameters, exactly.
+int main(int argc, char** argv) {
+  const torch::Device device(argc > 1 ? argv[1] : "cpu");
+  torch::manual_seed(0);
+  torch::nn::Linear wide(8, 32);
+  torch::nn::Linear narrow(32, 4);
+  const auto inputs = torch::randn({16, 8});
+  const auto targets = torch::randn({16, 4});
+  wide->to(device);
+  narrow->to(device);
+  auto parameters = wide->parameters();
+  for (const auto& parameter : narrow->parameters())
+    parameters.push_back(parameter);
+  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(0.1).momentum(0.9));
+
+  for (int step = 0; step < 10; ++step) {
+    optimizer.zero_grad();
+    const auto outputs =
+        narrow->forward(torch::gelu(wide->forward(inputs.to(device) * (step + 1))));
+    const auto loss = torch::mse_loss(outputs, targets.to(device));
+    loss.backward();
+    optimizer.step();
+    std::printf("%a\n", loss.item<double>());
+  }
+  for (const auto& parameter : parameters) {
+    const auto numbers = parameter.detach().cpu().to(torch::kFloat64).contiguous();
+    for (int64_t i = 0; i < numbers.numel(); ++i)
+      std::printf("%a\n", numbers.data_ptr<double>()[i]);
+  }
+  return 0;
+}

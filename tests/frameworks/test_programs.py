@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LibTorch programs without Python on the emulated GPU."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PROGRAMS = pathlib.Path(os.environ["TEST_PROGRAMS"])
+TRAIN = PROGRAMS / "spillway_test_train"
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        list(map(str, command)),
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("schedule", ["eager", "late"])
+def test_a_program_trains_to_the_bits_of_a_cpu_run(schedule):
+    there = run(TRAIN, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule)
+    assert (there.returncode, there.stderr) == (0, "")
+    assert there.stdout == run(TRAIN, "cpu").stdout
+    assert len(there.stdout.split()) == 10 + 8 * 32 + 32 + 32 * 4 + 4
+
+
+def test_the_launcher_runs_a_program():
+    bare = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
+    there = run(sys.executable, "-m", "spillway", "run", "--emulate", "--", TRAIN, "cuda", **bare)
+    assert (there.returncode, there.stderr) == (0, "")
+    assert there.stdout == run(TRAIN, "cpu").stdout
+
+
+def test_a_device_that_is_not_there_is_pytorch_s_own_error():
+    done = run(TRAIN, "cuda:1")
+    assert done.returncode != 0
+    assert "invalid device ordinal" in done.stderr
+
+
+ASK_FOR_DEVICES = """
+import ctypes, sys
+for name in ("torch_cpu", "torch_cuda"):
+    ctypes.CDLL(f"{sys.argv[1]}/lib{name}.so", mode=ctypes.RTLD_GLOBAL)
+process, count = ctypes.CDLL(None), ctypes.c_int()
+results = [process.cudaGetDeviceCount(ctypes.byref(count)) for _ in range(2)]
+print(results, "emulator_operators" in open("/proc/self/maps").read())
+"""
+
+
+def test_another_version_of_torch_is_told_both_versions_once_and_left_alone():
+    done = run(sys.executable, "-c", ASK_FOR_DEVICES, PROGRAMS / "other_torch")
+    assert done.stdout == "[802, 802] False\n"  # cudaErrorSystemNotReady
+    assert done.stderr.startswith(
+        "spillway-emulator: the emulated operators are built for torch 2.11, "
+        "but this process has torch 2.99.1: "
+    )
+    assert done.stderr.count("\n") == 1
