@@ -11,6 +11,7 @@
 namespace spillway::emulator {
 namespace {
 
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmall = 1U << 20U;
 constexpr std::size_t kSmallUnit = 512;
 constexpr std::size_t kLeastStep = 1ULL << 30U;
@@ -131,6 +132,45 @@ const Allocations::Block* Allocations::holding(Range range) const {
 
 bool Allocations::overlaps(Range range) const {
   return first_overlap(blocks_, range) != blocks_.end();
+}
+
+CUresult Allocations::import(const Ticket& ticket, int file, CUdeviceptr* at) {
+  const auto device = static_cast<int>(ticket.device);
+  const std::size_t before = ticket.offset % kPage;
+  const auto whole = round_up(before + ticket.bytes, kPage);
+  const auto range = whole ? addresses(device).take(*whole, kGranularity) : std::nullopt;
+  if (!range) return CUDA_ERROR_MAP_FAILED;
+  const auto offset = static_cast<off_t>(ticket.offset - before);
+  if (!MemoryFile::map(
+          file, {range->begin, range->begin + *whole}, offset, PROT_READ | PROT_WRITE)) {
+    addresses(device).give(*range);
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  const std::uintptr_t begin = range->begin + before;
+  Block block = {{begin, begin + ticket.bytes}, ticket.bytes, device, nullptr, false};
+  block.opened = 1;
+  blocks_.emplace(begin, block);
+  imports_.emplace(begin, ticket);
+  *at = begin;
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUdeviceptr> Allocations::open_again(const Ticket& ticket) {
+  for (const auto& [at, known] : imports_) {
+    if (std::memcmp(&known, &ticket, sizeof ticket) != 0) continue;
+    ++blocks_.at(at).opened;
+    return at;
+  }
+  return std::nullopt;
+}
+
+void Allocations::forget_import(CUdeviceptr at) {
+  const Block block = blocks_.at(at);
+  const Range pages = {at / kPage * kPage, *round_up(block.range.end, kPage)};
+  imports_.erase(at);
+  blocks_.erase(at);
+  rights_were_taken();
+  addresses(block.device).give(pages);
 }
 
 Pool& Allocations::create_pool(int device, std::size_t most) {

@@ -6,6 +6,7 @@
 #include "emulator/device/memory_file.h"
 #include "emulator/device/pool.h"
 #include "emulator/device/range.h"
+#include "emulator/device/ticket.h"
 
 #include <cuda.h>
 
@@ -33,6 +34,7 @@ class Allocations {
     Pool* pool;            // null: memory of another process
     bool pooled;           // stream-ordered
     bool freeing = false;  // a stream-ordered free is on its way
+    int opened = 0;        // how often, for memory of another process
   };
 
   Allocations(Capacity& capacity, std::deque<MemoryFile>& files, bool poison);
@@ -50,6 +52,14 @@ class Allocations {
   /// The block that holds all of `range`.
   [[nodiscard]] const Block* holding(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
+
+  /// The block of another process that `ticket` names and `file` holds. Errors:
+  /// CUDA_ERROR_MAP_FAILED.
+  CUresult import(const Ticket& ticket, int file, CUdeviceptr* at);
+  /// Its address where it is here already; that counts as opening it once more.
+  std::optional<CUdeviceptr> open_again(const Ticket& ticket);
+  /// Requires: `at` begins a block of another process.
+  void forget_import(CUdeviceptr at);
 
   Pool& default_pool(int device) { return *pools_[static_cast<std::size_t>(device)]; }
 
@@ -81,6 +91,7 @@ class Allocations {
   std::deque<Pool> plain_;                    // cudaMalloc's, by device
   std::vector<std::unique_ptr<Pool>> pools_;  // the default ones first, by device
   std::map<std::uintptr_t, Block> blocks_;
+  std::map<CUdeviceptr, Ticket> imports_;
 };
 
 }  // namespace spillway::emulator

@@ -7,7 +7,7 @@ namespace spillway::emulator {
 
 CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
   Allocations::Block* block = machine.allocations.find(at);
-  if (block == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
+  if (block == nullptr || block->pool == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   const Range range = block->range;
   block->freeing = true;  // the wait may give up the lock
   host_syncs().add();
@@ -19,7 +19,7 @@ CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
 
 CUresult free_in_order(Machine& machine, Stream& stream, CUdeviceptr at, const char* operation) {
   Allocations::Block* block = machine.allocations.find(at);
-  if (block == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
+  if (block == nullptr || block->pool == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   const Range range = block->range;
   block->freeing = true;
   Operation freeing;

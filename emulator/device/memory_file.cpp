@@ -10,26 +10,27 @@
 
 #include <cstdio>
 #include <cstring>
-#include <string>
 
 namespace spillway::emulator {
 namespace {
 
 constexpr std::uintptr_t kAddresses = 1ULL << 47U;  // user space ends here
-constexpr off_t kSize = 1LL << 49U;
 
 /// A file over the limit is a signal that ends the process, so the limit is asked first.
 bool limit_allows() {
   rlimit limit{};
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= rlim_t{kSize};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= rlim_t{MemoryFile::kSize};
 }
 
 }  // namespace
 
+std::string MemoryFile::name_of(int device) {
+  return "spillway-device-memory-" + std::to_string(device);
+}
+
 int MemoryFile::descriptor() {
   if (file_ >= 0) return file_;
-  const std::string name = "spillway-device-memory-" + std::to_string(device_);
-  const int file = limit_allows() ? memfd_create(name.c_str(), MFD_CLOEXEC) : -1;
+  const int file = limit_allows() ? memfd_create(name_of(device_).c_str(), MFD_CLOEXEC) : -1;
   if (file < 0 || ftruncate(file, kSize) != 0) {
     if (file >= 0) close(file);
     std::fprintf(stderr,
@@ -38,7 +39,7 @@ int MemoryFile::descriptor() {
     return -1;
   }
   file_ = file;
-  free_.give({kAddresses, std::uintptr_t{kSize}});
+  free_.give({kAddresses, std::uintptr_t{kNotes}});
   return file_;
 }
 
@@ -66,9 +67,12 @@ void MemoryFile::clear(off_t offset, std::size_t bytes) {
 }
 
 bool MemoryFile::map(Range range, off_t offset, int protection) {
-  if (descriptor() < 0) return false;
+  return descriptor() >= 0 && map(file_, range, offset, protection);
+}
+
+bool MemoryFile::map(int file, Range range, off_t offset, int protection) {
   constexpr int kFlags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-  return mmap(range.at(), range.bytes(), protection, kFlags, file_, offset) != MAP_FAILED;
+  return mmap(range.at(), range.bytes(), protection, kFlags, file, offset) != MAP_FAILED;
 }
 
 bool MemoryFile::fill(off_t offset, std::size_t bytes, unsigned char value) {

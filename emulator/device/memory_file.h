@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <string>
 
 namespace spillway::emulator {
 
@@ -21,7 +22,14 @@ inline constexpr unsigned char kPoison = 0xFF;
 /// Threads: under the machine's lock.
 class MemoryFile {
  public:
+  /// Memory lies below kNotes, what processes leave for each other above.
+  static constexpr off_t kNotes = 1LL << 48U;
+  static constexpr off_t kSize = 1LL << 49U;
+
   explicit MemoryFile(int device) : device_(device) {}
+
+  /// How the file of a device is called.
+  static std::string name_of(int device);
 
   /// The open file, -1 with a line on stderr where the machine refuses one.
   int descriptor();
@@ -36,6 +44,8 @@ class MemoryFile {
   void clear(off_t offset, std::size_t bytes);
   /// Maps the file at `range` of an arena. False where the machine refuses.
   bool map(Range range, off_t offset, int protection);
+  /// As map, of any file.
+  static bool map(int file, Range range, off_t offset, int protection);
   /// Every byte becomes `value`. False where the machine refuses.
   bool fill(off_t offset, std::size_t bytes, unsigned char value);
 

@@ -72,6 +72,7 @@ struct Event {
   VectorClock clock{};
   std::chrono::steady_clock::time_point time{};
   int polls = 0;
+  bool interprocess = false;  // a record runs its stream up to there: other processes cannot wait
 
   std::shared_ptr<Capture> capture{};  // its last record was a part of that capture
   std::vector<GraphNode*> tail{};      // then: what a wait comes after

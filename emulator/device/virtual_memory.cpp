@@ -3,7 +3,9 @@
 
 #include "emulator/device/generation.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -101,6 +103,56 @@ CUresult VirtualMemory::properties(CUmemGenericAllocationHandle handle,
   return CUDA_SUCCESS;
 }
 
+CUresult VirtualMemory::share(CUmemGenericAllocationHandle handle,
+                              CUmemAllocationHandleType type,
+                              int* file) {
+  const auto found = physical_.find(handle);
+  if (found == physical_.end() || found->second.references == 0) return CUDA_ERROR_INVALID_VALUE;
+  Physical& physical = found->second;
+  const bool requested = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                         physical.properties.requestedHandleTypes == type;
+  if (!requested || physical.foreign) return CUDA_ERROR_INVALID_VALUE;
+  if (!place(physical, 0)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto ticket = issue(file_of(physical),
+                            physical.properties.location.id,
+                            Ticket::Kind::kMapped,
+                            static_cast<std::uint64_t>(*physical.offset),
+                            physical.bytes);
+  auto opened = ticket ? leave_in_file(file_of(physical), *ticket) : std::nullopt;
+  if (!opened) return CUDA_ERROR_OUT_OF_MEMORY;
+  physical.shared = true;
+  *file = opened->release();
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
+  const auto ticket = ticket_in(file);
+
+  struct stat status {};
+
+  if (!ticket || static_cast<int>(ticket->device) >= devices() || fstat(file, &status) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // One open file for all memory of a process, however much of it comes here.
+  std::weak_ptr<OpenFile>& known = foreign_[{status.st_dev, status.st_ino}];
+  std::shared_ptr<OpenFile> foreign = known.lock();
+  if (foreign == nullptr) {
+    foreign = std::make_shared<OpenFile>(fcntl(file, F_DUPFD_CLOEXEC, 0));
+    if (foreign->number() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    known = foreign;
+  }
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(ticket->device)};
+  *handle = next_handle_++;
+  Physical& physical =
+      physical_.emplace(*handle, Physical{properties, ticket->bytes}).first->second;
+  physical.offset = static_cast<off_t>(ticket->offset);
+  physical.foreign = std::move(foreign);
+  return CUDA_SUCCESS;
+}
+
 CUresult VirtualMemory::map(CUdeviceptr at,
                             std::size_t bytes,
                             std::size_t offset,
@@ -117,8 +169,10 @@ CUresult VirtualMemory::map(CUdeviceptr at,
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (first_overlap(mappings_, *range) != mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (!place(physical->second, at) ||
-      !file_of(physical->second).map(*range, *physical->second.offset, PROT_NONE)) {
+  if (!place(physical->second, at)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const int file = physical->second.foreign ? physical->second.foreign->number()
+                                            : file_of(physical->second).descriptor();
+  if (!MemoryFile::map(file, *range, *physical->second.offset, PROT_NONE)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ++physical->second.mappings;
@@ -258,8 +312,9 @@ void VirtualMemory::drop_if_unused(CUmemGenericAllocationHandle handle) {
   const auto found = physical_.find(handle);
   const Physical& physical = found->second;
   if (physical.references > 0 || physical.mappings > 0) return;
-  capacity_.give(physical.properties.location.id, physical.bytes);
-  if (physical.offset) file_of(physical).drop(*physical.offset, physical.bytes);
+  if (!physical.foreign) capacity_.give(physical.properties.location.id, physical.bytes);
+  const bool ours = physical.offset && !physical.shared && !physical.foreign;
+  if (ours) file_of(physical).drop(*physical.offset, physical.bytes);
   physical_.erase(found);
 }
 

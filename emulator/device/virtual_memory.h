@@ -5,6 +5,7 @@
 #include "emulator/device/capacity.h"
 #include "emulator/device/memory_file.h"
 #include "emulator/device/range.h"
+#include "emulator/device/ticket.h"
 
 #include <cuda.h>
 
@@ -12,6 +13,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
@@ -36,6 +38,14 @@ class VirtualMemory {
   CUresult release(CUmemGenericAllocationHandle handle);
   CUresult retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle);
   CUresult properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp* properties) const;
+
+  /// An open file for another process, whose owner closes it. The memory then stays with the
+  /// machine until the processes end that know it. Errors: CUDA_ERROR_INVALID_VALUE where the
+  /// handle type was not requested at creation.
+  CUresult share(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, int* file);
+  /// A handle for what another process shared. Not charged here. Errors: CUDA_ERROR_INVALID_VALUE
+  /// for a file that `share` did not make.
+  CUresult import(int file, CUmemGenericAllocationHandle* handle);
 
   CUresult map(CUdeviceptr at,
                std::size_t bytes,
@@ -66,8 +76,10 @@ class VirtualMemory {
   struct Physical {
     CUmemAllocationProp properties;
     std::size_t bytes;
-    std::optional<off_t> offset{};  // in the file, from the first mapping on
-    int references = 1;             // of the program: created, retained
+    std::optional<off_t> offset{};        // in the file, from the first mapping on
+    bool shared = false;                  // another process may know it
+    std::shared_ptr<OpenFile> foreign{};  // the file of the process that it is from
+    int references = 1;                   // of the program: created, retained
     int mappings = 0;
   };
 
@@ -105,6 +117,7 @@ class VirtualMemory {
   std::unordered_map<CUmemGenericAllocationHandle, Physical> physical_;
   Mappings mappings_;
   long runs_ = 0;  // of mappings without a gap
+  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<OpenFile>> foreign_;
   CUmemGenericAllocationHandle next_handle_ = 1;
 };
 

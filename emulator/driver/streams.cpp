@@ -99,12 +99,15 @@ CUresult LaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
 
 CUresult EventCreate(CUevent* event, unsigned flags) {
   return call_on_device<"cuEventCreate">([&](Machine& machine, int device) {
-    constexpr unsigned kAllowed = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & CU_EVENT_INTERPROCESS) != 0) return refuse("an event for several processes");
-    if (!known_flags(flags, kAllowed)) return CUDA_ERROR_INVALID_VALUE;
+    constexpr unsigned kAllowed =
+        CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (event == nullptr || !known_flags(flags, kAllowed)) return CUDA_ERROR_INVALID_VALUE;
     const bool timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
-    *event = reinterpret_cast<CUevent>(machine.streams.create_event(device, timed));
+    const bool interprocess = (flags & CU_EVENT_INTERPROCESS) != 0;
+    if (interprocess && timed) return CUDA_ERROR_INVALID_VALUE;
+    Event* made = machine.streams.create_event(device, timed);
+    made->interprocess = interprocess;
+    *event = reinterpret_cast<CUevent>(made);
     return CUDA_SUCCESS;
   });
 }
@@ -130,6 +133,7 @@ CUresult EventRecordWithFlags(CUevent event_handle, CUstream handle, unsigned fl
           machine, stream, event_handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, "event record");
     }
     machine.streams.record(*event, stream);
+    if (event->interprocess && stream.capture == nullptr) machine.streams.drain(stream);
     return machine.sticky.load();
   });
 }

@@ -10,26 +10,6 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdat
   return refuse_call<"cudaGraphExecUpdate">();
 }
 
-cudaError_t cudaIpcCloseMemHandle(void*) {
-  return refuse_call<"cudaIpcCloseMemHandle">();
-}
-
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
-  return refuse_call<"cudaIpcGetEventHandle">();
-}
-
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) {
-  return refuse_call<"cudaIpcGetMemHandle">();
-}
-
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
-  return refuse_call<"cudaIpcOpenEventHandle">();
-}
-
-cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned) {
-  return refuse_call<"cudaIpcOpenMemHandle">();
-}
-
 cudaError_t cudaGetSymbolAddress(void**, const void*) {
   return refuse_call<"cudaGetSymbolAddress">();
 }

@@ -15,12 +15,6 @@ struct Disagreement {
 // Where a backend is known to answer otherwise. A line goes when the backend meets the claim; a
 // line for the real GPU means that the claim, or the emulation that follows it, is wrong.
 constexpr Disagreement kKnown[] = {
-    {"emulated",
-     "Memory.AProcessCannotOpenItsOwnHandle",
-     "sharing between processes is not emulated yet"},
-    {"emulated",
-     "Memory.StreamOrderedMemoryHasNoHandleForOtherProcesses",
-     "sharing between processes is not emulated yet"},
     {"emulated", "Streams.APriorityOutOfRangeIsBroughtIntoIt", "priorities are kept as given"},
     {"emulated",
      "Streams.AStreamWaitsForAValueOfAnotherStream",
@@ -31,9 +25,6 @@ constexpr Disagreement kKnown[] = {
     {"emulated",
      "Streams.AThreadsOwnDefaultStreamWorks",
      "the per-thread default stream is not emulated yet"},
-    {"emulated",
-     "VirtualMemory.MappedMemoryHasNoHandleForOtherProcesses",
-     "sharing between processes is not emulated yet"},
 };
 
 }  // namespace
