@@ -44,6 +44,9 @@ class Aliases {
   /// Errors: raises where a CUDA tensor's layout is unknown.
   [[nodiscard]] c10::IValue to_host(const c10::IValue& value);
 
+  /// A result that is on the CPU for the caller too.
+  void keep_on_host(const at::Tensor& result) { add(result.storage(), result.storage()); }
+
   /// Collects the storages of `result` that the CPU kernel made.
   ///
   /// Errors: raises where its layout is unknown: there is no device form of it.

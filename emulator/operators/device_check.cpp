@@ -19,6 +19,8 @@ constexpr HostArgument kHostArguments[] = {
     {"aten::_ctc_loss", "target_lengths"},
     {"aten::_foreach_", "scalars"},
     {"aten::_nested_from_padded", "cpu_nested_shape_example"},
+    {"aten::_scaled_dot_product_efficient_attention_backward", "philox_seed"},
+    {"aten::_efficient_attention_backward", "philox_seed"},
 };
 
 bool host_allowed(std::string_view operator_name, std::string_view argument) {

@@ -35,40 +35,35 @@ at::PhiloxCudaState Draws::next_state() const {
   return philox->philox_cuda_state(/*increment=*/4);
 }
 
-uint64_t Draws::next_seed() const {
+Draws::Ticket Draws::next_ticket() const {
   const at::PhiloxCudaState state = next_state();
   drawn_.push_back(state);
-  if (!state.captured_) return scramble(state.seed_.val ^ scramble(state.offset_.val));
+  if (!state.captured_) return {state.seed_.val, state.offset_.val, {}};
   // Device memory, which can be read here; the graph's replay has written it in stream order.
-  const auto seed = static_cast<uint64_t>(*state.seed_.ptr);
-  const uint64_t offset = static_cast<uint64_t>(*state.offset_.ptr) + state.offset_intragraph_;
-  return scramble(seed ^ scramble(offset));
+  return {static_cast<uint64_t>(*state.seed_.ptr),
+          static_cast<uint64_t>(*state.offset_.ptr) + state.offset_intragraph_,
+          {}};
 }
 
 std::optional<at::Generator> Draws::generator() const {
   if (as_cpu()) return std::nullopt;
-  return at::detail::createCPUGenerator(next_seed());
+  return next_ticket().generator();
 }
 
 Draws::Replayable Draws::replayable() const {
   if (as_cpu()) {
     at::Generator own = at::detail::getDefaultCPUGenerator();
     const std::scoped_lock lock(own.mutex());
-    return {own.get_state(), std::nullopt};
+    return {{0, 0, own.get_state()}, std::nullopt};
   }
-  const auto seed = static_cast<int64_t>(next_seed());
-  return {at::scalar_tensor(seed, at::kLong),
-          at::detail::createCPUGenerator(static_cast<uint64_t>(seed))};
+  const Ticket taken = next_ticket();
+  return {taken, taken.generator()};
 }
 
-at::Generator Draws::replay(const at::Tensor& ticket) {
-  at::Generator generator = at::detail::createCPUGenerator();
-  if (ticket.scalar_type() == at::kLong) {
-    generator.set_current_seed(static_cast<uint64_t>(ticket.item<int64_t>()));
-  } else {
-    generator.set_state(ticket);
-  }
-  return generator;
+at::Generator Draws::Ticket::generator() const {
+  at::Generator made = at::detail::createCPUGenerator(scramble(seed ^ scramble(offset)));
+  if (of_cpu.defined()) made.set_state(of_cpu);
+  return made;
 }
 
 }  // namespace spillway::operators

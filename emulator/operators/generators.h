@@ -37,19 +37,29 @@ class Draws {
   /// Errors: raises where `given` is not a CUDA generator.
   [[nodiscard]] std::optional<at::Generator> generator() const;
 
+  /// Seed and offset of the CUDA generator, as CUDA kernels keep them for their backward pass; or
+  /// the state of the CPU's generator, where that was drawn from.
+  struct Ticket {
+    uint64_t seed = 0;
+    uint64_t offset = 0;
+    at::Tensor of_cpu;
+
+    /// The generator that draws the same numbers again.
+    [[nodiscard]] at::Generator generator() const;
+  };
+
   struct Replayable {
-    at::Tensor ticket;  // on the CPU; what `replay` needs
+    Ticket ticket;
     std::optional<at::Generator> generator;
   };
 
   /// As `generator`, for numbers that a backward pass draws once more.
   [[nodiscard]] Replayable replayable() const;
-  [[nodiscard]] static at::Generator replay(const at::Tensor& ticket);
 
  private:
   [[nodiscard]] bool as_cpu() const;
   [[nodiscard]] at::PhiloxCudaState next_state() const;
-  [[nodiscard]] uint64_t next_seed() const;
+  [[nodiscard]] Ticket next_ticket() const;
 
   std::optional<at::Generator> given_;
   c10::DeviceIndex device_ = 0;

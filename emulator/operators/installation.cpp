@@ -75,6 +75,7 @@ const std::unordered_set<std::string_view> kNativeOfLayouts = {
     "aten::indices",
     "aten::is_coalesced",
     "aten::is_same_size",
+    "aten::native_dropout",
     "aten::resize_",
     "aten::resize_as_sparse_",
     "aten::row_indices",
@@ -174,7 +175,7 @@ Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   if (!is_ours(name) || kNative.contains(name)) return {"native", std::nullopt};
   if (name == "aten::copy_") return {"emulated", boxed<CopyKernel>(op)};
   if (name == "aten::_foreach_copy_") return {"emulated", boxed<ForeachCopyKernel>()};
-  if (const Body body = find_body(name)) return {"body", boxed<EmulatedKernel>(op, body)};
+  if (const NamedBody* body = find_body(name)) return {"body", boxed<EmulatedKernel>(op, body)};
   if (runs_on_cpu(op, c10::DispatchKey::CPU)) return {"emulated", boxed<EmulatedKernel>(op)};
   return {"refused", boxed<RefusingKernel>()};
 }

@@ -51,7 +51,9 @@ struct EmulatedKernel::Call {
   std::optional<at::Generator> generator;
 };
 
-EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op, Body body, c10::DispatchKey key)
+EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
+                               const NamedBody* body,
+                               c10::DispatchKey key)
     : name_(interned(op.operator_name())),
       body_(body),
       key_(key),
@@ -121,7 +123,7 @@ void EmulatedKernel::compute(const c10::OperatorHandle& op,
   const c10::impl::ExcludeDispatchKeyGuard below(
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
   if (body_ != nullptr) {
-    body_(host, draws);
+    body_->body(host, draws);
     return;
   }
   if (random_ && generator_at_) host[*generator_at_] = draws.generator();
@@ -143,6 +145,10 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
   }
   const Draws draws(call.generator, call.device.index());
   compute(call.op, host, draws);
+  // While a graph is captured these are on the device, where a replay can renew them.
+  for (size_t i = 0; body_ != nullptr && i < host.size(); ++i) {
+    if ((body_->on_host >> i & 1U) != 0) aliases.keep_on_host(host[i].toTensor());
+  }
   for (const c10::IValue& result : host)
     aliases.adopt(result);
   aliases.adopt_resized();

@@ -19,7 +19,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
  public:
   /// `key` says which kernel of the CPU it is: that for sparse tensors, say.
   explicit EmulatedKernel(const c10::OperatorHandle& op,
-                          Body body = nullptr,
+                          const NamedBody* body = nullptr,
                           c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
@@ -42,8 +42,8 @@ class EmulatedKernel final : public c10::OperatorKernel {
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;
 
-  const char* name_;  // never freed: order-checker reports point to it
-  Body body_;
+  const char* name_;       // never freed: order-checker reports point to it
+  const NamedBody* body_;  // null: the CPU has a kernel
   c10::DispatchKey key_;
   DeviceCheck same_device_;
   std::vector<bool> written_;  // by argument

@@ -3,14 +3,18 @@
 
 namespace spillway::operators {
 
-Body find_body(std::string_view name) {
+const NamedBody* find_body(std::string_view name) {
   for (const auto& family : {attention_bodies(),
+                             packed_attention_bodies(),
+                             batch_norm_bodies(),
+                             cudnn_bodies(),
+                             scaled_matmul_bodies(),
                              recurrent_bodies(),
                              rms_norm_bodies(),
                              dropout_bodies(),
                              matmul_bodies()}) {
     for (const NamedBody& known : family) {
-      if (known.name == name) return known.body;
+      if (known.name == name) return &known;
     }
   }
   return nullptr;

@@ -16,12 +16,17 @@ using Body = void (*)(c10::Stack& stack, const Draws& draws);
 struct NamedBody {
   std::string_view name;
   Body body;
+  unsigned on_host = 0;  // bit i: result i stays on the CPU, as on a GPU
 };
 
 /// The body of an operator ("aten::_fused_rms_norm_backward"), null where its CPU kernel will do.
-Body find_body(std::string_view name);
+const NamedBody* find_body(std::string_view name);
 
 c10::ArrayRef<NamedBody> attention_bodies();
+c10::ArrayRef<NamedBody> packed_attention_bodies();
+c10::ArrayRef<NamedBody> batch_norm_bodies();
+c10::ArrayRef<NamedBody> cudnn_bodies();
+c10::ArrayRef<NamedBody> scaled_matmul_bodies();
 c10::ArrayRef<NamedBody> recurrent_bodies();
 c10::ArrayRef<NamedBody> rms_norm_bodies();
 c10::ArrayRef<NamedBody> dropout_bodies();

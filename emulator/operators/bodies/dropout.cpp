@@ -19,7 +19,24 @@ void native_dropout(c10::Stack& stack, const Draws& draws) {
   give_back(stack, input.mul(mask).mul_(kept == 0 ? 0. : 1. / kept), mask);
 }
 
-constexpr NamedBody kBodies[] = {{"aten::native_dropout", native_dropout}};
+/// `kept` is the probability of keeping a number.
+void fused_dropout(c10::Stack& stack, const Draws& draws) {
+  const at::Tensor input = stack[0].toTensor();
+  const double kept = stack[1].toDouble();
+  const at::Tensor mask = at::empty_like(input, at::kByte);
+  mask.bernoulli_(kept, draws.generator());
+  give_back(stack, input.mul(mask).mul_(1. / kept), mask);
+}
+
+void masked_scale(c10::Stack& stack, const Draws&) {
+  give_back(stack, stack[0].toTensor().mul(stack[1].toTensor()).mul_(stack[2].toDouble()));
+}
+
+constexpr NamedBody kBodies[] = {
+    {"aten::_fused_dropout", fused_dropout},
+    {"aten::_masked_scale", masked_scale},
+    {"aten::native_dropout", native_dropout},
+};
 
 }  // namespace
 
