@@ -71,6 +71,7 @@ constexpr CaptureRule capture_rule(std::string_view function) {
       "cuMemAllocAsync",
       "cuMemAllocFromPoolAsync",
       "cuMemFreeAsync",
+      "cuMemcpyBatchAsync",
       "cuGraphLaunch",
       "cuStreamWriteValue32",
       "cuStreamWriteValue64",

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace spillway::emulator {
@@ -88,62 +89,102 @@ void move_rows(const Rows& to, const Rows& from) {
   }
 }
 
-void fill_units(std::uintptr_t at, unsigned value, std::size_t unit, std::size_t count) {
-  auto* bytes = reinterpret_cast<std::byte*>(at);
-  if (unit == 1) {
-    std::memset(bytes, static_cast<int>(value & 0xFFU), count);
-    return;
+void fill_rows(const Rows& rows, Pattern pattern) {
+  for (std::size_t i = 0; i < rows.height; ++i) {
+    auto* bytes = reinterpret_cast<std::byte*>(rows.at + i * rows.pitch);
+    if (pattern.unit == 1) {
+      std::memset(bytes, static_cast<int>(pattern.value & 0xFFU), rows.width);
+      continue;
+    }
+    for (std::size_t at = 0; at < rows.width; at += pattern.unit)
+      std::memcpy(bytes + at, &pattern.value, pattern.unit);
   }
-  for (std::size_t i = 0; i < count; ++i)
-    std::memcpy(bytes + i * unit, &value, unit);
+}
+
+/// Both ends of a copy, where it may be made.
+struct Ends {
+  End to;
+  End from;
+  const char* name;
+
+  /// Whether the host waits for it, even where the call does not block.
+  [[nodiscard]] bool always_waits() const {
+    const bool pageable = to.place == Place::kPageable || from.place == Place::kPageable;
+    return pageable || (to.place != Place::kDevice && from.place != Place::kDevice);
+  }
+
+  [[nodiscard]] bool on_device() const {
+    return to.place == Place::kDevice && from.place == Place::kDevice;
+  }
+};
+
+std::optional<Ends> ends_of(const Machine& machine, Rows to, Rows from) {
+  const auto target = end_of(machine, to, true);
+  const auto source = end_of(machine, from, false);
+  if (!target || !source) return std::nullopt;
+  return Ends{*target, *source, copy_name(*target, *source)};
+}
+
+Operation copy_operation(Machine& machine, const Ends& ends) {
+  Operation operation;
+  operation.kind = CU_GRAPH_NODE_TYPE_MEMCPY;
+  operation.name = ends.name;
+  add_accesses(operation.accesses, ends.from, ends.name);
+  add_accesses(operation.accesses, ends.to, ends.name);
+  operation.work = [&machine, ends] {
+    if (still_there(machine, ends.from, ends.name) && still_there(machine, ends.to, ends.name)) {
+      move_rows(ends.to.rows, ends.from.rows);
+    }
+  };
+  return operation;
 }
 
 }  // namespace
 
 CUresult copy(Machine& machine, Stream& stream, Rows to, Rows from, HostWait wait) {
   if (to.width == 0 || to.height == 0) return CUDA_SUCCESS;
-  const auto target = end_of(machine, to, true);
-  const auto source = end_of(machine, from, false);
-  if (!target || !source) return CUDA_ERROR_INVALID_VALUE;
-  const char* name = copy_name(*target, *source);
-  Operation operation;
-  operation.kind = CU_GRAPH_NODE_TYPE_MEMCPY;
-  operation.name = name;
-  add_accesses(operation.accesses, *source, name);
-  add_accesses(operation.accesses, *target, name);
-  operation.work = [&machine, target = *target, source = *source, name] {
-    if (still_there(machine, source, name) && still_there(machine, target, name)) {
-      move_rows(target.rows, source.rows);
-    }
-  };
-  machine.streams.submit(stream, std::move(operation));
-  const bool pageable = target->place == Place::kPageable || source->place == Place::kPageable;
-  const bool on_device = target->place == Place::kDevice && source->place == Place::kDevice;
-  wait_if_blocking(machine, stream, pageable || (wait == HostWait::kAsBlocking && !on_device));
+  const auto ends = ends_of(machine, to, from);
+  if (!ends) return CUDA_ERROR_INVALID_VALUE;
+  machine.streams.submit(stream, copy_operation(machine, *ends));
+  wait_if_blocking(machine,
+                   stream,
+                   ends->always_waits() || (wait == HostWait::kAsBlocking && !ends->on_device()));
   return machine.sticky.load();
 }
 
-// NOLINTNEXTLINE(readability-function-size): what CUDA's functions take, together
-CUresult fill(Machine& machine,
-              Stream& stream,
-              std::uintptr_t at,
-              unsigned value,
-              std::size_t unit,
-              std::size_t count,
-              HostWait wait) {
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(unit, count, &bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes == 0) return CUDA_SUCCESS;
-  const auto target = end_of(machine, row(at, bytes), true);
+CUresult copy_batch(Machine& machine, Stream& stream, const std::vector<BatchedCopy>& copies) {
+  std::vector<Operation> operations;
+  bool waits = false;
+  for (const BatchedCopy& each : copies) {
+    const auto ends = ends_of(machine, row(each.to, each.bytes), row(each.from, each.bytes));
+    if (!ends || each.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    waits |= ends->always_waits();
+    operations.push_back(copy_operation(machine, *ends));
+  }
+  if (machine.settings.check) {
+    GraphNodes nodes;
+    for (const Operation& each : operations)
+      nodes.push_back(std::make_shared<GraphNode>(GraphNode{nodes.size(), each, {}}));
+    check_order_within(nodes, "copy of a batch", machine.checker);
+  }
+  machine.streams.submit_unordered(stream, std::move(operations));
+  wait_if_blocking(machine, stream, waits);
+  return machine.sticky.load();
+}
+
+CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, HostWait wait) {
+  if (rows.width == 0 || rows.height == 0) return CUDA_SUCCESS;
+  if (rows.at % pattern.unit != 0 || (rows.height > 1 && rows.pitch % pattern.unit != 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto target = end_of(machine, rows, true);
   if (!target || target->place == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
   Operation operation;
   operation.kind = CU_GRAPH_NODE_TYPE_MEMSET;
   operation.name = "memset";
   add_accesses(operation.accesses, *target, operation.name);
-  operation.work = [&machine, target = *target, value, unit, count] {
-    if (still_there(machine, target, "memset")) {
-      fill_units(target.range.begin, value, unit, count);
-    }
+  operation.work = [&machine, target = *target, pattern] {
+    if (still_there(machine, target, "memset")) fill_rows(target.rows, pattern);
   };
   machine.streams.submit(stream, std::move(operation));
   // A blocking fill of device memory does not wait either (CUDA's rules on synchronous calls).

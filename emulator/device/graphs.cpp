@@ -16,7 +16,7 @@ struct Branch {
 
 }  // namespace
 
-void check_order_within(const GraphNodes& nodes, OrderChecker& reports) {
+void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports) {
   OrderChecker checker;
   std::vector<Branch> branches;
   std::vector<VectorClock> clocks(nodes.size());
@@ -29,7 +29,10 @@ void check_order_within(const GraphNodes& nodes, OrderChecker& reports) {
     });
     if (mine == branches.end()) {
       const Actor actor = branches.size();
-      checker.name_actor(actor, "branch " + std::to_string(actor + 1) + " of a graph");
+      std::string name = chain;
+      name += ' ';
+      name += std::to_string(actor + 1);
+      checker.name_actor(actor, std::move(name));
       branches.push_back({actor, 0, nullptr});
       mine = branches.end() - 1;
     }

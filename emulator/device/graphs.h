@@ -61,9 +61,9 @@ std::vector<const GraphNode*> in_order(const GraphNodes& nodes, Choose&& choose)
   return order;
 }
 
-/// Reports nodes of a graph that touch the same bytes, one writing, although nothing in the graph
-/// orders them.
-void check_order_within(const GraphNodes& nodes, OrderChecker& reports);
+/// Reports nodes that touch the same bytes, one writing, although none comes after the other. A
+/// chain of nodes is called by `chain` and a number: "branch of a graph 2".
+void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports);
 
 /// A graph in the DOT language.
 std::string as_dot(const GraphNodes& nodes);

@@ -23,6 +23,7 @@
 #include <atomic>
 #include <deque>
 #include <string>
+#include <unordered_map>
 
 namespace spillway::emulator {
 
@@ -48,6 +49,7 @@ struct Machine {
   Allocations allocations;
   VirtualMemory virtual_memory;
   HostMemory host;
+  std::unordered_map<std::uintptr_t, VectorClock> values;  // what writes of values come after
   Graphs graphs;
   Captures captures;
   Streams streams;
@@ -97,8 +99,8 @@ CUresult refuse(const char* what);
 template <Literal kName, typename Body>
 CUresult call_on_stream(CUstream handle, Body&& body) {
   return call<kName>([&](Machine& machine) {
-    if (handle == CU_STREAM_PER_THREAD) return refuse("the per-thread default stream");
-    const bool by_default = handle == nullptr || handle == CU_STREAM_LEGACY;
+    const bool by_default =
+        handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
     const int device = thread_state().device;
     if (by_default && device == kNoDevice) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* stream = machine.streams.find(handle, device);

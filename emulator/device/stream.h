@@ -37,6 +37,7 @@ struct Operation {
   const char* name = "";  // lives for ever
   std::vector<Access> accesses;
   Runs runs = Runs::kUnderLock;
+  std::function<bool()> ready{};  // where it waits for something in memory
 };
 
 /// One entry of a stream's queue. An entry that waits does nothing else.
@@ -45,7 +46,8 @@ struct Entry {
   Operation::Runs runs = Operation::Runs::kUnderLock;
   Stream* waits_for = nullptr;  // until that stream has done `until` entries
   std::uint64_t until = 0;
-  VectorClock knows{};  // what the program's function comes after
+  std::function<bool()> ready{};  // it must not run while this is there and says no
+  VectorClock knows{};            // what the program's function comes after
 };
 
 struct Stream {
@@ -53,6 +55,7 @@ struct Stream {
   bool blocking;  // ordered with the device's default stream
   bool legacy;    // the device's default stream
   int priority;
+  std::uint64_t id;
   Actor actor;
   std::deque<Entry> queue{};
   std::uint64_t submitted = 0;

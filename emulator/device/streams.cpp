@@ -4,6 +4,8 @@
 #include "emulator/device/thread_state.h"
 #include "emulator/threads/host_thread.h"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,8 @@ namespace spillway::emulator {
 namespace {
 
 constexpr int kPollsBeforeDone = 2;
+/// How often a thread that waits for a value in memory looks: nothing tells when another writes it.
+constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
 
@@ -33,7 +37,13 @@ Stream* Streams::create(int device, bool blocking, int priority) {
   name += " of device " + std::to_string(device);
   const Actor actor = ordering_.add_stream(std::move(name));
   all_.push_back(
-      std::make_unique<Stream>(Stream{device, blocking, siblings.empty(), priority, actor, {}}));
+      std::make_unique<Stream>(Stream{device,
+                                      blocking,
+                                      siblings.empty(),
+                                      std::clamp(priority, kGreatestPriority, kLeastPriority),
+                                      all_.size() + 1,
+                                      actor,
+                                      {}}));
   Stream* stream = all_.back().get();
   siblings.push_back(stream);
   living_.insert(stream);
@@ -43,6 +53,11 @@ Stream* Streams::create(int device, bool blocking, int priority) {
 Stream* Streams::find(CUstream handle, int device) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
     return by_device_[static_cast<std::size_t>(device)].front();
+  }
+  if (handle == CU_STREAM_PER_THREAD) {
+    Stream*& own = thread_state().own_streams[static_cast<std::size_t>(device)];
+    if (own == nullptr) own = create(device, true, 0);
+    return own;
   }
   auto* stream = reinterpret_cast<Stream*>(handle);
   return living_.contains(stream) ? stream : nullptr;
@@ -98,11 +113,25 @@ void Streams::submit(Stream& stream, Operation operation) {
   submitted(stream, now);
 }
 
+void Streams::submit_unordered(Stream& stream, std::vector<Operation> operations) {
+  while (!operations.empty()) {
+    const bool shuffled = schedule_ == Schedule::Kind::kShuffled;
+    const std::size_t next = shuffled ? dice_.below(operations.size()) : 0;
+    enqueue(stream, std::move(operations[next]));
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+  submitted(stream, false);
+}
+
 void Streams::enqueue(Stream& stream, Operation operation) {
   begin(stream);
   for (const Access& access : operation.accesses)
     ordering_.access(stream.actor, access.range, access.write, access.operation);
   stream.queue.push_back({std::move(operation.work), operation.runs});
+  if (operation.ready) {
+    stream.queue.back().ready = std::move(operation.ready);
+    ++value_waits_;
+  }
   if (operation.runs == Operation::Runs::kProgram) {
     stream.queue.back().knows = ordering_.point(stream.actor);
   }
@@ -112,9 +141,13 @@ void Streams::enqueue(Stream& stream, Operation operation) {
 
 void Streams::submitted(Stream& stream, bool now) {
   if (now || schedule_ == Schedule::Kind::kEager) {
-    run_to(stream, stream.submitted);
+    run_to(stream, stream.submitted, false);
   } else {
     shuffle();
+  }
+  if (schedule_ == Schedule::Kind::kEager) {
+    while (value_waits_ != 0 && run_any()) {
+    }
   }
 }
 
@@ -186,7 +219,7 @@ void Streams::enqueue_node(Stream& stream, const GraphNode& node) {
 
 void Streams::drain(Stream& stream) {
   order_with_default(stream);
-  run_to(stream, stream.submitted);
+  run_to(stream, stream.submitted, true);
 }
 
 void Streams::synchronize(Stream& stream) {
@@ -197,7 +230,7 @@ void Streams::synchronize(Stream& stream) {
 void Streams::synchronize(Event& event) {
   if (event.stream == nullptr) return;
   const VectorClock clock = event.clock;  // the lock may be given up: the event may go
-  run_to(*event.stream, event.point);
+  run_to(*event.stream, event.point, true);
   ordering_.host_learns(clock);
 }
 
@@ -206,7 +239,7 @@ void Streams::synchronize_device(int device) {
   // NOLINTNEXTLINE(modernize-loop-convert): a host function may make a stream meanwhile
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Stream& stream = *streams[i];
-    run_to(stream, stream.submitted);
+    run_to(stream, stream.submitted, true);
     ordering_.host_learns(stream.actor);
   }
 }
@@ -214,8 +247,10 @@ void Streams::synchronize_device(int device) {
 bool Streams::query(Stream& stream) {
   order_with_default(stream);
   shuffle();
-  if (stream.done < stream.submitted && ++stream.polls <= kPollsBeforeDone) return false;
-  synchronize(stream);
+  const std::uint64_t point = stream.submitted;
+  if (stream.done < point && ++stream.polls <= kPollsBeforeDone) return false;
+  if (!run_to(stream, point, false)) return false;
+  ordering_.host_learns(stream.actor);
   return true;
 }
 
@@ -223,11 +258,13 @@ bool Streams::query(Event& event) {
   if (event.stream == nullptr) return true;
   shuffle();
   if (event.stream->done < event.point && ++event.polls <= kPollsBeforeDone) return false;
-  synchronize(event);
+  const VectorClock clock = event.clock;  // as above
+  if (!run_to(*event.stream, event.point, false)) return false;
+  ordering_.host_learns(clock);
   return true;
 }
 
-void Streams::run_to(Stream& target, std::uint64_t point) {
+bool Streams::run_to(Stream& target, std::uint64_t point, bool force) {
   // A list instead of recursion: two streams that wait for each other in turn can be long.
   std::vector<std::pair<Stream*, std::uint64_t>> needed{{&target, point}};
   while (!needed.empty()) {
@@ -237,13 +274,25 @@ void Streams::run_to(Stream& target, std::uint64_t point) {
       needed.pop_back();
     } else if (stream->running) {
       ran_.wait(mutex_);
+    } else if (can_run(*stream)) {
+      run_front(*stream);
     } else if (const Entry& next = stream->queue.front();
                next.waits_for != nullptr && next.waits_for->done < next.until) {
       needed.emplace_back(next.waits_for, next.until);
-    } else {
-      run_front(*stream);
+    } else if (!force) {
+      return false;
+    } else if (!run_any()) {
+      ran_.wait_for(mutex_, kLook);
     }
   }
+  return true;
+}
+
+bool Streams::can_run(const Stream& stream) {
+  if (stream.queue.empty() || stream.running) return false;
+  const Entry& next = stream.queue.front();
+  if (next.waits_for != nullptr && next.waits_for->done < next.until) return false;
+  return !next.ready || next.ready();
 }
 
 void Streams::shuffle() {
@@ -255,18 +304,18 @@ void Streams::shuffle() {
 bool Streams::run_any() {
   std::vector<Stream*> ready;
   for (const auto& stream : all_) {
-    if (stream->queue.empty() || stream->running) continue;
-    const Entry& next = stream->queue.front();
-    if (next.waits_for == nullptr || next.waits_for->done >= next.until) ready.push_back(&*stream);
+    if (can_run(*stream)) ready.push_back(&*stream);
   }
   if (ready.empty()) return false;
-  run_front(*ready[dice_.below(ready.size())]);
+  const bool shuffled = schedule_ == Schedule::Kind::kShuffled;
+  run_front(*ready[shuffled ? dice_.below(ready.size()) : 0]);
   return true;
 }
 
 void Streams::run_front(Stream& stream) {
   const Entry entry = std::move(stream.queue.front());
   stream.queue.pop_front();
+  if (entry.ready) --value_waits_;
   if (entry.runs == Operation::Runs::kUnderLock) {
     if (entry.work) entry.work();
     ++stream.done;

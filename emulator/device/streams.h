@@ -18,6 +18,9 @@
 
 namespace spillway::emulator {
 
+inline constexpr int kLeastPriority = 0;
+inline constexpr int kGreatestPriority = -5;
+
 /// The queues, and when their entries run.
 ///
 /// eager: at once. late: when somebody needs it: a synchronise, an emulated operator on the stream
@@ -33,9 +36,10 @@ class Streams {
  public:
   Streams(Mutex& mutex, Ordering& ordering, Captures& captures, Schedule schedule, int devices);
 
+  /// A priority outside [kGreatestPriority, kLeastPriority] is brought into it.
   Stream* create(int device, bool blocking, int priority);
   /// Null where there is no such living stream. `device` says whose default stream a null handle
-  /// is.
+  /// is, or the per-thread one, which is made on first use.
   Stream* find(CUstream handle, int device);
   void destroy(Stream* stream);
 
@@ -46,6 +50,8 @@ class Streams {
   /// Appends to the stream, behind what the default stream's rules order before it, and tells the
   /// order checker. Where the stream captures, it becomes a node of the graph instead.
   void submit(Stream& stream, Operation operation);
+  /// The same for several that nothing orders among themselves. Requires: no capture.
+  void submit_unordered(Stream& stream, std::vector<Operation> operations);
   void record(Event& event, Stream& stream);
   /// Takes the event's latest record; a later one changes nothing for this wait.
   /// Errors: what captures forbid, see Captures::wait.
@@ -53,7 +59,9 @@ class Streams {
   /// Gives the stream all of a graph, behind the graph's last launch. Requires: no capture.
   void launch(Stream& stream, const std::shared_ptr<Executable>& graph);
 
-  /// Runs everything that the next operation on `stream` must come after.
+  /// Runs everything that the next operation on `stream` must come after. As the synchronising
+  /// functions: where an entry waits for a value in memory, whatever else can run runs first, and
+  /// then the lock is given up until another thread has written it.
   void drain(Stream& stream);
 
   /// The host waits until it is done.
@@ -77,7 +85,10 @@ class Streams {
   void submitted(Stream& stream, bool now);
   void order_with_default(Stream& stream);
   static void depend(Stream& stream, Stream& on, std::uint64_t until);
-  void run_to(Stream& stream, std::uint64_t point);
+  /// Whether the first entry of the stream can run now.
+  static bool can_run(const Stream& stream);
+  /// False where an entry waits for a value in memory and `force` is not set.
+  bool run_to(Stream& stream, std::uint64_t point, bool force);
   /// Where the schedule is shuffled: runs as many entries, of any streams, as the dice say.
   void shuffle();
   /// Runs one entry that nothing holds back. False where there is none.
@@ -91,6 +102,7 @@ class Streams {
   const Schedule::Kind schedule_;
   Dice dice_;
   std::condition_variable_any ran_;
+  std::size_t value_waits_ = 0;  // queued entries with a `ready`
   std::deque<std::unique_ptr<Stream>> all_;
   std::vector<std::vector<Stream*>> by_device_;  // the default stream first
   std::unordered_set<Stream*> living_;

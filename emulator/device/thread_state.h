@@ -8,6 +8,8 @@
 
 namespace spillway::emulator {
 
+struct Stream;
+
 inline constexpr int kNoDevice = -1;
 
 /// What CUDA keeps for each thread: which device's context is current, shared by driver and
@@ -19,6 +21,7 @@ struct ThreadState {
   std::size_t depth = 0;
   int last_error = 0;
   bool in_host_function = false;
+  std::array<Stream*, 8> own_streams{};  // the per-thread default streams, by device
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::array<char, 512> refused{};  // what was refused last, for the error's text
 };

@@ -17,6 +17,9 @@ namespace spillway::emulator::driver {
 #undef SPILLWAY_EMULATED
 #undef SPILLWAY_REFUSED
 
+/// cuMemcpyBatchAsync as CUDA 12.8 has it.
+void* memcpy_batch_12080();
+
 /// A driver function ("cuMemCreate", with or without a _v2) whose ABI version is at most `version`;
 /// null where there is none.
 void* look_up(const char* name, int version);

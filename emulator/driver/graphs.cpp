@@ -52,7 +52,8 @@ CUresult GraphInstantiateWithFlags(CUgraphExec* executable,
     }
     if ((flags & ~kAllowed) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (graph.capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (machine.settings.check) check_order_within(graph.nodes, machine.checker);
+    if (machine.settings.check)
+      check_order_within(graph.nodes, "branch of a graph", machine.checker);
     const int device = std::max(thread_state().device, 0);
     *executable = reinterpret_cast<CUgraphExec>(machine.graphs.instantiate(graph, device).get());
     return CUDA_SUCCESS;

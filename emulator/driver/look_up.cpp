@@ -52,7 +52,7 @@ void* look_up(const char* name, int version) {
   for (const Entry& entry : kEntries) {
     if (entry.name == wanted && entry.version <= version) return entry.function;
   }
-  return nullptr;
+  return wanted == "cuMemcpyBatchAsync" && version >= 12080 ? memcpy_batch_12080() : nullptr;
 }
 
 }  // namespace spillway::emulator::driver

@@ -16,6 +16,16 @@ CUresult call_on_event(CUevent handle, Body&& body) {
   });
 }
 
+/// A question about a stream; `answer(stream)` goes to *out.
+template <Literal kName, typename Value, typename Answer>
+CUresult ask(CUstream handle, Value* out, Answer&& answer) {
+  return call_on_stream<kName>(handle, [&](Machine& /*machine*/, const Stream& stream) {
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *out = answer(stream);
+    return CUDA_SUCCESS;
+  });
+}
+
 /// The event is recorded, or waited for, at each launch of the graph.
 CUresult add_event_node(
     Machine& machine, Stream& stream, CUevent event, CUgraphNodeType kind, const char* name) {
@@ -48,11 +58,40 @@ CUresult StreamCreateWithPriority(CUstream* stream, unsigned flags, int priority
 }
 
 CUresult StreamDestroy(CUstream handle) {
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_HANDLE;
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
   return call_on_stream<"cuStreamDestroy">(handle, [](Machine& machine, Stream& stream) {
     machine.streams.destroy(&stream);
     return CUDA_SUCCESS;
   });
+}
+
+CUresult CtxGetStreamPriorityRange(int* least, int* greatest) {
+  return call_on_device<"cuCtxGetStreamPriorityRange">([&](Machine& /*machine*/, int /*device*/) {
+    if (least != nullptr) *least = kLeastPriority;
+    if (greatest != nullptr) *greatest = kGreatestPriority;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult StreamGetPriority(CUstream handle, int* priority) {
+  return ask<"cuStreamGetPriority">(handle, priority, [](const Stream& of) { return of.priority; });
+}
+
+CUresult StreamGetFlags(CUstream handle, unsigned* flags) {
+  return ask<"cuStreamGetFlags">(handle, flags, [](const Stream& of) {
+    return of.blocking ? unsigned{CU_STREAM_DEFAULT} : unsigned{CU_STREAM_NON_BLOCKING};
+  });
+}
+
+CUresult StreamGetDevice(CUstream handle, CUdevice* device) {
+  return ask<"cuStreamGetDevice">(handle, device, [](const Stream& of) { return of.device; });
+}
+
+CUresult StreamGetId(CUstream handle, unsigned long long* id) {
+  return ask<"cuStreamGetId">(
+      handle, id, [](const Stream& of) { return static_cast<unsigned long long>(of.id); });
 }
 
 CUresult StreamSynchronize(CUstream handle) {

@@ -119,8 +119,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return enter<"cudaDeviceGetStreamPriorityRange">([&] {
-    if (least != nullptr) *least = 0;
-    if (greatest != nullptr) *greatest = -5;
+    if (least != nullptr) *least = emu::kLeastPriority;
+    if (greatest != nullptr) *greatest = emu::kGreatestPriority;
     return CUDA_SUCCESS;
   });
 }

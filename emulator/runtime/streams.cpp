@@ -41,15 +41,23 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return enter_on_device<"cudaStreamQuery">([&] { return driver::StreamQuery(stream); });
 }
 
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-  return enter_on_device<"cudaStreamGetPriority">([&] {
-    return emu::call_on_stream<"cuStreamGetPriority">(
-        handle, [&](emu::Machine& /*machine*/, const emu::Stream& stream) {
-          if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
-          *priority = stream.priority;
-          return CUDA_SUCCESS;
-        });
-  });
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  return enter_on_device<"cudaStreamGetPriority">(
+      [&] { return driver::StreamGetPriority(stream, priority); });
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
+  return enter_on_device<"cudaStreamGetFlags">(
+      [&] { return driver::StreamGetFlags(stream, flags); });
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  return enter_on_device<"cudaStreamGetDevice">(
+      [&] { return driver::StreamGetDevice(stream, device); });
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  return enter_on_device<"cudaStreamGetId">([&] { return driver::StreamGetId(stream, id); });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {

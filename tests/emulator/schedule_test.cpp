@@ -2,6 +2,8 @@
 // Runs under both schedules: what a correct program sees must not depend on it.
 #include "tests/emulator/emulated.h"
 
+#include <thread>
+
 namespace {
 
 using emulated::copy;
@@ -170,6 +172,41 @@ TEST_F(ScheduleTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
 
   EXPECT_EQ(seen.value, 4);
   EXPECT_EQ(seen.error, cudaErrorNotPermitted);
+}
+
+TEST_F(ScheduleTest, EachThreadHasADefaultStreamOfItsOwnThatIsOrderedWithTheLegacyOne) {
+  const LockedBytes source(kBytes, 6);
+  const LockedBytes target(kBytes, 0);
+  const DeviceBytes block(kBytes);
+  unsigned long long here = 0;
+  unsigned long long there = 0;
+  ASSERT_EQ(cudaStreamGetId(cudaStreamPerThread, &here), cudaSuccess);
+  std::thread([&] { cudaStreamGetId(cudaStreamPerThread, &there); }).join();
+
+  copy(block.at(), source.at(), kBytes, cudaStreamPerThread);
+  copy(target.at(), block.at(), kBytes, cudaStreamLegacy);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+
+  EXPECT_EQ(target.at()[0], 6);
+  EXPECT_NE(here, there);
+  EXPECT_EQ(cudaStreamDestroy(cudaStreamPerThread), cudaErrorInvalidResourceHandle);
+}
+
+TEST_F(ScheduleTest, AStreamTellsWhatItIs) {
+  cudaStream_t stream = nullptr;
+  int priority = 1;
+  unsigned flags = 9;
+  int device = -1;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -100), cudaSuccess);
+
+  EXPECT_EQ(cudaStreamGetPriority(stream, &priority), cudaSuccess);
+  EXPECT_EQ(cudaStreamGetFlags(stream, &flags), cudaSuccess);
+  EXPECT_EQ(cudaStreamGetDevice(stream, &device), cudaSuccess);
+  EXPECT_EQ(priority, -5);
+  EXPECT_EQ(flags, cudaStreamNonBlocking);
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(cudaStreamGetFlags(nullptr, &flags), cudaSuccess);
+  EXPECT_EQ(flags, cudaStreamDefault);
 }
 
 TEST_F(ScheduleTest, DestroyedHandlesAreRefused) {

@@ -21,7 +21,9 @@ class ShuffledTest : public emulated::UnderSchedules {};
 /// Queues copies on three streams and writes after each call how many have happened.
 void write_progress() {
   const LockedBytes source(kBytes, 1);
-  const LockedBytes targets(30, 0);
+  const DeviceBytes targets(30);
+  EXPECT_EQ(cudaMemset(targets.at(), 0, 30), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   const std::vector<cudaStream_t> streams{make_stream(), make_stream(), make_stream()};
   for (std::size_t i = 0; i < 30; ++i) {
     copy(targets.at() + i, source.at(), 1, streams[i % 3]);
