@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
 
+#include "emulator/device/activity.h"
 #include "emulator/device/generation.h"
 #include "emulator/device/machine.h"
 #include "emulator/device/touching.h"
@@ -49,6 +50,17 @@ struct Right {
 constinit thread_local std::array<Right, 8> rights{};
 constinit thread_local std::size_t next_right = 0;
 
+/// What a thread drained last, and how much work had been given then.
+struct Drained {
+  std::uint64_t work;
+  CUstream stream;
+  int device;
+
+  bool operator==(const Drained&) const = default;
+};
+
+constinit thread_local Drained drained{};
+
 bool known_device(const emu::Machine& machine, int device) {
   return device >= 0 && device < machine.settings.devices;
 }
@@ -89,6 +101,11 @@ const char* spillway_emulator_fault(const char* spec) {
 }
 
 void spillway_emulator_drain(CUstream stream) {
+  // Before the look into the queue: what comes meanwhile shows next time.
+  const Drained now{
+      emu::work_given.load(std::memory_order_acquire), stream, emu::thread_state().device};
+  if (now == drained && emu::captures_going_on.load(std::memory_order_acquire) == 0) return;
+  drained = now;
   with_stream(stream, [](emu::Machine& machine, emu::Stream& on) {
     if (on.capture != nullptr) {
       // The caller is about to run at once what ought to become a node: no graph must come of it.
@@ -158,6 +175,7 @@ int spillway_emulator_owns(const void* at) {
 }
 
 int spillway_emulator_capturing(CUstream stream) {
+  if (emu::captures_going_on.load(std::memory_order_acquire) == 0) return 0;
   int capturing = 0;
   with_stream(stream, [&](emu::Machine& /*machine*/, const emu::Stream& on) {
     capturing = on.capture != nullptr ? 1 : 0;

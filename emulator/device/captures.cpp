@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/captures.h"
 
+#include "emulator/device/activity.h"
 #include "emulator/device/thread_state.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ bool all_joined(const Capture& capture) {
 
 void release(Capture& capture) {
   capture.ended = true;
+  captures_going_on.fetch_sub(1);
   capture.graph->capturing = false;
   for (Stream* stream : capture.streams) {
     stream->capture = nullptr;
@@ -49,6 +51,7 @@ CUresult Captures::begin(Stream& stream, CUstreamCaptureMode mode) {
   stream.capture = std::make_shared<Capture>(
       Capture{++begun_, mode, &thread_state(), &stream, graphs_.create(), {&stream}});
   active_.push_back(stream.capture);
+  captures_going_on.fetch_add(1);
   return CUDA_SUCCESS;
 }
 

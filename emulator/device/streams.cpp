@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/streams.h"
 
+#include "emulator/device/activity.h"
 #include "emulator/device/thread_state.h"
 #include "emulator/threads/host_thread.h"
 
@@ -87,6 +88,7 @@ void Streams::depend(Stream& stream, Stream& on, std::uint64_t until) {
   if (&stream == &on || on.done >= until) return;
   stream.queue.push_back({{}, Operation::Runs::kUnderLock, &on, until});
   ++stream.submitted;
+  work_given.fetch_add(1, std::memory_order_release);
 }
 
 void Streams::order_with_default(Stream& stream) {
@@ -136,6 +138,7 @@ void Streams::enqueue(Stream& stream, Operation operation) {
     stream.queue.back().knows = ordering_.point(stream.actor);
   }
   ++stream.submitted;
+  work_given.fetch_add(1, std::memory_order_release);
   stream.polls = 0;
 }
 

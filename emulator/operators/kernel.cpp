@@ -214,6 +214,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   };
 
   c10::Stack results;
+  results.reserve(op.schema().returns().size());
   if (emulated_runtime().capturing(stream) != 0) {
     if (waits) wait();  // refused, and it ends the capture, as on a GPU
     capture(call, results);
