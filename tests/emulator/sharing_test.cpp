@@ -170,7 +170,8 @@ TEST(SharingTest, AChangedHandleIsRefused) {
       cudaIpcMemHandle_t changed = handle;
       changed.reserved[byte] = static_cast<char>(changed.reserved[byte] ^ 1);
       const cudaError_t error = cudaIpcOpenMemHandle(&at, changed, cudaIpcMemLazyEnablePeerAccess);
-      if (error == cudaErrorInvalidResourceHandle) ++refused;
+      // A changed process number may be this process's own, which is refused in other words.
+      if (error != cudaSuccess) ++refused;
     }
     say("refused", refused);
     channel.send(1, 'x');
