@@ -21,6 +21,11 @@ ROOT = Path(__file__).parents[1]
 LIMIT = 540  # seconds in all
 TREE = ROOT / "build" / "release"
 INCLUDES = ("/usr/local/cuda/include", "/usr/include")
+# Built here, or where GoogleTest is missing, brought along.
+CONFORMANCE = (
+    TREE / "tests" / "conformance" / "conformance_test",
+    ROOT / "build" / "carried" / "conformance_test",
+)
 
 
 @dataclass
@@ -126,10 +131,53 @@ def calibrate(check: Check, limit: float) -> int:
     return done.returncode
 
 
+def conform(check: Check, limit: float) -> int:
+    """The claims about the driver; those that it does not meet are kept by name."""
+    program = next((str(path) for path in CONFORMANCE if path.exists()), None)
+    if program is None:
+        raise ValueError("no conformance_test: install GoogleTest, or bring it in build/carried")
+    backend = "emulated" if check.dry_run else "real"
+    path = check.folder / "conformance.json"
+    status = check.run(
+        [program, f"--gtest_filter=*/{backend}", f"--gtest_output=json:{path}"],
+        limit,
+        SPILLWAY_EMULATE="1",  # for the emulated GPU that is linked to it
+        LD_LIBRARY_PATH=str(TREE / "python" / "spillway" / "lib"),
+    )
+    check.keep("conformance")
+    check.results["conformance"] = summary(check.results.get("conformance", {}))
+    return status
+
+
+def summary(report: dict[str, Any]) -> dict[str, Any]:
+    """How many claims there were, which failed and how, and which were skipped, from GoogleTest's report."""
+    cases = [case for suite in report.get("testsuites", []) for case in suite["testsuite"]]
+    failed = {
+        f"{case['classname']}.{case['name']}": [failure["failure"] for failure in case["failures"]]
+        for case in cases
+        if "failures" in case
+    }
+    return {
+        "claims": len(cases),
+        "failed": failed,
+        "skipped": sum(case["result"] == "SKIPPED" for case in cases),
+    }
+
+
 def test(check: Check, limit: float) -> int:
     chosen = ["-R", "^torch_glue"] if check.dry_run else ["-L", "^gpu$"]
     return check.run(
-        ["ctest", "--test-dir", str(TREE), "--output-on-failure", "--no-tests=error", *chosen], limit
+        [
+            "ctest",
+            "--test-dir",
+            str(TREE),
+            "--output-on-failure",
+            "--no-tests=error",
+            "-E",
+            "^gpu.on/",
+            *chosen,
+        ],
+        limit,
     )
 
 
@@ -170,6 +218,7 @@ def main() -> int:
         if ready:
             check.step("calibration", 130, lambda limit: calibrate(check, limit))
         if built:
+            check.step("conformance", 60, lambda limit: conform(check, limit))
             check.step("tests", 150, lambda limit: test(check, limit))
             check.step("demo", 120, lambda limit: demonstrate(check, limit))
             check.step("figures", 180, lambda limit: figures(check, limit))

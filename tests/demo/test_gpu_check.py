@@ -83,3 +83,17 @@ def test_gpu_tests_are_skipped_with_the_reason() -> None:
 
     assert done.returncode == 77
     assert done.stdout.startswith("skipped: ")
+
+
+def test_the_claims_that_a_driver_does_not_meet_are_kept_by_name() -> None:
+    def case(name: str, **more: object) -> dict[str, object]:
+        return {"classname": "on/Memory", "name": name, "result": "COMPLETED", **more}
+
+    report = {
+        "testsuites": [
+            {"testsuite": [case("A/real"), case("B/real", failures=[{"failure": "not so"}])]},
+            {"testsuite": [case("C/real", result="SKIPPED")]},
+        ]
+    }
+    expected = {"claims": 3, "failed": {"on/Memory.B/real": ["not so"]}, "skipped": 1}
+    assert gpu_check.summary(report) == expected
