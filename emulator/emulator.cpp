@@ -6,11 +6,15 @@
 #include "emulator/device/machine.h"
 #include "emulator/device/touching.h"
 #include "emulator/driver/functions.h"
+#include "emulator/threads/host_thread.h"
+#include "emulator/threads/spin_lock.h"
 #include "emulator/torch/operators.h"
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 namespace emu = spillway::emulator;
@@ -60,6 +64,23 @@ struct Drained {
 };
 
 constinit thread_local Drained drained{};
+
+std::optional<emu::Strided> strided(const spillway_emulator_view& view) {
+  std::array<emu::Strided::Axis, emu::Strided::kMostAxes> axes{};
+  if (view.axes > axes.size()) return std::nullopt;
+  for (std::size_t i = 0; i < view.axes; ++i)
+    axes[i] = {view.counts[i], view.strides[i]};
+  return emu::Strided::of(
+      reinterpret_cast<std::uintptr_t>(view.at), view.run, view.axes, axes.data());
+}
+
+/// A copy of the text that lives as long as the process, the same for the same text.
+const char* interned(const char* text) {
+  static constinit emu::SpinLock lock;  // a mutex would order the program's threads
+  static auto* texts = new std::unordered_set<std::string>;
+  const emu::SpinGuard guard(lock);
+  return texts->emplace(text).first->c_str();
+}
 
 bool known_device(const emu::Machine& machine, int device) {
   return device >= 0 && device < machine.settings.devices;
@@ -162,6 +183,37 @@ void spillway_emulator_host_access(const void* at, size_t bytes, int write, cons
   });
 }
 
+void spillway_emulator_access_view(CUstream stream,
+                                   const spillway_emulator_view* view,
+                                   const char* name) {
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    const auto bytes = strided(*view);
+    if (bytes) machine.ordering.access(on.actor, *bytes, view->write != 0, name);
+  });
+}
+
+void spillway_emulator_host_access_view(const spillway_emulator_view* view, const char* name) {
+  with_machine(0, [&](emu::Machine& machine) {
+    const auto bytes = strided(*view);
+    if (bytes && machine.host.overlaps(bytes->extent())) {
+      machine.ordering.host_access(*bytes, view->write != 0, name);
+    }
+    return 0;
+  });
+}
+
+void spillway_emulator_tag(const char* tag) {
+  emu::thread_state().tag = tag == nullptr ? nullptr : interned(tag);
+}
+
+void spillway_emulator_place(const char* place) {
+  emu::thread_state().place = place;
+}
+
+void spillway_emulator_pause_threads(int pause) {
+  emu::pause_this_thread(pause != 0);
+}
+
 void spillway_emulator_fail(int error) {
   emu::Machine* machine = emu::machine_if_ready();
   CUresult none = CUDA_SUCCESS;
@@ -189,7 +241,7 @@ int spillway_emulator_add_node(CUstream stream,
                                void (*run)(void* state),
                                void (*destroy)(void* state),
                                void* state,
-                               const struct spillway_emulator_access_record* accesses,
+                               const struct spillway_emulator_view* accesses,
                                size_t count) {
   CUresult result = CUDA_ERROR_INVALID_HANDLE;
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
@@ -204,8 +256,8 @@ int spillway_emulator_add_node(CUstream stream,
     operation.name = name;
     operation.runs = emu::Operation::Runs::kUnlocked;
     for (size_t i = 0; i < count; ++i) {
-      const auto range = emu::Range::of(accesses[i].at, accesses[i].bytes);
-      if (range) operation.accesses.push_back({*range, accesses[i].write != 0, name});
+      const auto bytes = strided(accesses[i]);
+      if (bytes) operation.accesses.push_back({*bytes, accesses[i].write != 0, name});
     }
     operation.work = [run, kept = std::shared_ptr<void>(state, destroy)] {
       run(kept.get());

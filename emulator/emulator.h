@@ -31,8 +31,8 @@ int spillway_emulator_rng_is_cpu();  // SPILLWAY_EMULATE_RNG=cpu
 /// Needs no machine: a launcher may check a spec with it.
 const char* spillway_emulator_fault(const char* spec);
 
-/// Runs everything that the next operation on `stream` must come after. Invalidates the capture of a
-/// capturing stream.
+/// Runs everything that the next operation on `stream` must come after. Invalidates the capture of
+/// a capturing stream.
 void spillway_emulator_drain(CUstream stream);
 /// A new operation begins on `stream`: its clock advances and joins the host's. Called again after
 /// an allocation inside the operation, which may have waited.
@@ -48,21 +48,39 @@ void spillway_emulator_access(
 /// before.
 int spillway_emulator_touch(
     CUstream stream, const void* at, size_t bytes, int write, const char* name);
+
+/// A view's bytes, read or written: runs of `run` bytes from `at` on, repeated along axes.
+struct spillway_emulator_view {
+  const void* at;
+  size_t run;
+  size_t axes;
+  size_t counts[8];
+  size_t strides[8];  // in bytes
+  int write;
+};
+
+/// As spillway_emulator_access, byte by byte: two views that interleave share nothing.
+void spillway_emulator_access_view(CUstream stream,
+                                   const struct spillway_emulator_view* view,
+                                   const char* name);
 /// The program reads or writes these bytes on the host. Only page-locked memory counts; `name` as
 /// above.
 void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name);
+void spillway_emulator_host_access_view(const struct spillway_emulator_view* view,
+                                        const char* name);
+/// What the calling thread works for ("layer.3"), until the next call; null for nothing. Reports
+/// name it for each operation that the thread queues. Copied.
+void spillway_emulator_tag(const char* tag);
+/// Where in the program the calling thread is, until the next call; null for nowhere. Must live for
+/// ever.
+void spillway_emulator_place(const char* place);
+/// 1: until the call with 0, locks and semaphores that the calling thread uses order nobody.
+void spillway_emulator_pause_threads(int pause);
 /// A kernel failed on the device: `error` (a CUresult) stays with the process. Calls that found an
 /// earlier one keep it.
 void spillway_emulator_fail(int error);
 /// 1 where `at` lies in emulated device memory (mapped or not).
 int spillway_emulator_owns(const void* at);
-
-/// Bytes that a graph's node reads or writes.
-struct spillway_emulator_access_record {
-  const void* at;
-  size_t bytes;
-  int write;
-};
 
 /// 1 while `stream` captures: what it is given becomes nodes of a graph instead of running.
 int spillway_emulator_capturing(CUstream stream);
@@ -77,7 +95,7 @@ int spillway_emulator_add_node(CUstream stream,
                                void (*run)(void* state),
                                void (*destroy)(void* state),
                                void* state,
-                               const struct spillway_emulator_access_record* accesses,
+                               const struct spillway_emulator_view* accesses,
                                size_t count);
 
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),

@@ -65,14 +65,9 @@ const char* copy_name(const End& to, const End& from) {
 /// Pageable memory is left out: the host cannot use it before the call has returned.
 void add_accesses(std::vector<Access>& accesses, const End& end, const char* name) {
   if (end.place == Place::kPageable) return;
-  if (end.rows.pitch == end.rows.width) {
-    accesses.push_back({end.range, end.write, name});
-    return;
-  }
-  for (std::size_t i = 0; i < end.rows.height; ++i) {
-    const std::uintptr_t at = end.rows.at + i * end.rows.pitch;
-    accesses.push_back({{at, at + end.rows.width}, end.write, name});
-  }
+  const Strided::Axis rows{end.rows.height, end.rows.pitch};
+  const auto bytes = Strided::of(end.rows.at, end.rows.width, 1, &rows);
+  if (bytes) accesses.push_back({*bytes, end.write, name});
 }
 
 void wait_if_blocking(Machine& machine, Stream& stream, bool blocks) {

@@ -17,7 +17,7 @@ struct Branch {
 }  // namespace
 
 void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports) {
-  OrderChecker checker;
+  OrderChecker checker(false);
   std::vector<Branch> branches;
   std::vector<VectorClock> clocks(nodes.size());
   for (const auto& node : nodes) {
@@ -39,7 +39,7 @@ void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker
     mine->last = node.get();
     clock.learn(mine->actor, ++mine->nodes);
     for (const Access& access : node->operation.accesses)
-      checker.access(mine->actor, clock, access.range, access.write, access.operation);
+      checker.access(mine->actor, clock, access.bytes, access.write, {access.operation});
   }
   reports.take_reports(checker);
 }

@@ -3,6 +3,7 @@
 
 #include "emulator/device/counts.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -10,7 +11,23 @@ namespace spillway::emulator {
 namespace {
 
 constexpr std::size_t kKeptReports = 1024;
-constexpr int kPrintedReports = 20;
+constexpr std::size_t kPrintedReports = 20;
+constexpr std::size_t kMostAccesses = 32;  // of one segment; a race with an older one is missed
+
+std::string address(const void* at) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%p", at);
+  return text;
+}
+
+/// The line about one of the two operations.
+std::string detail(const Deed& deed, bool write, std::size_t bytes) {
+  std::string text = std::string("\n  \"") + deed.operation + (write ? "\" writes " : "\" reads ") +
+                     std::to_string(bytes) + " bytes";
+  if (deed.tag != nullptr) text += std::string(", tag ") + deed.tag;
+  if (deed.place != nullptr) text += std::string(": ") + deed.place;
+  return text;
+}
 
 }  // namespace
 
@@ -19,62 +36,66 @@ void OrderChecker::name_actor(Actor actor, std::string name) {
   actors_[actor] = std::move(name);
 }
 
+// NOLINTNEXTLINE(readability-function-size): what an access is, together
 void OrderChecker::access(
-    Actor actor, const VectorClock& clock, Range range, bool write, const char* operation) {
+    Actor actor, const VectorClock& clock, const Strided& bytes, bool write, const Deed& deed) {
+  const Range range = bytes.extent();
   if (range.bytes() == 0) return;
   split(range.begin);
   split(range.end);
-  const Access now{actor, clock.of(actor), operation};
-  const auto unknown = [&](const Access& before) {
-    return before.epoch != 0 && before.actor != actor && clock.of(before.actor) < before.epoch;
+  fill_gaps(range);
+  Access now{actor, clock.of(actor), bytes.bytes(), deed, nullptr};
+  if (!bytes.is_dense()) now.rows = std::make_shared<const Strided>(bytes);
+
+  const auto meets = [&](const Access& before, Range within) {
+    if (before.rows != nullptr) return before.rows->meets(bytes, within);
+    return bytes.is_dense() || bytes.meets(within, within);
+  };
+  const auto unordered_with = [&](const Access& before, Range within) {
+    return before.actor != actor && clock.of(before.actor) < before.epoch && meets(before, within);
   };
   const auto first = segments_.lower_bound(range.begin);
   const auto last = segments_.lower_bound(range.end);
   bool told = false;  // one report for one access
   for (auto each = first; each != last && !told; ++each) {
     const Segment& segment = each->second;
-    if (unknown(segment.write)) {
-      tell(write ? "write after write" : "read after write", now, segment.write, segment.range);
+    for (const Access& before : segment.writes) {
+      if (told || !unordered_with(before, segment.range)) continue;
+      tell(write ? "write after write" : "read after write", write, now, before, segment.range);
       told = true;
     }
     if (!write) continue;
     for (const Access& before : segment.reads) {
-      if (told || !unknown(before)) continue;
-      tell("write after read", now, before, segment.range);
+      if (told || !unordered_with(before, segment.range)) continue;
+      tell("write after read", write, now, before, segment.range);
       told = true;
     }
   }
-  if (write) {
-    segments_.erase(first, last);
-    segments_.emplace(range.begin, Segment{range, now, {}});
-  } else {
-    read(first, range, now);
+  if (write && bytes.is_dense()) {  // nothing that was before matters any more
+    segments_.erase(std::next(first), last);
+    first->second.range = range;
+    first->second.reads.clear();
+    first->second.writes.assign(1, now);
+    return;
   }
+  for (auto each = first; each != last; ++each)
+    keep(write ? each->second.writes : each->second.reads, now, clock);
 }
 
-void OrderChecker::read(Segments::iterator first, Range range, const Access& access) {
-  std::uintptr_t at = range.begin;
-  auto each = first;
-  while (at < range.end) {
-    if (each == segments_.end() || each->first > at) {  // nobody was here yet
-      const std::uintptr_t end =
-          each == segments_.end() ? range.end : std::min(range.end, each->first);
-      segments_.emplace_hint(each, at, Segment{{at, end}, {}, {access}});
-      at = end;
-      continue;
-    }
-    auto& reads = each->second.reads;
-    const auto mine = std::find_if(reads.begin(), reads.end(), [&](const Access& other) {
-      return other.actor == access.actor;
+void OrderChecker::keep(std::vector<Access>& kept, const Access& now, const VectorClock& clock) {
+  const auto covered = [&](const Access& before) {
+    const bool mine = before.actor == now.actor;
+    if (now.rows == nullptr) return mine;
+    return mine && before.rows != nullptr && *before.rows == *now.rows;
+  };
+  kept.erase(std::remove_if(kept.begin(), kept.end(), covered), kept.end());
+  if (kept.size() == kMostAccesses) {
+    const auto passed = std::find_if(kept.begin(), kept.end(), [&](const Access& before) {
+      return clock.of(before.actor) >= before.epoch;
     });
-    if (mine == reads.end()) {
-      reads.push_back(access);
-    } else {
-      *mine = access;
-    }
-    at = each->second.range.end;
-    ++each;
+    kept.erase(passed == kept.end() ? kept.begin() : passed);
   }
+  kept.push_back(now);
 }
 
 void OrderChecker::forget(Range range) {
@@ -84,14 +105,33 @@ void OrderChecker::forget(Range range) {
 }
 
 void OrderChecker::take_reports(OrderChecker& from) {
-  for (std::string& text : from.reports_) {
-    if (reports_.size() < kKeptReports) reports_.push_back(std::move(text));
-  }
-  from.reports_.clear();
+  for (Report& report : from.reports_)
+    add(std::move(report));
+  from.clear();
 }
 
-const char* OrderChecker::report(std::size_t index) const {
-  return index < reports_.size() ? reports_[index].c_str() : nullptr;
+const char* OrderChecker::report(std::size_t index) {
+  if (index >= reports_.size()) return nullptr;
+  Report& report = reports_[index];
+  report.shown = report.text;
+  if (report.count > 1) report.shown += "\n  " + std::to_string(report.count) + " times";
+  return report.shown.c_str();
+}
+
+void OrderChecker::clear() {
+  reports_.clear();
+  known_.clear();
+}
+
+void OrderChecker::print_end() const {
+  for (std::size_t i = 0; i < std::min(reports_.size(), kPrintedReports); ++i) {
+    if (reports_[i].count == 1) continue;
+    std::fprintf(stderr,
+                 "spillway-check: %zu times %s\n",
+                 reports_[i].count,
+                 reports_[i].text.substr(sizeof "spillway-check:").c_str());
+  }
+  std::fprintf(stderr, "spillway-check: %zu reports\n", told_);
 }
 
 void OrderChecker::split(std::uintptr_t at) {
@@ -100,21 +140,50 @@ void OrderChecker::split(std::uintptr_t at) {
   Segment upper = found->second;
   upper.range.begin = at;
   found->second.range.end = at;
-  segments_.emplace(at, std::move(upper));
+  segments_.emplace_hint(std::next(found), at, std::move(upper));
 }
 
-void OrderChecker::tell(const char* kind, const Access& now, const Access& before, Range range) {
-  unordered().add();
-  char place[64];
-  std::snprintf(place, sizeof place, "%zu bytes at %p", range.bytes(), range.at());
-  std::string text = std::string("spillway-check: unordered ") + kind + ": \"" + now.operation +
-                     "\" on " + actors_[now.actor] + " is not ordered after \"" + before.operation +
-                     "\" on " + actors_[before.actor] + ": " + place;
-  if (printed_ < kPrintedReports) {
-    ++printed_;
-    std::fprintf(stderr, "%s\n", text.c_str());
+/// Makes segments where nobody was yet. Requires: no segment crosses an end of the range.
+void OrderChecker::fill_gaps(Range range) {
+  std::uintptr_t at = range.begin;
+  auto each = segments_.lower_bound(range.begin);
+  while (at < range.end) {
+    if (each != segments_.end() && each->first == at) {
+      at = each->second.range.end;
+      ++each;
+      continue;
+    }
+    const std::uintptr_t end =
+        each == segments_.end() ? range.end : std::min(range.end, each->first);
+    segments_.emplace_hint(each, at, Segment{{at, end}, {}, {}});
+    at = end;
   }
-  if (reports_.size() < kKeptReports) reports_.push_back(std::move(text));
+}
+
+void OrderChecker::tell(
+    const char* kind, bool write, const Access& now, const Access& before, Range range) {
+  unordered().add();
+  const bool wrote = std::string_view(kind).ends_with("write");
+  const std::string place =
+      detail(now.deed, write, now.bytes) + detail(before.deed, wrote, before.bytes);
+  add({kind + place,
+       std::string("spillway-check: unordered ") + kind + ": \"" + now.deed.operation + "\" on " +
+           actors_[now.actor] + " is not ordered after \"" + before.deed.operation + "\" on " +
+           actors_[before.actor] + ": " + std::to_string(range.bytes()) + " bytes at " +
+           address(range.at()) + place,
+       1,
+       {}});
+}
+
+void OrderChecker::add(Report&& report) {
+  const auto [known, fresh] = known_.emplace(report.key, reports_.size());
+  if (!fresh) {
+    if (known->second < reports_.size()) reports_[known->second].count += report.count;
+    return;
+  }
+  ++told_;
+  if (prints_ && told_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
+  if (reports_.size() < kKeptReports) reports_.push_back(std::move(report));
 }
 
 }  // namespace spillway::emulator

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/ordering.h"
 
+#include "emulator/device/thread_state.h"
 #include "emulator/threads/actors.h"
 #include "emulator/threads/host_thread.h"
 
@@ -18,6 +19,10 @@ std::string name_of_this_thread(Actor actor) {
   std::array<char, 16> given{};
   pthread_getname_np(pthread_self(), given.data(), given.size());
   return "host thread " + std::to_string(gettid()) + " (" + given.data() + ")";
+}
+
+Deed deed(const char* operation) {
+  return {operation, thread_state().tag, thread_state().place};
 }
 
 }  // namespace
@@ -64,18 +69,18 @@ void Ordering::begin(Actor stream) {
   advance(stream, clocks_[stream]);
 }
 
-void Ordering::access(Actor stream, Range range, bool write, const char* operation) {
-  if (check_) checker_.access(stream, clocks_[stream], range, write, operation);
+void Ordering::access(Actor stream, const Strided& bytes, bool write, const char* operation) {
+  if (check_) checker_.access(stream, clocks_[stream], bytes, write, deed(operation));
 }
 
-void Ordering::host_access(Range range, bool write, const char* operation) {
+void Ordering::host_access(const Strided& bytes, bool write, const char* operation) {
   if (!check_) return;
   HostThread& thread = this_host_thread();
   if (!thread.named) checker_.name_actor(thread.actor, name_of_this_thread(thread.actor));
   thread.named = true;
   // A function on a stream is the operation that was queued, not one more.
   if (!thread.is_stream) advance(thread.actor, thread.clock);
-  checker_.access(thread.actor, thread.clock, range, write, operation);
+  checker_.access(thread.actor, thread.clock, bytes, write, deed(operation));
 }
 
 void Ordering::forget(Range range) {

@@ -35,9 +35,9 @@ class Ordering {
   void begin(Actor stream);
 
   /// The operation on `stream`, or the calling thread, reads or writes. `operation` must live for
-  /// ever.
-  void access(Actor stream, Range range, bool write, const char* operation);
-  void host_access(Range range, bool write, const char* operation);
+  /// ever; tag and place are the calling thread's.
+  void access(Actor stream, const Strided& bytes, bool write, const char* operation);
+  void host_access(const Strided& bytes, bool write, const char* operation);
   /// The bytes have gone back to the driver.
   void forget(Range range);
 

@@ -19,7 +19,7 @@ struct Stream;
 
 /// Bytes that an operation reads or writes, for the order checker.
 struct Access {
-  Range range;
+  Strided bytes;
   bool write;
   const char* operation;  // lives for ever
 };

@@ -128,7 +128,7 @@ void Streams::submit_unordered(Stream& stream, std::vector<Operation> operations
 void Streams::enqueue(Stream& stream, Operation operation) {
   begin(stream);
   for (const Access& access : operation.accesses)
-    ordering_.access(stream.actor, access.range, access.write, access.operation);
+    ordering_.access(stream.actor, access.bytes, access.write, access.operation);
   stream.queue.push_back({std::move(operation.work), operation.runs});
   if (operation.ready) {
     stream.queue.back().ready = std::move(operation.ready);

@@ -23,6 +23,8 @@ struct ThreadState {
   bool in_host_function = false;
   std::array<Stream*, 8> own_streams{};  // the per-thread default streams, by device
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  const char* place = nullptr;      // for the order checker: where in the program the thread is
+  const char* tag = nullptr;        // and what it works for
   std::array<char, 512> refused{};  // what was refused last, for the error's text
 };
 

@@ -3,82 +3,89 @@
 
 #include "emulator/operators/runtime.h"
 
+#include <iterator>
+#include <unordered_map>
+#include <unordered_set>
+
 namespace spillway::operators {
 namespace {
 
-constexpr int64_t kMostRows = 256;  // beyond, the tensor's whole extent is reported as one range
-
-struct Axis {
-  int64_t size;
-  int64_t stride;
+/// What operators write although their schema does not say so.
+const std::unordered_map<std::string_view, std::unordered_set<std::string_view>> kHiddenWrites = {
+    {"aten::batch_norm_gather_stats", {"running_mean", "running_var"}},
+    {"aten::batch_norm_gather_stats_with_counts", {"running_mean", "running_var"}},
+    {"aten::batch_norm_update_stats", {"running_mean", "running_var"}},
+    {"aten::cudnn_batch_norm", {"running_mean", "running_var"}},
+    {"aten::miopen_batch_norm", {"running_mean", "running_var"}},
+    {"aten::native_batch_norm", {"running_mean", "running_var"}},
 };
 
-bool has_bytes(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cuda() && tensor.has_storage() && tensor.numel() != 0;
+/// In a list, the elements are what is written.
+bool writes(const c10::AliasInfo* alias) {
+  if (alias == nullptr) return false;
+  const auto& inside = alias->containedTypes();
+  return alias->isWrite() || std::any_of(inside.begin(), inside.end(), [](const auto& contained) {
+           return contained.isWrite();
+         });
 }
 
-/// Calls `report(at, bytes)` for each row of the tensor's bytes.
-template <typename Report>
-void for_each_row(const at::Tensor& tensor, Report&& report_bytes) {
-  if (!has_bytes(tensor)) return;
-  c10::SmallVector<Axis, 6> axes;
+bool has_bytes(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && tensor.numel() != 0;
+}
+
+/// The tensor's bytes as the runtime takes them; nothing where it has none, or too many axes: a
+/// race is missed then, and none invented.
+std::optional<spillway_emulator_view> view_of(const at::Tensor& tensor, bool write) {
+  if (!has_bytes(tensor)) return std::nullopt;
+  const auto item = static_cast<size_t>(tensor.element_size());
+  spillway_emulator_view view{};
+  view.at = tensor.const_data_ptr();
+  view.run = item;
+  view.write = write ? 1 : 0;
+  if (tensor.is_contiguous()) {
+    view.run *= static_cast<size_t>(tensor.numel());
+    return view;
+  }
   for (int64_t i = 0; i < tensor.dim(); ++i) {
-    if (tensor.size(i) > 1 && tensor.stride(i) > 0)
-      axes.push_back({tensor.size(i), tensor.stride(i)});
+    if (tensor.size(i) == 1 || tensor.stride(i) == 0) continue;
+    if (view.axes == std::size(view.counts)) return std::nullopt;
+    view.counts[view.axes] = static_cast<size_t>(tensor.size(i));
+    view.strides[view.axes++] = static_cast<size_t>(tensor.stride(i)) * item;
   }
-  std::sort(axes.begin(), axes.end(), [](Axis a, Axis b) { return a.stride < b.stride; });
-
-  int64_t run = 1;  // elements without a gap, from the innermost axis outwards
-  size_t inner = 0;
-  while (inner < axes.size() && axes[inner].stride <= run) {
-    run = std::max(run, axes[inner].stride * (axes[inner].size - 1) + run);
-    ++inner;
-  }
-  int64_t rows = 1;
-  int64_t extent = run;
-  for (size_t i = inner; i < axes.size(); ++i) {
-    rows = std::min(kMostRows + 1, rows * std::min(axes[i].size, kMostRows + 1));
-    extent += axes[i].stride * (axes[i].size - 1);
-  }
-
-  const auto* base = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const int64_t item = static_cast<int64_t>(tensor.element_size());
-  const auto report = [&](int64_t offset, int64_t length) {
-    report_bytes(base + offset * item, static_cast<size_t>(length * item));
-  };
-  if (rows > kMostRows) {
-    report(0, extent);
-    return;
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t offset = 0;
-    int64_t rest = row;
-    for (size_t i = inner; i < axes.size(); ++i) {
-      offset += (rest % axes[i].size) * axes[i].stride;
-      rest /= axes[i].size;
-    }
-    report(offset, run);
-  }
+  return view;
 }
 
 }  // namespace
 
-void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name) {
-  for_each_row(tensor, [&](const void* at, size_t bytes) {
-    emulated_runtime().access(stream, at, bytes, write ? 1 : 0, name);
-  });
+std::vector<bool> written_arguments(const c10::FunctionSchema& schema) {
+  const auto hidden = kHiddenWrites.find(schema.name());
+  std::vector<bool> written;
+  for (const c10::Argument& argument : schema.arguments()) {
+    written.push_back(writes(argument.alias_info()) ||
+                      (hidden != kHiddenWrites.end() && hidden->second.contains(argument.name())));
+  }
+  return written;
 }
 
-void record_access(std::vector<spillway_emulator_access_record>& records,
+void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name) {
+  if (!tensor.is_cuda()) return;
+  if (const auto view = view_of(tensor, write))
+    emulated_runtime().access_view(stream, &*view, name);
+}
+
+void record_access(std::vector<spillway_emulator_view>& records,
                    const at::Tensor& tensor,
                    bool write) {
-  for_each_row(tensor, [&](const void* at, size_t bytes) {
-    records.push_back({at, bytes, write ? 1 : 0});
-  });
+  if (!tensor.is_cuda()) return;
+  if (const auto view = view_of(tensor, write)) records.push_back(*view);
+}
+
+void report_host_access(const at::Tensor& tensor, bool write, const char* name) {
+  if (const auto view = view_of(tensor, write)) emulated_runtime().host_access_view(&*view, name);
 }
 
 Extent extent_of(const at::Tensor& tensor) {
-  if (!has_bytes(tensor)) return {};
+  if (!tensor.is_cuda() || !has_bytes(tensor)) return {};
   int64_t last = 0;  // element
   for (int64_t i = 0; i < tensor.dim(); ++i)
     last += (tensor.size(i) - 1) * tensor.stride(i);

@@ -4,21 +4,25 @@
 #include "emulator/emulator.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/function_schema.h>
 #include <cuda.h>
 
 #include <vector>
 
 namespace spillway::operators {
 
-/// Tells the order checker that the running operator on `stream` reads or writes the tensor's
-/// bytes: row by row where a view leaves gaps, so that two interleaved views are not taken for the
-/// same bytes.
+/// Which arguments the operator writes: those whose schema says so, and those that it writes
+/// without saying so (the running statistics of batch norms).
+std::vector<bool> written_arguments(const c10::FunctionSchema& schema);
+
+/// Tells the order checker that the running operator on `stream` reads or writes exactly the bytes
+/// of the tensor: two views that interleave have none in common.
 ///
 /// Requires: `name` lives for ever.
 void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name);
 
-/// The same ranges, for a node of a graph: added to `records`.
-void record_access(std::vector<spillway_emulator_access_record>& records,
+/// The same bytes, for a node of a graph: added to `records`.
+void record_access(std::vector<spillway_emulator_view>& records,
                    const at::Tensor& tensor,
                    bool write);
 
@@ -29,5 +33,7 @@ struct Extent {
 };
 
 Extent extent_of(const at::Tensor& tensor);
+/// The same for the calling thread and a tensor on the CPU. Only page-locked memory counts.
+void report_host_access(const at::Tensor& tensor, bool write, const char* name);
 
 }  // namespace spillway::operators

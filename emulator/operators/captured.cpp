@@ -57,7 +57,7 @@ CapturedCall::CapturedCall(const EmulatedKernel& kernel,
 
 void CapturedCall::add(std::unique_ptr<CapturedCall> call,
                        CUstream stream,
-                       const std::vector<spillway_emulator_access_record>& accesses) {
+                       const std::vector<spillway_emulator_view>& accesses) {
   const int result = emulated_runtime().add_node(
       stream,
       call->kernel_.name(),

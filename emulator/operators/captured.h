@@ -28,7 +28,7 @@ class CapturedCall {
   /// Errors: raises PyTorch's CUDA error where the capture takes nothing more.
   static void add(std::unique_ptr<CapturedCall> call,
                   CUstream stream,
-                  const std::vector<spillway_emulator_access_record>& accesses);
+                  const std::vector<spillway_emulator_view>& accesses);
 
  private:
   /// Computes on the bytes of now. An error stays with the device, as a failed kernel's does.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/installation.h"
+#include "emulator/operators/observer.h"
 #include "emulator/operators/operators.h"
 #include "emulator/operators/runtime.h"
 
@@ -30,7 +31,9 @@ int try_install() {
         "libspillway_emulator.so");
   }
   if (runtime.ready() == 0) return refuse(runtime.error());
+  const bool again = coverage != nullptr;
   coverage = &install();
+  if (!again && runtime.checks) observe_operators();
   error_text().clear();
   return 0;
 }

@@ -223,6 +223,10 @@ Installation* make_installation() {
 
 }  // namespace
 
+bool touches_no_bytes(std::string_view name) {
+  return kNative.contains(name);
+}
+
 const Coverage& install() {
   static const Installation* installation = make_installation();
   return installation->coverage;

@@ -18,4 +18,7 @@ using Coverage = std::map<std::string, const char*, std::less<>>;
 /// Errors: raises; PyTorch is then as it was.
 const Coverage& install();
 
+/// Bookkeeping of shapes and storages alone ("aten::view"), and questions about what is there.
+bool touches_no_bytes(std::string_view name);
+
 }  // namespace spillway::operators

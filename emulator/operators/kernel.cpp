@@ -9,6 +9,7 @@
 #include "emulator/operators/runtime.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAException.h>
@@ -63,9 +64,8 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
                       op.hasTag(at::Tag::dynamic_output_shape) ||
                       counts_elements(op.schema().name())) {
   const auto& arguments = op.schema().arguments();
+  written_ = written_arguments(op.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = arguments[i].alias_info();
-    written_.push_back(alias != nullptr && alias->isWrite());
     if (arguments[i].name() == "generator") generator_at_ = i;
     // Indexing has a dynamic shape only under a mask, which shows in the call.
     if (arguments[i].name() == "indices") data_dependent_ = false;
@@ -144,7 +144,12 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
     report_accesses(call);
   }
   const Draws draws(call.generator, call.device.index());
-  compute(call.op, host, draws);
+  {
+    // What the CPU kernel is made of is not the program's doing.
+    std::optional<at::RecordFunctionGuard> unobserved;
+    if (runtime.checks) unobserved.emplace(false);
+    compute(call.op, host, draws);
+  }
   // While a graph is captured these are on the device, where a replay can renew them.
   for (size_t i = 0; body_ != nullptr && i < host.size(); ++i) {
     if ((body_->on_host >> i & 1U) != 0) aliases.keep_on_host(host[i].toTensor());
@@ -176,13 +181,15 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
     aliases.adopt(result);
   aliases.adopt_resized();
   std::ignore = aliases.allocate();
-  std::vector<spillway_emulator_access_record> accesses;
+  std::vector<spillway_emulator_view> accesses;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
       record_access(accesses, tensor, written_[i]);
     });
   }
-  aliases.fill([&](const void* at, size_t bytes) { accesses.push_back({at, bytes, 1}); });
+  aliases.fill([&](const void* at, size_t bytes) {
+    accesses.push_back({at, bytes, 0, {}, {}, 1});
+  });
   const at::AutoDispatchBelowADInplaceOrView below;
   // After `fill`: an argument that got a new size is replayed with that size.
   CapturedCall::add(std::make_unique<CapturedCall>(

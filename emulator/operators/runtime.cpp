@@ -26,6 +26,10 @@ EmulatedRuntime find_all() {
   find(found.capturing, "spillway_emulator_capturing");
   find(found.add_node, "spillway_emulator_add_node");
   find(found.fail, "spillway_emulator_fail");
+  find(found.access_view, "spillway_emulator_access_view");
+  find(found.host_access_view, "spillway_emulator_host_access_view");
+  find(found.place, "spillway_emulator_place");
+  find(found.pause_threads, "spillway_emulator_pause_threads");
   find(found.synchronize, "cudaStreamSynchronize");
   return found;
 }
@@ -33,8 +37,9 @@ EmulatedRuntime find_all() {
 }  // namespace
 
 bool EmulatedRuntime::complete() const {
-  return ready && error && rng_is_cpu && drain && begin && access && touch && capturing &&
-         add_node && fail && synchronize;
+  return ready && error && rng_is_cpu && drain && begin && access && access_view &&
+         host_access_view && place && pause_threads && touch && capturing && add_node && fail &&
+         synchronize;
 }
 
 const EmulatedRuntime& emulated_runtime() {

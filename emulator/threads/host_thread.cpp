@@ -164,6 +164,10 @@ void hear_at(const void* object) {
   busy = false;
 }
 
+void pause_this_thread(bool pause) {
+  busy = pause;
+}
+
 void ignore_objects_in(const void* begin, const void* end) {
   ignored_begin.store(reinterpret_cast<std::uintptr_t>(begin));
   ignored_end.store(reinterpret_cast<std::uintptr_t>(end));

@@ -39,6 +39,9 @@ void discard(HostThread* thread);
 void say_at(const void* object);
 void hear_at(const void* object);
 
+/// While the calling thread pauses, it neither says nor hears anything.
+void pause_this_thread(bool pause);
+
 /// Objects in here order nobody: the emulated machine's own lock.
 void ignore_objects_in(const void* begin, const void* end);
 

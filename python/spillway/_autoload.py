@@ -34,3 +34,7 @@ def run() -> None:
         raise SystemExit(BAD_USAGE)
     if process.spillway_emulator_install_operators() != 0:
         raise SystemExit(BAD_USAGE)  # as above
+    if process.spillway_emulator_checks() != 0:
+        from spillway import _host_reads
+
+        _host_reads.observe()

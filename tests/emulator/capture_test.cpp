@@ -218,7 +218,7 @@ TEST_F(CaptureTest, AKernelRunsAtEachLaunchAndGoesWithTheLastThatKnowsIt) {
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   cudaGraph_t graph = capture(stream, [&] {
     EXPECT_EQ(spillway_emulator_capturing(stream), 1);
-    const spillway_emulator_access_record access{block.at(), 1, 1};
+    const spillway_emulator_view access{block.at(), 1, 0, {}, {}, 1};
     auto adder = std::make_unique<Adder>(Adder{block.at(), &gone});
     EXPECT_EQ(spillway_emulator_add_node(
                   stream, "add", Adder::run, Adder::destroy, adder.release(), &access, 1),

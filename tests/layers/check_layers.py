@@ -23,6 +23,7 @@ SEES = {
     "torch_glue": (*ALLOCATOR, "hooks"),
     "examples": ("allocator/abi", "torch_glue"),
     "tests": (*ALLOCATOR, "hooks", "interpose", "torch_glue", "tests", "bench", "emulator/emulator.h"),
+    "tests/emulator": (*ALLOCATOR, "tests", "emulator"),
     "bench": (*ALLOCATOR, "hooks", "interpose", "torch_glue", "tests", "emulator/emulator.h"),
 }
 

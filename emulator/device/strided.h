@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/range.h"
+
+#include <array>
+#include <optional>
+
+namespace spillway::emulator {
+
+/// The bytes of a view: runs of `run` bytes, repeated along axes. No axis: one run.
+class Strided {
+ public:
+  struct Axis {
+    std::size_t count;
+    std::size_t stride;  // in bytes
+
+    bool operator==(const Axis&) const = default;
+  };
+
+  static constexpr std::size_t kMostAxes = 8;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a range is a view of one run
+  Strided(Range range) : at_(range.begin), run_(range.bytes()) { extents_[0] = run_; }
+
+  /// Axes in any order; those of one entry or no stride mean nothing. Nothing where the bytes pass
+  /// the end of the address space or more axes than kMostAxes remain.
+  static std::optional<Strided> of(std::uintptr_t at,
+                                   std::size_t run,
+                                   std::size_t axes,
+                                   const Axis* axis);
+
+  /// From the first byte to behind the last.
+  [[nodiscard]] Range extent() const { return {at_, at_ + extents_[0]}; }
+
+  /// How many bytes it has, where no two runs overlap.
+  [[nodiscard]] std::size_t bytes() const;
+
+  [[nodiscard]] bool is_dense() const { return axes_ == 0; }
+
+  /// Whether both have a byte in common that lies in `within`. Exact, at a bounded cost: two views
+  /// that interleave in so intricate a way that a million steps do not decide it count as apart.
+  [[nodiscard]] bool meets(const Strided& other, Range within) const;
+
+  bool operator==(const Strided&) const = default;
+
+ private:
+  friend class Meeting;
+
+  std::uintptr_t at_ = 0;
+  std::size_t run_ = 0;
+  std::size_t axes_ = 0;
+  std::array<Axis, kMostAxes> axis_{};                // the longest stride first
+  std::array<std::size_t, kMostAxes + 1> extents_{};  // of what begins with axis i
+};
+
+}  // namespace spillway::emulator

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/observer.h"
+
+#include "emulator/operators/accesses.h"
+#include "emulator/operators/installation.h"
+#include "emulator/operators/lists.h"
+#include "emulator/operators/places.h"
+#include "emulator/operators/runtime.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+namespace spillway::operators {
+namespace {
+
+/// What is known of an operator as the CPU runs it.
+struct HostOperator {
+  const char* name = "";
+  const char* plain_name = "";  // without the overload
+  bool touches = false;
+  std::vector<bool> written;
+};
+
+struct State {
+  const char* place = nullptr;
+  const char* forward = nullptr;  // the place of the backward node that runs here
+  int depth = 0;                  // of operators inside operators
+};
+
+thread_local State state;
+
+/// How the thread was before the operator or node that runs; so it is again at its end.
+struct Outer final : at::ObserverContext {
+  State before = state;
+};
+
+/// Where the operators of the forward pass were, for their backward nodes: the newest ones, found
+/// by thread and sequence number. A collision gives a wrong line in a report's text, no more.
+std::array<std::atomic<const char*>, 1U << 16U> forward_places;
+
+std::atomic<const char*>& forward_slot(uint64_t thread, int64_t sequence) {
+  const uint64_t mixed = static_cast<uint64_t>(sequence) + thread * 7919;
+  return forward_places[mixed % forward_places.size()];
+}
+
+void set_place(const char* place) {
+  state.place = place;
+  emulated_runtime().place(place);
+}
+
+HostOperator look_at(const at::RecordFunction& function) {
+  HostOperator seen;
+  const auto name = function.operator_name();
+  if (!name) return seen;
+  const auto op = c10::Dispatcher::singleton().findSchema(*name);
+  const std::string text = c10::toString(*name);
+  if (!op) return seen;
+  seen.name = for_ever(text);
+  seen.plain_name = for_ever(name->name);
+  // PyTorch's own copy_ is not registered for the CPU, but for all devices.
+  seen.touches = text == "aten::copy_" || text == "aten::_local_scalar_dense" ||
+                 (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && !touches_no_bytes(text));
+  seen.written = written_arguments(op->schema());
+  return seen;
+}
+
+/// By thread, because a lock here would order the program's threads.
+const HostOperator& known(const at::RecordFunction& function) {
+  thread_local ska::flat_hash_map<const char*, HostOperator> seen;
+  // An operator's name is its schema's own text. What is no operator may have its name anywhere.
+  const auto found = seen.find(function.name());
+  if (found != seen.end() && std::strcmp(found->second.plain_name, function.name()) == 0) {
+    return found->second;
+  }
+  return seen[function.name()] = look_at(function);
+}
+
+void report_host_accesses(const at::RecordFunction& function) {
+  const HostOperator& op = known(function);
+  const auto inputs = function.inputs();
+  if (!op.touches || inputs.size() != op.written.size()) return;
+  bool on_host = true;
+  const auto each_tensor = [&](auto&& visit) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+        if (tensor.defined()) visit(tensor, op.written[i]);
+      });
+    }
+  };
+  each_tensor([&](const at::Tensor& tensor, bool) { on_host &= tensor.is_cpu(); });
+  if (!on_host) return;
+  each_tensor(
+      [&](const at::Tensor& tensor, bool write) { report_host_access(tensor, write, op.name); });
+}
+
+std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& function) {
+  auto outer = state.depth == 0 ? std::make_unique<Outer>() : nullptr;
+  if (state.depth++ == 0) {
+    const char* here = python_place();
+    set_place(here != nullptr ? here : state.forward);
+  }
+  if (function.seqNr() >= 0) {
+    forward_slot(at::RecordFunction::currentThreadId(), function.seqNr()).store(state.place);
+  }
+  report_host_accesses(function);
+  return outer;
+}
+
+std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
+  auto outer = std::make_unique<Outer>();
+  const char* forward = forward_slot(function.forwardThreadId(), function.seqNr()).load();
+  state.forward =
+      forward == nullptr ? "a backward pass" : for_ever(std::string("backward of ") + forward);
+  state.depth = 0;  // operators of a node in Python have places of their own
+  set_place(state.forward);
+  return outer;
+}
+
+void ends(const at::RecordFunction&, at::ObserverContext* context) {
+  --state.depth;
+  if (context == nullptr) return;
+  state = static_cast<Outer*>(context)->before;
+  set_place(state.place);
+}
+
+}  // namespace
+
+void observe_operators() {
+  at::addGlobalCallback(at::RecordFunctionCallback(operator_begins, ends)
+                            .needsInputs(true)
+                            .scopes({at::RecordScope::FUNCTION}));
+  at::addGlobalCallback(at::RecordFunctionCallback(backward_begins, ends)
+                            .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+}  // namespace spillway::operators

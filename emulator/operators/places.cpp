@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/places.h"
+
+#include "emulator/operators/runtime.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <atomic>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace spillway::operators {
+namespace {
+
+using PyObject = void*;
+
+/// The few functions of CPython that this needs, found in the process: a C++ program has none.
+struct Python {
+  template <class Function>
+  static Function* find(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  }
+
+  int (*is_initialized)() = find<int()>("Py_IsInitialized");
+  int (*lock)() = find<int()>("PyGILState_Ensure");
+  void (*unlock)(int) = find<void(int)>("PyGILState_Release");
+  PyObject (*frame)() = find<PyObject()>("PyEval_GetFrame");  // borrowed
+  PyObject (*back)(PyObject) = find<PyObject(PyObject)>("PyFrame_GetBack");
+  PyObject (*code)(PyObject) = find<PyObject(PyObject)>("PyFrame_GetCode");
+  int (*line)(PyObject) = find<int(PyObject)>("PyFrame_GetLineNumber");
+  PyObject (*attribute)(PyObject, const char*) =
+      find<PyObject(PyObject, const char*)>("PyObject_GetAttrString");
+  const char* (*utf8)(PyObject) = find<const char*(PyObject)>("PyUnicode_AsUTF8");
+  void (*clear_error)() = find<void()>("PyErr_Clear");
+  void (*keep)(PyObject) = find<void(PyObject)>("Py_IncRef");
+  void (*drop)(PyObject) = find<void(PyObject)>("Py_DecRef");
+
+  [[nodiscard]] bool complete() const {
+    return is_initialized && lock && unlock && frame && back && code && line && attribute && utf8 &&
+           clear_error && keep && drop;
+  }
+};
+
+struct Code {
+  std::string file;
+  std::string function;
+  bool is_program;  // not PyTorch, not Spillway, not the interpreter's own
+};
+
+struct Line {
+  PyObject code;
+  int line;
+
+  bool operator==(const Line&) const = default;
+};
+
+struct HashLines {
+  size_t operator()(const std::vector<Line>& lines) const {
+    size_t hash = lines.size();
+    for (const Line& each : lines) {
+      hash = hash * 1000003 + reinterpret_cast<size_t>(each.code) + static_cast<size_t>(each.line);
+    }
+    return hash;
+  }
+};
+
+constexpr size_t kShownLines = 4;
+constexpr size_t kMostFrames = 64;
+constexpr size_t kMostPlaces = 100000;  // of a program that makes code as it runs
+
+/// Guarded by the interpreter lock. Codes are kept alive, so that a pointer stays the same code.
+struct Places {
+  Python python;
+  std::unordered_map<PyObject, Code> codes;
+  std::unordered_map<std::vector<Line>, const char*, HashLines> texts;
+};
+
+std::string text_of(const Python& python, PyObject code, const char* attribute) {
+  PyObject value = python.attribute(code, attribute);
+  const char* utf8 = value == nullptr ? nullptr : python.utf8(value);
+  if (utf8 == nullptr) python.clear_error();
+  std::string text = utf8 == nullptr ? "?" : utf8;
+  if (value != nullptr) python.drop(value);
+  return text;
+}
+
+bool is_program(const std::string& file) {
+  return file.find("/torch/") == std::string::npos &&
+         file.find("/spillway/") == std::string::npos && !file.starts_with("<frozen");
+}
+
+const Code& known(Places& places, PyObject code) {
+  const auto [found, fresh] = places.codes.try_emplace(code);
+  if (fresh) {
+    places.python.keep(code);
+    found->second.file = text_of(places.python, code, "co_filename");
+    found->second.function = text_of(places.python, code, "co_name");
+    found->second.is_program = is_program(found->second.file);
+  }
+  return found->second;
+}
+
+/// The program's innermost lines, or the library's where there are no others.
+std::vector<Line> innermost(Places& places) {
+  const Python& python = places.python;
+  std::vector<Line> lines;
+  std::vector<Line> others;
+  PyObject frame = python.frame();
+  if (frame != nullptr) python.keep(frame);
+  for (size_t i = 0; frame != nullptr && i < kMostFrames && lines.size() < kShownLines; ++i) {
+    PyObject code = python.code(frame);
+    auto& kept = known(places, code).is_program ? lines : others;
+    if (kept.size() < kShownLines) kept.push_back({code, python.line(frame)});
+    python.drop(code);
+    PyObject outer = python.back(frame);
+    python.drop(frame);
+    frame = outer;
+  }
+  if (frame != nullptr) python.drop(frame);
+  return lines.empty() ? others : lines;
+}
+
+const char* place_here(Places& places) {
+  const std::vector<Line> lines = innermost(places);
+  if (lines.empty()) return nullptr;
+  const auto found = places.texts.find(lines);
+  if (found != places.texts.end()) return found->second;
+  if (places.texts.size() == kMostPlaces) return nullptr;
+  std::string text;
+  for (const Line& each : lines) {
+    const Code& code = places.codes.at(each.code);
+    const std::string file = code.file.substr(code.file.rfind('/') + 1);
+    text += (text.empty() ? "" : ", ") + file + ":" + std::to_string(each.line) + " in " +
+            code.function;
+  }
+  return places.texts.emplace(lines, for_ever(std::move(text))).first->second;
+}
+
+}  // namespace
+
+const char* python_place() {
+  static auto* places = new Places;
+  const Python& python = places->python;
+  if (!python.complete() || python.is_initialized() == 0) return nullptr;
+  // The look itself must not order this thread behind the last one that held the interpreter lock.
+  emulated_runtime().pause_threads(1);
+  const int state = python.lock();
+  const char* place = place_here(*places);
+  python.unlock(state);
+  emulated_runtime().pause_threads(0);
+  return place;
+}
+
+const char* for_ever(std::string text) {
+  static std::atomic<bool> taken{false};
+  static auto* texts = new std::unordered_set<std::string>;
+  while (taken.exchange(true, std::memory_order_acquire))
+    sched_yield();
+  const char* kept = texts->emplace(std::move(text)).first->c_str();
+  taken.store(false, std::memory_order_release);
+  return kept;
+}
+
+}  // namespace spillway::operators
