@@ -5,6 +5,7 @@ Both lists are complete: a new disagreement fails, and so does an entry that agr
 """
 
 FORMULA = "PyTorch's own formula depends on the device"
+OTHER_TYPE = "a result has another type on CUDA"
 NO_CUDA_KERNEL = "PyTorch has no CUDA kernel for one of its forms"
 
 # Entry of the operator database: (cause, where in PyTorch, or what is missing).
@@ -15,6 +16,7 @@ FLOAT32 = {
 }
 BFLOAT16 = {
     "narrow_copy": FLOAT32["narrow_copy"],
+    "native_layer_norm": (OTHER_TYPE, "cuda/layer_norm_kernel.cu layer_norm_cuda: mean and rstd in float"),
     "sparse.mm.reduce": FLOAT32["sparse.mm.reduce"],
 }
 DISAGREEMENTS = {"float32": FLOAT32, "bfloat16": BFLOAT16}

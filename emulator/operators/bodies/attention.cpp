@@ -46,7 +46,7 @@ void flash(c10::Stack& s, const Draws& draws) {
   const AttentionForward f = attend(a, noise.generator);
   give_back(s,
             laid_out_like(f.output, a.query),
-            f.logsumexp.to(at::kFloat),
+            f.logsumexp.to(at::kFloat).contiguous(),
             at::Tensor(),
             at::Tensor(),
             a.query.size(2),
@@ -109,7 +109,7 @@ void cudnn(c10::Stack& s, const Draws& draws) {
   const bool same_width = a.query.size(3) == a.value.size(3);
   give_back(s,
             same_width ? laid_out_like(f.output, a.query) : with_heads_inside(f.output),
-            f.logsumexp.to(at::kFloat).unsqueeze(-1),
+            f.logsumexp.to(at::kFloat).contiguous().unsqueeze(-1),
             at::Tensor(),
             at::Tensor(),
             a.query.size(2),

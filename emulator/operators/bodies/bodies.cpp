@@ -8,6 +8,7 @@ const NamedBody* find_body(std::string_view name) {
                              packed_attention_bodies(),
                              batch_norm_bodies(),
                              cudnn_bodies(),
+                             layer_norm_bodies(),
                              scaled_matmul_bodies(),
                              recurrent_bodies(),
                              rms_norm_bodies(),

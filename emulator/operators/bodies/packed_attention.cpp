@@ -114,7 +114,7 @@ Results run(const Call& call, const Noise& noise) {
   for (size_t i = 0; i < call.count(); ++i) {
     const AttentionForward f = attend(call.part(i), noise.generator);
     outputs.push_back(call.dense() ? f.output.transpose(1, 2) : f.output[0].transpose(0, 1));
-    made.logsumexps.push_back(f.logsumexp.to(at::kFloat));
+    made.logsumexps.push_back(f.logsumexp.to(at::kFloat).contiguous());
   }
   made.output = outputs.size() == 1 ? outputs[0] : at::cat(outputs);
   return made;

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/emulation-operators.md tells of every operator how it is served."""
+
+import operator_table
+
+
+def test_the_page_is_what_is_installed():
+    assert operator_table.PAGE.read_text() == operator_table.page(), "run operator_table.py --write"
+
+
+def test_most_operators_are_emulated():
+    strided = operator_table.kinds("CUDA")
+    assert len(strided["emulated"]) > 1000
+    assert len(strided["refused"]) < 50
