@@ -201,3 +201,83 @@ def test_gradients_of_nested_tensors():
         return [weight.grad, *(row.grad for row in rows)]
 
     same_on_both(call)
+
+
+def jagged(device, *lengths, dtype=torch.float32):
+    rows = [dense(device, n, 8, seed=n).to(dtype) for n in lengths]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+JAGGED = {
+    "linear": lambda n: F.linear(n, dense(n.device, 3, 8)),
+    "to_padded_tensor": lambda n: n.to_padded_tensor(0.5),
+    "sum over the ragged dimension": lambda n: n.sum(1),
+    "softmax": lambda n: n.softmax(-1),
+    "softmax over the ragged dimension": lambda n: n.softmax(1),
+    "layer_norm": lambda n: F.layer_norm(n, (8,)),
+    "unbind": lambda n: torch.cat(n.unbind()),
+    "in place": lambda n: n.clone().mul_(3),
+}
+
+
+@pytest.mark.parametrize("call", JAGGED.values(), ids=JAGGED.keys())
+def test_jagged(call):
+    same_on_both(lambda device: [call(jagged(device, 3, 5, 2))])
+
+
+def attended(device, dtype, causal):
+    """Attention over sequences of several lengths and over each of them alone: results and gradients."""
+    rows = [
+        [dense(device, n, 2, 8, seed=n + part).to(dtype).requires_grad_() for n in (5, 3, 6)]
+        for part in range(3)
+    ]
+    joined = [torch.nested.as_nested_tensor(part, layout=torch.jagged).transpose(1, 2) for part in rows]
+    together = [t.transpose(0, 1) for t in F.scaled_dot_product_attention(*joined, is_causal=causal).unbind()]
+    torch.cat(together).float().square().sum().backward()
+    alone, single = [[row.detach().requires_grad_() for row in part] for part in rows], []
+    for parts in zip(*alone, strict=True):
+        heads = (t.transpose(0, 1)[None] for t in parts)
+        single.append(F.scaled_dot_product_attention(*heads, is_causal=causal)[0].transpose(0, 1))
+    torch.cat(single).float().square().sum().backward()
+    return [
+        [*results, *(row.grad for part in leaves for row in part)]
+        for results, leaves in ((together, rows), (single, alone))
+    ]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_over_sequences_of_several_lengths(dtype, causal):
+    together, alone = attended("cuda", dtype, causal)
+    assert all(t.is_cuda for t in together)
+    assert fingerprint(together) == fingerprint(alone)
+
+
+def test_packed_attention_draws_its_dropout_again():
+    ends = torch.tensor([0, 8, 24], dtype=torch.int32, device="cuda")
+    query, key = (torch.randn(24, 1, 16, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    value = torch.ones(24, 1, 16, device="cuda", dtype=torch.bfloat16)
+    options = (ends, ends, 16, 16, 0.5, False)
+    out, lse, rng, unused, _ = torch.ops.aten._flash_attention_forward(query, key, value, *options, False)
+    assert lse.shape == (1, 24)
+    grads = [
+        torch.ops.aten._flash_attention_backward(out, query, key, value, out, lse, *options, rng, unused)
+        for _ in range(2)
+    ]
+    assert fingerprint(grads[0]) == fingerprint(grads[1])
+    # Values of one: what a query keeps of its weights is what comes out, and goes back to the values.
+    kept = out[:, 0, 0].float().sum()
+    back = torch.ops.aten._flash_attention_backward(
+        torch.ones_like(out), query, key, value, out, lse, *options, rng, unused
+    )[2]
+    torch.testing.assert_close(back[:, 0, 0].float().sum(), kept, rtol=1e-2, atol=0)
+
+
+def test_a_window_hides_what_is_farther():
+    query, key = (torch.randn(1, 6, 1, 8, device="cuda") for _ in range(2))
+    value = torch.eye(6, 8, device="cuda")[None, :, None]
+    weights = torch.ops.aten._flash_attention_forward(
+        query, key, value, None, None, 6, 6, 0.0, True, False, window_size_left=2, window_size_right=0
+    )[0][0, :, 0, :6]
+    seen = torch.ones(6, 6, dtype=torch.bool).tril().triu(-2)
+    assert torch.equal(weights.cpu() > 0, seen)
