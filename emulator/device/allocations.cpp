@@ -29,7 +29,8 @@ Allocations::Allocations(Capacity& capacity, std::deque<MemoryFile>& files, bool
   for (int device = 0; device < static_cast<int>(files.size()); ++device) {
     addresses_.emplace_back(address_step(capacity.total()));
     plain_.emplace_back().device = device;
-    create_pool(device, 0).by_default = true;
+    current_.push_back(&create_pool(device, 0));
+    current_.back()->by_default = true;
   }
 }
 
@@ -189,6 +190,7 @@ Pool* Allocations::find_pool(const void* handle) {
 
 void Allocations::destroy_pool(Pool& pool) {
   pool.destroyed = true;
+  if (&current_pool(pool.device) == &pool) use_pool(default_pool(pool.device));
   if (pool.used.now != 0) return;
   std::erase_if(pools_, [&](const auto& each) { return each.get() == &pool; });
 }

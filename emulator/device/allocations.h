@@ -63,10 +63,15 @@ class Allocations {
 
   Pool& default_pool(int device) { return *pools_[static_cast<std::size_t>(device)]; }
 
+  /// What cudaMallocAsync takes from.
+  Pool& current_pool(int device) { return *current_[static_cast<std::size_t>(device)]; }
+
+  void use_pool(Pool& pool) { current_[static_cast<std::size_t>(pool.device)] = &pool; }
+
   Pool& create_pool(int device, std::size_t most);
   /// Null where the program has no such pool.
   Pool* find_pool(const void* handle);
-  /// Requires: not a default pool. Its blocks live on.
+  /// Requires: not a default pool. Its blocks live on; where it is current, the default one is.
   void destroy_pool(Pool& pool);
 
   /// Whether the block's pool lets `device` access it. Requires: a pooled block.
@@ -90,6 +95,7 @@ class Allocations {
   std::deque<Addresses> addresses_;           // by device, so that the blocks of one lie together
   std::deque<Pool> plain_;                    // cudaMalloc's, by device
   std::vector<std::unique_ptr<Pool>> pools_;  // the default ones first, by device
+  std::vector<Pool*> current_;                // by device
   std::map<std::uintptr_t, Block> blocks_;
   std::map<CUdeviceptr, Ticket> imports_;
 };

@@ -53,6 +53,12 @@ bool HostMemory::holds(Range range) const {
   return found != pieces_.end() && found->second.range.contains(range);
 }
 
+std::optional<Range> HostMemory::piece_of(Range range) const {
+  const auto found = first_overlap(pieces_, range);
+  if (found == pieces_.end() || !found->second.range.contains(range)) return std::nullopt;
+  return found->second.range;
+}
+
 std::optional<Range> HostMemory::around(Range range) const {
   auto each = first_overlap(pieces_, range);
   if (each == pieces_.end() || each->second.range.begin > range.begin) return std::nullopt;

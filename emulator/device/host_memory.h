@@ -27,6 +27,8 @@ class HostMemory {
   /// Whether all of `range` lies in one piece: a copy across two registrations is an error.
   [[nodiscard]] bool holds(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
+  /// The piece that holds all of `range`.
+  [[nodiscard]] std::optional<Range> piece_of(Range range) const;
   /// The pieces, one against the other, that hold `range`: a kernel may cross from one into the
   /// next.
   [[nodiscard]] std::optional<Range> around(Range range) const;

@@ -34,8 +34,8 @@ struct Pool {
   Tally reserved;                             // bytes of whole pages
   FreeRanges free;                            // of pages with small blocks
   std::array<CUmemAccess_flags, 8> access{};  // of other devices
-  std::array<cuuint64_t, 5> settings{
-      0, 1, 1, 1, 0};  // by CUmemPool_attribute; kept, without effect
+  std::array<int, 3> rules{1, 1, 1};          // of reuse, kept without effect
+  cuuint64_t threshold = 0;                   // likewise
 };
 
 }  // namespace spillway::emulator

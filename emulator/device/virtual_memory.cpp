@@ -67,6 +67,9 @@ CUresult VirtualMemory::create(std::size_t bytes,
                                CUmemGenericAllocationHandle* handle) {
   if (bytes == 0 || !aligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -237,6 +240,11 @@ CUresult VirtualMemory::set_access(CUdeviceptr at,
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (access[i].location.id < 0 || access[i].location.id >= devices()) {
       return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+        access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+      return CUDA_ERROR_INVALID_VALUE;
     }
   }
   auto each = whole_mappings(*range);

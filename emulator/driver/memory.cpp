@@ -40,7 +40,17 @@ CUresult MemFree(CUdeviceptr at) {
 
 CUresult MemAllocAsync(CUdeviceptr* at, std::size_t bytes, CUstream stream) {
   return call_on_stream<"cuMemAllocAsync">(stream, [&](Machine& machine, Stream& on) {
-    return allocate(machine, machine.allocations.default_pool(on.device), at, bytes);
+    return allocate(machine, machine.allocations.current_pool(on.device), at, bytes);
+  });
+}
+
+CUresult MemAllocFromPoolAsync(CUdeviceptr* at,
+                               std::size_t bytes,
+                               CUmemoryPool handle,
+                               CUstream stream) {
+  return call_on_stream<"cuMemAllocFromPoolAsync">(stream, [&](Machine& machine, Stream& /*on*/) {
+    Pool* pool = machine.allocations.find_pool(handle);
+    return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : allocate(machine, *pool, at, bytes);
   });
 }
 
@@ -62,9 +72,11 @@ CUresult MemGetAddressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr a
   });
 }
 
-CUresult MemHostAlloc(void** at, std::size_t bytes, unsigned /*flags*/) {
+CUresult MemHostAlloc(void** at, std::size_t bytes, unsigned flags) {
   return call_on_device<"cuMemHostAlloc">([&](Machine& machine, int /*device*/) {
-    if (at == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    constexpr unsigned kAllowed =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if (at == nullptr || (flags & ~kAllowed) != 0) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = machine.host.allocate(bytes, at);
     if (result == CUDA_SUCCESS) host_registrations().add();
     return result;
@@ -75,9 +87,14 @@ CUresult MemFreeHost(void* at) {
   return call<"cuMemFreeHost">([&](Machine& machine) { return free_host_and_wait(machine, at); });
 }
 
-CUresult MemHostRegister(void* at, std::size_t bytes, unsigned /*flags*/) {
-  return call_on_device<"cuMemHostRegister">(
-      [&](Machine& machine, int /*device*/) { return register_host(machine, at, bytes); });
+CUresult MemHostRegister(void* at, std::size_t bytes, unsigned flags) {
+  return call_on_device<"cuMemHostRegister">([&](Machine& machine, int /*device*/) {
+    constexpr unsigned kAllowed = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    constexpr unsigned kRefused = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if ((flags & ~(kAllowed | kRefused)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & kRefused) != 0) return refuse("registering device or read-only memory");
+    return register_host(machine, at, bytes);
+  });
 }
 
 CUresult MemHostUnregister(void* at) {

@@ -39,6 +39,10 @@ CUresult MemCreate(CUmemGenericAllocationHandle* handle,
                    unsigned long long flags) {
   return call<"cuMemCreate">([&](Machine& machine) {
     if (handle == nullptr || properties == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+      return refuse("host memory from cuMemCreate");
+    }
     const CUresult result = machine.virtual_memory.create(bytes, *properties, handle);
     if (result == CUDA_SUCCESS) device_allocations().add();
     return result;
@@ -77,6 +81,10 @@ CUresult MemSetAccess(CUdeviceptr at,
 CUresult MemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
   return call<"cuMemGetAccess">([&](Machine& machine) {
     if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    if (location->id < 0 || location->id >= machine.settings.devices) {
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
     return machine.virtual_memory.access(at, location->id, flags);
   });
 }

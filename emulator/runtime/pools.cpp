@@ -1,40 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "emulator/driver/functions.h"
 #include "emulator/runtime/call.h"
 
-namespace emu = spillway::emulator;
-using emu::runtime::enter;
+namespace driver = spillway::emulator::driver;
+using spillway::emulator::runtime::enter;
+using spillway::emulator::runtime::enter_on_device;
 
 namespace {
 
-/// `body(Pool&)`; a pool's address is its handle.
-template <emu::Literal kName, typename Body>
-cudaError_t with_pool(cudaMemPool_t handle, Body&& body) {
-  return enter<kName>([&] {
-    return emu::call<"cuMemPool">([&](emu::Machine& machine) {
-      emu::Pool* pool = machine.allocations.find_pool(handle);
-      if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-      return static_cast<CUresult>(body(*pool));
-    });
-  });
+// The runtime's types are the driver's under other names.
+CUmemAccessDesc as_driver(const cudaMemAccessDesc& access) {
+  return {{static_cast<CUmemLocationType>(access.location.type), {access.location.id}},
+          static_cast<CUmemAccess_flags>(access.flags)};
 }
 
-CUresult read(const emu::Pool& pool, cudaMemPoolAttr attribute, void* value) {
-  switch (attribute) {
-    case cudaMemPoolAttrUsedMemCurrent:
-      *static_cast<cuuint64_t*>(value) = pool.used.now;
-      return CUDA_SUCCESS;
-    case cudaMemPoolAttrReservedMemCurrent:
-      *static_cast<cuuint64_t*>(value) = pool.reserved.now;
-      return CUDA_SUCCESS;
-    case cudaMemPoolAttrUsedMemHigh:
-      *static_cast<cuuint64_t*>(value) = pool.used.peak;
-      return CUDA_SUCCESS;
-    case cudaMemPoolAttrReservedMemHigh:
-      *static_cast<cuuint64_t*>(value) = pool.reserved.peak;
-      return CUDA_SUCCESS;
-    default:
-      return emu::refuse("this attribute of a memory pool");
-  }
+CUmemPool_attribute as_driver(cudaMemPoolAttr attribute) {
+  return static_cast<CUmemPool_attribute>(attribute);
 }
 
 }  // namespace
@@ -42,55 +23,87 @@ CUresult read(const emu::Pool& pool, cudaMemPoolAttr attribute, void* value) {
 extern "C" {
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-  return enter<"cudaDeviceGetDefaultMemPool">([&] {
-    return emu::call<"cuDeviceGetDefaultMemPool">([&](emu::Machine& machine) {
-      if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-      if (device < 0 || device >= machine.settings.devices) return CUDA_ERROR_INVALID_DEVICE;
-      *pool = reinterpret_cast<cudaMemPool_t>(&machine.allocations.default_pool(device));
-      return CUDA_SUCCESS;
-    });
+  return enter<"cudaDeviceGetDefaultMemPool">(
+      [&] { return driver::DeviceGetDefaultMemPool(pool, device); });
+}
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  return enter<"cudaDeviceGetMemPool">([&] { return driver::DeviceGetMemPool(pool, device); });
+}
+
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+  return enter<"cudaDeviceSetMemPool">([&] { return driver::DeviceSetMemPool(device, pool); });
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return enter<"cudaMemPoolCreate">([&] {
+    if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUmemPoolProps same{};
+    same.allocType = static_cast<CUmemAllocationType>(properties->allocType);
+    same.handleTypes = static_cast<CUmemAllocationHandleType>(properties->handleTypes);
+    same.location.type = static_cast<CUmemLocationType>(properties->location.type);
+    same.location.id = properties->location.id;
+    same.maxSize = properties->maxSize;
+    return driver::MemPoolCreate(pool, &same);
+  });
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return enter<"cudaMemPoolDestroy">([&] { return driver::MemPoolDestroy(pool); });
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** at,
+                                    size_t bytes,
+                                    cudaMemPool_t pool,
+                                    cudaStream_t stream) {
+  return enter_on_device<"cudaMallocFromPoolAsync">([&] {
+    if (at == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *at = nullptr;
+    if (bytes == 0) return CUDA_SUCCESS;
+    return driver::MemAllocFromPoolAsync(reinterpret_cast<CUdeviceptr*>(at), bytes, pool, stream);
   });
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return with_pool<"cudaMemPoolGetAttribute">(pool, [&](const emu::Pool& of) {
-    return value == nullptr ? CUDA_ERROR_INVALID_VALUE : read(of, attribute, value);
-  });
+  return enter<"cudaMemPoolGetAttribute">(
+      [&] { return driver::MemPoolGetAttribute(pool, as_driver(attribute), value); });
 }
 
-// Memory goes back to the device as soon as it is free, so reuse rules and thresholds have no
-// effect.
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return with_pool<"cudaMemPoolSetAttribute">(pool, [&](emu::Pool& of) {
-    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute == cudaMemPoolAttrUsedMemHigh) of.used.peak = of.used.now;
-    if (attribute == cudaMemPoolAttrReservedMemHigh) of.reserved.peak = of.reserved.now;
-    return CUDA_SUCCESS;
-  });
+  return enter<"cudaMemPoolSetAttribute">(
+      [&] { return driver::MemPoolSetAttribute(pool, as_driver(attribute), value); });
 }
 
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
                                  const cudaMemAccessDesc* access,
                                  size_t count) {
-  return with_pool<"cudaMemPoolSetAccess">(pool, [&](emu::Pool& of) {
-    if (access == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto allowed = of.access;
+  return enter<"cudaMemPoolSetAccess">([&] {
+    if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
-      const cudaMemLocation location = access[i].location;
-      if (location.type != cudaMemLocationTypeDevice) return CUDA_ERROR_INVALID_VALUE;
-      if (location.id < 0 || location.id >= emu::settings().value().devices) {
-        return CUDA_ERROR_INVALID_DEVICE;
-      }
-      allowed[static_cast<std::size_t>(location.id)] =
-          static_cast<CUmemAccess_flags>(access[i].flags);
+      const CUmemAccessDesc same = as_driver(access[i]);
+      const CUresult result = driver::MemPoolSetAccess(pool, &same, 1);
+      if (result != CUDA_SUCCESS) return result;
     }
-    of.access = allowed;
-    emu::rights_were_taken();
     return CUDA_SUCCESS;
   });
 }
 
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*keep*/) {
-  return with_pool<"cudaMemPoolTrimTo">(pool, [](const emu::Pool&) { return CUDA_SUCCESS; });
+cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags,
+                                 cudaMemPool_t pool,
+                                 cudaMemLocation* location) {
+  return enter<"cudaMemPoolGetAccess">([&] {
+    if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUmemLocation same{};
+    same.type = static_cast<CUmemLocationType>(location->type);
+    same.id = location->id;
+    CUmemAccess_flags given = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    const CUresult result = driver::MemPoolGetAccess(&given, pool, &same);
+    if (result == CUDA_SUCCESS) *flags = static_cast<cudaMemAccessFlags>(given);
+    return result;
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
+  return enter<"cudaMemPoolTrimTo">([&] { return driver::MemPoolTrimTo(pool, keep); });
 }
 }
