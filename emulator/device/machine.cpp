@@ -21,23 +21,42 @@ std::deque<MemoryFile> memory_files(int devices) {
   return files;
 }
 
+constinit std::atomic<bool> begun{false};  // somebody is making the machine, or has made it
+constinit std::atomic<Machine*> made{nullptr};
+constinit Machine* held_across_fork = nullptr;
+
+// The lock is held across a fork, so that the child does not inherit it from a thread that it
+// lacks. Watched from the library's load on: a child of a process that was just making its machine
+// must not wait for that. NOLINTBEGIN(clang-diagnostic-thread-safety-analysis): each does one half.
+void before_fork() {
+  held_across_fork = made.load();
+  if (held_across_fork != nullptr) held_across_fork->mutex.lock();
+}
+
+void after_fork() {
+  if (held_across_fork != nullptr) held_across_fork->mutex.unlock();
+}
+
+void after_fork_in_child() {
+  after_fork();
+  if (begun.load()) forked.store(true);
+}
+
+// NOLINTEND(clang-diagnostic-thread-safety-analysis)
+
+const int fork_handlers = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+
 Machine* make() {
-  if (!settings().ok()) return nullptr;
-  static auto* machine = new Machine(settings().value());
+  if (!settings().ok() || fork_handlers != 0) return nullptr;
+  begun.store(true);
+  auto* machine = new Machine(settings().value());  // never destroyed
   ignore_objects_in(machine, machine + 1);
-  if (!machine->settings.faults.empty() && !set_faults(machine->settings.faults).ok())
+  if (!machine->settings.faults.empty() && !set_faults(machine->settings.faults).ok()) {
     return nullptr;
-  // The lock is held across a fork, so that the child does not inherit it from a thread that it
-  // lacks. NOLINTBEGIN(clang-diagnostic-thread-safety-analysis): each handler does one half.
-  static const int handlers = pthread_atfork([] { machine->mutex.lock(); },
-                                             [] { machine->mutex.unlock(); },
-                                             [] {
-                                               machine->mutex.unlock();
-                                               forked.store(true);
-                                             });
-  // NOLINTEND(clang-diagnostic-thread-safety-analysis)
+  }
   report_host_faults();
-  return handlers == 0 ? machine : nullptr;
+  made.store(machine);
+  return machine;
 }
 
 }  // namespace
@@ -58,8 +77,9 @@ CUresult Machine::fail(CUresult error) {
 }
 
 Machine* machine_if_ready() {
+  if (forked.load(std::memory_order_relaxed)) return nullptr;
   static Machine* const machine = make();
-  return forked.load(std::memory_order_relaxed) ? nullptr : machine;
+  return machine;
 }
 
 CUresult refuse(const char* what) {
