@@ -267,6 +267,16 @@ int spillway_emulator_add_node(CUstream stream,
   return result;
 }
 
+void spillway_emulator_cost(CUstream stream, uint64_t bytes, double flops) {
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    machine.streams.add_cost(on, {emu::Cost::Kind::kMemory, bytes, flops});
+  });
+}
+
+double spillway_emulator_now_ms() {
+  return with_machine(0.0, [](emu::Machine& machine) { return machine.clock.now_ms(); });
+}
+
 uint64_t spillway_emulator_count(const char* what) {
   return what == nullptr ? 0 : emu::Counter::of(what);
 }

@@ -98,6 +98,12 @@ int spillway_emulator_add_node(CUstream stream,
                                const struct spillway_emulator_view* accesses,
                                size_t count);
 
+/// What the operator that runs on `stream` now costs it (while it captures: the next node), with a
+/// virtual clock: bytes read and written, and floating-point operations.
+void spillway_emulator_cost(CUstream stream, uint64_t bytes, double flops);
+/// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
+double spillway_emulator_now_ms();
+
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
 /// "device_allocations" (physical memory created), "host_registrations". 0 for what never happened.

@@ -78,6 +78,9 @@ CUresult Captures::end(Stream& stream, Graph** graph) {
 }
 
 GraphNode* Captures::add(Stream& stream, Operation operation) {
+  if (operation.kind == CU_GRAPH_NODE_TYPE_KERNEL) {
+    operation.cost = std::exchange(stream.next_cost, Cost());
+  }
   GraphNode* node = graphs_.add(*stream.capture->graph, std::move(operation), stream.tail);
   stream.tail = {node};
   return node;

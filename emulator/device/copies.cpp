@@ -120,8 +120,27 @@ std::optional<Ends> ends_of(const Machine& machine, Rows to, Rows from) {
   return Ends{*target, *source, copy_name(*target, *source)};
 }
 
+std::optional<int> device_of(const Machine& machine, Range range) {
+  const Allocations::Block* block = machine.allocations.holding(range);
+  return block != nullptr ? std::optional<int>(block->device)
+                          : machine.virtual_memory.device_of(range, false);
+}
+
+Cost cost_of(const Machine& machine, const Ends& ends) {
+  const std::uint64_t bytes = ends.to.rows.width * ends.to.rows.height;
+  if (ends.on_device()) {
+    return device_of(machine, ends.to.range) == device_of(machine, ends.from.range)
+               ? Cost{Cost::Kind::kMemory, 2 * bytes}  // read and written
+               : Cost{Cost::Kind::kBetweenDevices, bytes};
+  }
+  if (ends.to.place == Place::kDevice) return {Cost::Kind::kHostToDevice, bytes};
+  if (ends.from.place == Place::kDevice) return {Cost::Kind::kDeviceToHost, bytes};
+  return {Cost::Kind::kOnHost, bytes};
+}
+
 Operation copy_operation(Machine& machine, const Ends& ends) {
   Operation operation;
+  if (machine.clock.is_virtual()) operation.cost = cost_of(machine, ends);
   operation.kind = CU_GRAPH_NODE_TYPE_MEMCPY;
   operation.name = ends.name;
   add_accesses(operation.accesses, ends.from, ends.name);
@@ -177,6 +196,7 @@ CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, Host
   Operation operation;
   operation.kind = CU_GRAPH_NODE_TYPE_MEMSET;
   operation.name = "memset";
+  operation.cost = {Cost::Kind::kMemory, rows.width * rows.height};
   add_accesses(operation.accesses, *target, operation.name);
   operation.work = [&machine, target = *target, pattern] {
     if (still_there(machine, target, "memset")) fill_rows(target.rows, pattern);

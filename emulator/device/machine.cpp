@@ -69,7 +69,8 @@ Machine::Machine(const Settings& with)
       allocations(capacity, files, with.poison),
       virtual_memory(capacity, files, with.poison),
       captures(graphs),
-      streams(mutex, ordering, captures, with.schedule, with.devices) {}
+      clock(with.clock, with.devices),
+      streams(mutex, ordering, captures, clock, with.schedule, with.devices) {}
 
 CUresult Machine::fail(CUresult error) {
   if (is_sticky(error)) sticky.store(error);

@@ -5,6 +5,7 @@
 #include "emulator/device/allocations.h"
 #include "emulator/device/capacity.h"
 #include "emulator/device/captures.h"
+#include "emulator/device/clock.h"
 #include "emulator/device/counts.h"
 #include "emulator/device/faults.h"
 #include "emulator/device/graphs.h"
@@ -52,6 +53,7 @@ struct Machine {
   std::unordered_map<std::uintptr_t, VectorClock> values;  // what writes of values come after
   Graphs graphs;
   Captures captures;
+  Clock clock;
   Streams streams;
 };
 
@@ -74,6 +76,7 @@ CUresult call(Body&& body) {
   if (const CUresult fault = injected(kName.text); fault != CUDA_SUCCESS) {
     return machine->fail(fault);
   }
+  machine->clock.host_works(rates::kCall);
   constexpr CaptureRule kRule = capture_rule(kName.text);
   const CUresult captured = machine->captures.check(kRule);
   if (captured != CUDA_SUCCESS) return captured;

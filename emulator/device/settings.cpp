@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <utility>
 
 namespace spillway::emulator {
 namespace {
@@ -14,12 +15,7 @@ constexpr Bytes kGranularity{2U << 20U};
 constexpr Bytes kDefaultMemory{8ULL << 30U};
 
 Status refuse_unavailable() {
-  for (const char* name : {"SPILLWAY_EMULATE_CLOCK",
-                           "SPILLWAY_EMULATE_LINK_H2D",
-                           "SPILLWAY_EMULATE_LINK_D2H",
-                           "SPILLWAY_EMULATE_LATENCY",
-                           "SPILLWAY_EMULATE_PROFILE",
-                           "SPILLWAY_EMULATE_SHAPE_ONLY"}) {
+  for (const char* name : {"SPILLWAY_EMULATE_PROFILE", "SPILLWAY_EMULATE_SHAPE_ONLY"}) {
     SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
     if (value) {
       return SPILLWAY_ERROR(
@@ -28,6 +24,59 @@ Status refuse_unavailable() {
     }
   }
   return {};
+}
+
+/// "3us" or "0.5ms" in seconds.
+Result<double> parse_duration(const std::string& name, const std::string& value) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
+  double number = 0;
+  const char* end = value.data() + value.size();
+  const auto read = std::from_chars(value.data(), end, number, std::chars_format::fixed);
+  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  for (const auto& [known, seconds] : kUnits) {
+    if (read.ec == std::errc() && unit == known && number >= 0 && number * seconds <= 3600) {
+      return number * seconds;
+    }
+  }
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      name + "=" + value + ": expected a time up to 3600s with its unit, such as 3us or 0.5ms");
+}
+
+Status read_rate(const char* name, double* rate) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto size, env::size(name));
+  if (!size) return {};
+  if (size->zero()) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        std::string(name) + ": expected a size per second above 0, such as 50GiB");
+  }
+  *rate = static_cast<double>(size->count());
+  return {};
+}
+
+Result<ClockSettings> read_clock() {
+  ClockSettings clock;
+  SPILLWAY_ASSIGN_OR_RETURN(const auto kind,
+                            env::choice("SPILLWAY_EMULATE_CLOCK", {"real", "virtual"}));
+  clock.is_virtual = kind.value_or("real") == "virtual";
+  for (const char* name :
+       {"SPILLWAY_EMULATE_LINK_H2D", "SPILLWAY_EMULATE_LINK_D2H", "SPILLWAY_EMULATE_LATENCY"}) {
+    SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
+    if (value && !clock.is_virtual) {
+      return SPILLWAY_ERROR(
+          Code::kInvalidArgument,
+          std::string(name) + "=" + *value + ": needs SPILLWAY_EMULATE_CLOCK=virtual");
+    }
+  }
+  SPILLWAY_RETURN_IF_ERROR(read_rate("SPILLWAY_EMULATE_LINK_H2D", &clock.host_to_device));
+  SPILLWAY_RETURN_IF_ERROR(read_rate("SPILLWAY_EMULATE_LINK_D2H", &clock.device_to_host));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto latency, env::text("SPILLWAY_EMULATE_LATENCY"));
+  if (latency) {
+    SPILLWAY_ASSIGN_OR_RETURN(clock.latency, parse_duration("SPILLWAY_EMULATE_LATENCY", *latency));
+  }
+  return clock;
 }
 
 Result<Settings> read() {
@@ -53,6 +102,7 @@ Result<Settings> read() {
   }
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
+  SPILLWAY_ASSIGN_OR_RETURN(settings.clock, read_clock());
   SPILLWAY_ASSIGN_OR_RETURN(const auto poison, env::flag("SPILLWAY_EMULATE_POISON"));
   settings.poison = poison.value_or(false);
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));

@@ -20,6 +20,14 @@ struct Schedule {
 /// "eager", "late" or "shuffled:SEED". Errors: kInvalidArgument for anything else.
 Result<Schedule> parse_schedule(const std::string& value);
 
+/// Which time events tell; see Clock.
+struct ClockSettings {
+  bool is_virtual = false;                       // SPILLWAY_EMULATE_CLOCK=virtual
+  double host_to_device = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_H2D, bytes per second
+  double device_to_host = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_D2H
+  double latency = 5e-6;                         // SPILLWAY_EMULATE_LATENCY, seconds of each copy
+};
+
 struct Settings {
   Schedule schedule;     // SPILLWAY_EMULATE_SCHEDULE
   bool check = false;    // SPILLWAY_EMULATE_CHECK
@@ -28,6 +36,7 @@ struct Settings {
   bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG
   bool poison = false;   // SPILLWAY_EMULATE_POISON
   std::string faults;    // SPILLWAY_EMULATE_FAULT
+  ClockSettings clock;
 };
 
 /// The environment's settings, read once. Errors: kInvalidArgument for unknown names, values that

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/device/clock.h"
 #include "emulator/device/order_checker.h"
 
 #include <cuda.h>
@@ -37,6 +38,7 @@ struct Operation {
   const char* name = "";  // lives for ever
   std::vector<Access> accesses;
   Runs runs = Runs::kUnderLock;
+  Cost cost{};
   std::function<bool()> ready{};  // where it waits for something in memory
 };
 
@@ -62,6 +64,8 @@ struct Stream {
   std::uint64_t done = 0;
   int polls = 0;
   bool running = false;  // an entry runs without the lock
+  double time = 0;       // virtual: when what it has been given ends
+  Cost next_cost{};      // while capturing: of its next node
 
   std::shared_ptr<Capture> capture{};  // null: not capturing
   std::vector<GraphNode*> tail{};      // while capturing: what the next node comes after
@@ -74,6 +78,7 @@ struct Event {
   std::uint64_t point = 0;
   VectorClock clock{};
   std::chrono::steady_clock::time_point time{};
+  double virtual_time = 0;
   int polls = 0;
   bool interprocess = false;  // a record runs its stream up to there: other processes cannot wait
 

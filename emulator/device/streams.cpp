@@ -19,11 +19,16 @@ constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
 
-Streams::Streams(
-    Mutex& mutex, Ordering& ordering, Captures& captures, Schedule schedule, int devices)
+Streams::Streams(Mutex& mutex,
+                 Ordering& ordering,
+                 Captures& captures,
+                 Clock& clock,
+                 Schedule schedule,
+                 int devices)
     : mutex_(mutex),
       ordering_(ordering),
       captures_(captures),
+      clock_(clock),
       schedule_(schedule.kind),
       dice_(schedule.seed),
       by_device_(static_cast<std::size_t>(devices)) {
@@ -97,10 +102,12 @@ void Streams::order_with_default(Stream& stream) {
     for (Stream* other : siblings) {
       if (!other->blocking || other == &stream) continue;
       ordering_.order_after(stream.actor, other->actor);
+      reach(stream, other->time);
       depend(stream, *other, other->submitted);
     }
   } else if (stream.blocking) {
     ordering_.order_after(stream.actor, siblings.front()->actor);
+    reach(stream, siblings.front()->time);
     depend(stream, *siblings.front(), siblings.front()->submitted);
   }
 }
@@ -127,6 +134,7 @@ void Streams::submit_unordered(Stream& stream, std::vector<Operation> operations
 
 void Streams::enqueue(Stream& stream, Operation operation) {
   begin(stream);
+  stream.time = clock_.run(stream.device, stream.time, operation.cost);
   for (const Access& access : operation.accesses)
     ordering_.access(stream.actor, access.bytes, access.write, access.operation);
   stream.queue.push_back({std::move(operation.work), operation.runs});
@@ -172,6 +180,7 @@ void Streams::enqueue_record(Event& event, Stream& stream) {
   event.stream = &stream;
   event.point = stream.submitted;
   event.time = std::chrono::steady_clock::now();
+  event.virtual_time = std::max(stream.time, clock_.host());
   event.polls = 0;
   event.clock = ordering_.point(stream.actor);
 }
@@ -187,23 +196,34 @@ void Streams::enqueue_wait(Stream& stream, const Event& event) {
   if (event.stream == nullptr) return;
   order_with_default(stream);
   ordering_.order_after(stream.actor, event.clock);
+  reach(stream, event.virtual_time);
   depend(stream, *event.stream, event.point);
 }
 
 void Streams::launch(Stream& stream, const std::shared_ptr<Executable>& graph) {
   const bool shuffled = schedule_ == Schedule::Kind::kShuffled;
-  bool now = false;
-  enqueue_wait(stream, graph->last);
+  std::vector<const GraphNode*> order;
   if (shuffled) {
-    for (const GraphNode* node :
-         in_order(graph->nodes, [&](std::size_t n) { return dice_.below(n); }))
-      enqueue_node(stream, *node);
+    order = in_order(graph->nodes, [&](std::size_t count) { return dice_.below(count); });
   } else {
     for (const auto& node : graph->nodes)
-      enqueue_node(stream, *node);
+      order.push_back(node.get());
   }
-  for (const auto& node : graph->nodes)
+  enqueue_wait(stream, graph->last);
+  bool now = false;
+  const double begin = stream.time;
+  double end = begin;
+  std::vector<double> ends(order.size());  // branches take their time side by side
+  for (const GraphNode* node : order) {
+    stream.time = begin;
+    for (const GraphNode* before : node->after)
+      reach(stream, ends[before->index]);
+    enqueue_node(stream, *node);
+    ends[node->index] = stream.time;
+    end = std::max(end, stream.time);
     now |= node->operation.runs == Operation::Runs::kProgram;
+  }
+  stream.time = end;
   enqueue_record(graph->last, stream);
   submitted(stream, now);
 }
@@ -220,20 +240,50 @@ void Streams::enqueue_node(Stream& stream, const GraphNode& node) {
   }
 }
 
+void Streams::reach(Stream& stream, double time) {
+  stream.time = std::max(stream.time, time);
+}
+
+void Streams::add_cost(Stream& stream, const Cost& cost) {
+  if (stream.capture != nullptr) {
+    stream.next_cost = cost;
+    return;
+  }
+  order_with_default(stream);
+  clock_.host_works(rates::kLaunch);
+  stream.time = clock_.run(stream.device, stream.time, cost);
+}
+
+CUresult Streams::elapsed(const Event& from, const Event& to, float* milliseconds) const {
+  if (clock_.is_virtual()) {
+    if (std::max(from.virtual_time, to.virtual_time) > clock_.host()) return CUDA_ERROR_NOT_READY;
+    *milliseconds = static_cast<float>((to.virtual_time - from.virtual_time) * 1e3);
+    return CUDA_SUCCESS;
+  }
+  if (from.stream->done < from.point || to.stream->done < to.point) return CUDA_ERROR_NOT_READY;
+  *milliseconds = std::chrono::duration<float, std::milli>(to.time - from.time).count();
+  return CUDA_SUCCESS;
+}
+
 void Streams::drain(Stream& stream) {
   order_with_default(stream);
   run_to(stream, stream.submitted, true);
 }
 
 void Streams::synchronize(Stream& stream) {
+  order_with_default(stream);
+  const double time = stream.time;  // what is given meanwhile is not waited for
   drain(stream);
+  clock_.host_reaches(time);
   ordering_.host_learns(stream.actor);
 }
 
 void Streams::synchronize(Event& event) {
   if (event.stream == nullptr) return;
   const VectorClock clock = event.clock;  // the lock may be given up: the event may go
+  const double time = event.virtual_time;
   run_to(*event.stream, event.point, true);
+  clock_.host_reaches(time);
   ordering_.host_learns(clock);
 }
 
@@ -242,7 +292,9 @@ void Streams::synchronize_device(int device) {
   // NOLINTNEXTLINE(modernize-loop-convert): a host function may make a stream meanwhile
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Stream& stream = *streams[i];
+    const double time = stream.time;
     run_to(stream, stream.submitted, true);
+    clock_.host_reaches(time);
     ordering_.host_learns(stream.actor);
   }
 }
@@ -251,7 +303,11 @@ bool Streams::query(Stream& stream) {
   order_with_default(stream);
   shuffle();
   const std::uint64_t point = stream.submitted;
-  if (stream.done < point && ++stream.polls <= kPollsBeforeDone) return false;
+  if (clock_.is_virtual()) {
+    if (stream.time > clock_.host()) return false;
+  } else if (stream.done < point && ++stream.polls <= kPollsBeforeDone) {
+    return false;
+  }
   if (!run_to(stream, point, false)) return false;
   ordering_.host_learns(stream.actor);
   return true;
@@ -260,7 +316,11 @@ bool Streams::query(Stream& stream) {
 bool Streams::query(Event& event) {
   if (event.stream == nullptr) return true;
   shuffle();
-  if (event.stream->done < event.point && ++event.polls <= kPollsBeforeDone) return false;
+  if (clock_.is_virtual()) {
+    if (event.virtual_time > clock_.host()) return false;
+  } else if (event.stream->done < event.point && ++event.polls <= kPollsBeforeDone) {
+    return false;
+  }
   const VectorClock clock = event.clock;  // as above
   if (!run_to(*event.stream, event.point, false)) return false;
   ordering_.host_learns(clock);

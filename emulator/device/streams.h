@@ -30,11 +30,16 @@ inline constexpr int kGreatestPriority = -5;
 /// schedule and a seed.
 ///
 /// Threads: under the machine's lock, which is given up while an entry runs without it.
-/// Ownership: owns streams and events; borrows lock, ordering and captures. A destroyed stream
-/// stays: events and waits may still name it.
+/// Ownership: owns streams and events; borrows lock, ordering, captures and clock. A destroyed
+/// stream stays: events and waits may still name it.
 class Streams {
  public:
-  Streams(Mutex& mutex, Ordering& ordering, Captures& captures, Schedule schedule, int devices);
+  Streams(Mutex& mutex,
+          Ordering& ordering,
+          Captures& captures,
+          Clock& clock,
+          Schedule schedule,
+          int devices);
 
   /// A priority outside [kGreatestPriority, kLeastPriority] is brought into it.
   Stream* create(int device, bool blocking, int priority);
@@ -59,6 +64,11 @@ class Streams {
   /// Gives the stream all of a graph, behind the graph's last launch. Requires: no capture.
   void launch(Stream& stream, const std::shared_ptr<Executable>& graph);
 
+  /// The operation that runs now, or becomes the next node, has this cost too.
+  void add_cost(Stream& stream, const Cost& cost);
+  /// From the first to the second. Errors: CUDA_ERROR_NOT_READY.
+  CUresult elapsed(const Event& from, const Event& to, float* milliseconds) const;
+
   /// Runs everything that the next operation on `stream` must come after. As the synchronising
   /// functions: where an entry waits for a value in memory, whatever else can run runs first, and
   /// then the lock is given up until another thread has written it.
@@ -68,7 +78,8 @@ class Streams {
   void synchronize(Stream& stream);
   void synchronize(Event& event);
   void synchronize_device(int device);
-  /// Whether it is done; never more than twice "no" in a row, so that polling ends.
+  /// Whether it is done; never more than twice "no" in a row, so that polling ends. With a virtual
+  /// clock: whether the host's time has reached it, which each query moves on.
   bool query(Stream& stream);
   bool query(Event& event);
 
@@ -80,6 +91,8 @@ class Streams {
   void enqueue_record(Event& event, Stream& stream);
   void enqueue_wait(Stream& stream, const Event& event);
   void enqueue_node(Stream& stream, const GraphNode& node);
+  /// Virtual: the stream waits for that time.
+  static void reach(Stream& stream, double time);
   /// Runs what the schedule says after a submission. The program may wait for its own functions
   /// without CUDA: they run `now`.
   void submitted(Stream& stream, bool now);
@@ -99,6 +112,7 @@ class Streams {
   Mutex& mutex_;
   Ordering& ordering_;
   Captures& captures_;
+  Clock& clock_;
   const Schedule::Kind schedule_;
   Dice dice_;
   std::condition_variable_any ran_;

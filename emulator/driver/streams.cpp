@@ -202,11 +202,7 @@ CUresult EventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     if (first.capture != nullptr || last->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
     if (first.stream == nullptr || last->stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (first.stream->done < first.point || last->stream->done < last->point) {
-      return CUDA_ERROR_NOT_READY;
-    }
-    *milliseconds = std::chrono::duration<float, std::milli>(last->time - first.time).count();
-    return CUDA_SUCCESS;
+    return machine.streams.elapsed(first, *last, milliseconds);
   });
 }
 

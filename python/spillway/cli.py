@@ -42,9 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     settings.add_argument("--emulate", action="store_true", help="run on the emulated GPU: needs no GPU")
     for setting in SETTINGS:
         if setting.option in ("check", "poison"):
-            settings.add_argument(f"--{setting.option}", action="store_true", default=None, help=setting.help)
+            settings.add_argument(setting.flag, action="store_true", default=None, help=setting.help)
         else:
-            settings.add_argument(f"--{setting.option}", help=setting.help)
+            settings.add_argument(setting.flag, help=setting.help)
 
     parser = _Parser(
         prog="spillway", allow_abbrev=False, description="Train with more memory than the GPU has."

@@ -15,6 +15,7 @@ LIBRARIES = PACKAGE / "lib"
 SHIM = LIBRARIES / "libspillway_preload.so"
 EMULATOR = LIBRARIES / "libspillway_emulator.so"
 
+_SECONDS = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
@@ -58,6 +59,13 @@ def _size(name: str, value: str) -> str:
     return value
 
 
+def _duration(name: str, value: str) -> str:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|ms|us|ns)", value)
+    if found is None or float(found[1]) * _SECONDS[found[2]] > 3600:
+        raise LaunchError(f"{name}={value}: expected a time up to 3600s with its unit, such as 3us or 0.5ms")
+    return value
+
+
 def _fault(name: str, value: str) -> str:
     """Asks the emulator, which alone knows its functions and their errors."""
     if EMULATOR.exists():
@@ -83,6 +91,10 @@ class Setting:
     check: Callable[[str, str], str]
     help: str
 
+    @property
+    def flag(self) -> str:
+        return "--" + self.option.replace("_", "-")
+
 
 SETTINGS = (
     Setting(
@@ -106,6 +118,20 @@ SETTINGS = (
         "random numbers: the CUDA generator's, or a CPU run's",
     ),
     Setting(
+        "clock",
+        "SPILLWAY_EMULATE_CLOCK",
+        _choice("real", "virtual"),
+        "what events tell: this machine's time, or a modelled one",
+    ),
+    Setting(
+        "link_h2d",
+        "SPILLWAY_EMULATE_LINK_H2D",
+        _size,
+        "virtual clock: bytes per second to each device, such as 50GiB",
+    ),
+    Setting("link_d2h", "SPILLWAY_EMULATE_LINK_D2H", _size, "virtual clock: bytes per second back"),
+    Setting("latency", "SPILLWAY_EMULATE_LATENCY", _duration, "virtual clock: of each copy, such as 3us"),
+    Setting(
         "poison",
         "SPILLWAY_EMULATE_POISON",
         _choice("0", "1"),
@@ -119,6 +145,8 @@ SETTINGS = (
     ),
 )
 
+_OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
+
 # The other settings, with what they may be. What the emulated GPU does not have yet may not be set.
 OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_LOG": _choice("0", "1"),
@@ -128,10 +156,7 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_DEVELOPER": _choice("0", "1"),
     "SPILLWAY_OFFLINE": _choice("0", "1"),
     **dict.fromkeys(
-        (
-            f"SPILLWAY_EMULATE_{name}"
-            for name in ("CLOCK", "LINK_H2D", "LINK_D2H", "LATENCY", "PROFILE", "SHAPE_ONLY")
-        ),
+        (f"SPILLWAY_EMULATE_{name}" for name in ("PROFILE", "SHAPE_ONLY")),
         _not_yet,
     ),
 }
@@ -177,10 +202,14 @@ def environment(
         value = options.get(setting.option)
         if value is not None:
             if not emulate:
-                raise LaunchError(f"--{setting.option} needs --emulate")
+                raise LaunchError(f"{setting.flag} needs --emulate")
             changes[setting.variable] = setting.check(
-                f"--{setting.option}", str(int(value) if value is True else value)
+                setting.flag, str(int(value) if value is True else value)
             )
+    for setting in SETTINGS:
+        given = setting.option in _OF_THE_VIRTUAL_CLOCK and (env | changes).get(setting.variable)
+        if given and (env | changes).get("SPILLWAY_EMULATE_CLOCK") != "virtual":
+            raise LaunchError(f"{setting.flag}={given}: needs --clock virtual")
     if emulate:
         changes["SPILLWAY_EMULATE"] = "1"
     tree = str(PACKAGE.parent)

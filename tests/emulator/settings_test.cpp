@@ -90,11 +90,28 @@ TEST(SettingsTest, AnUnknownNameIsAnError) {
 }
 
 TEST(SettingsTest, ASettingThatIsNotAvailableYetSaysSo) {
-  const std::string written = in_process({{"SPILLWAY_EMULATE_CLOCK", "virtual"}}, ask);
+  const std::string written = in_process({{"SPILLWAY_EMULATE_PROFILE", "h200"}}, ask);
 
-  EXPECT_NE(written.find("SPILLWAY_EMULATE_CLOCK=virtual: not available"), std::string::npos)
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_PROFILE=h200: not available"), std::string::npos)
       << written;
   EXPECT_NE(written.find("error 3"), std::string::npos);
+}
+
+TEST(SettingsTest, ASpeedOfTheLinkNeedsTheVirtualClock) {
+  const std::string written = in_process({{"SPILLWAY_EMULATE_LINK_H2D", "50GiB"}}, ask);
+
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_LINK_H2D=50GiB: needs SPILLWAY_EMULATE_CLOCK=virtual"),
+            std::string::npos)
+      << written;
+}
+
+TEST(SettingsTest, ATimeNeedsItsUnit) {
+  for (const char* value : {"3", "us", "-3us", "3 us", "3h", "4000s", "1e3us"}) {
+    const std::string written = in_process(
+        {{"SPILLWAY_EMULATE_CLOCK", "virtual"}, {"SPILLWAY_EMULATE_LATENCY", value}}, ask);
+
+    EXPECT_NE(written.find("such as 3us or 0.5ms"), std::string::npos) << value << written;
+  }
 }
 
 TEST(SettingsTest, TooManyDevicesAreAnError) {

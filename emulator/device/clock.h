@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/settings.h"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace spillway::emulator {
+
+/// What an operation costs its device.
+struct Cost {
+  enum class Kind {
+    kNone,
+    kHostToDevice,  // one copy engine of each device for each direction, first come first served
+    kDeviceToHost,
+    kOnHost,
+    kBetweenDevices,
+    kMemory,  // bytes that a copy, fill or kernel reads and writes in the device's memory
+  };
+
+  Kind kind = Kind::kNone;
+  std::uint64_t bytes = 0;
+  double flops = 0;
+};
+
+/// Constant rates of the virtual clock, near a large accelerator's of 2024; times in seconds.
+namespace rates {
+
+inline constexpr double kMemory = 4e12;           // bytes per second
+inline constexpr double kFlops = 400e12;          // per second
+inline constexpr double kBetweenDevices = 400e9;  // bytes per second
+inline constexpr double kOnHost = 20e9;           // bytes per second
+inline constexpr double kKernel = 2e-6;           // a kernel, fill or copy within devices, besides
+inline constexpr double kCall = 1e-6;             // what a call costs the host
+inline constexpr double kLaunch = 4e-6;           // what an operator costs the host, besides
+
+}  // namespace rates
+
+/// The virtual time of the host and of each device's copy engines, in seconds since the machine was
+/// made. All host threads share one time; what they compute themselves takes none. Where the clock
+/// is real nothing here is asked but `now_ms`.
+/// Threads: under the machine's lock.
+class Clock {
+ public:
+  Clock(const ClockSettings& settings, int devices);
+
+  [[nodiscard]] bool is_virtual() const { return settings_.is_virtual; }
+
+  /// When an operation with this cost ends that may begin at `ready`, given now.
+  double run(int device, double ready, const Cost& cost);
+
+  [[nodiscard]] double host() const { return host_; }
+
+  void host_works(double seconds) { host_ += seconds; }
+
+  void host_reaches(double time) {
+    if (time > host_) host_ = time;
+  }
+
+  /// The host's time; where the clock is real, since the machine was made.
+  [[nodiscard]] double now_ms() const;
+
+ private:
+  struct Engines {
+    double to_device = 0;  // when each is free
+    double from_device = 0;
+  };
+
+  double copy(double& engine, double ready, double bytes, double rate) const;
+
+  const ClockSettings settings_;
+  const std::chrono::steady_clock::time_point made_;
+  double host_ = 0;
+  std::vector<Engines> engines_;
+};
+
+}  // namespace spillway::emulator

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The virtual clock, with 10 GiB/s to the device, 5 GiB/s back and 10 us of latency.
+#include "tests/emulator/emulated.h"
+
+#include <functional>
+
+namespace {
+
+using emulated::copy;
+using emulated::DeviceBytes;
+using emulated::kMiB;
+using emulated::LockedBytes;
+using emulated::make_stream;
+using emulated::order;
+
+constexpr std::size_t kBytes = 16 * kMiB;
+constexpr double kLatency = 0.010;  // milliseconds
+constexpr double kToDevice = kLatency + 16.0 / 10240 * 1000;
+constexpr double kFromDevice = kLatency + 16.0 / 5120 * 1000;
+
+cudaEvent_t timed_event() {
+  cudaEvent_t event = nullptr;
+  EXPECT_EQ(cudaEventCreate(&event), cudaSuccess);
+  return event;
+}
+
+class ClockTest : public emulated::Test {
+ protected:
+  /// Milliseconds from before `body` until what the stream had been given then has ended.
+  double time(cudaStream_t stream, const std::function<void()>& body) {
+    cudaEvent_t start = timed_event();
+    cudaEvent_t end = timed_event();
+    float milliseconds = -1;
+    EXPECT_EQ(cudaEventRecord(start, stream), cudaSuccess);
+    body();
+    EXPECT_EQ(cudaEventRecord(end, stream), cudaSuccess);
+    EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
+    EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaSuccess);
+    return static_cast<double>(milliseconds);
+  }
+
+  void send(cudaStream_t stream) { copy(block_.at(), host_.at(), kBytes, stream); }
+
+  void bring(cudaStream_t stream) { copy(other_host_.at(), other_.at(), kBytes, stream); }
+
+  const LockedBytes host_{kBytes, 1};
+  const LockedBytes other_host_{kBytes, 1};
+  const DeviceBytes block_{kBytes};
+  const DeviceBytes other_{kBytes};
+  cudaStream_t one_ = make_stream();
+  cudaStream_t two_ = make_stream();
+};
+
+/// What the host's own calls take beside the copies is below 2 per cent.
+#define EXPECT_TIME(value, expected)  \
+  do {                                \
+    const double took = value;        \
+    EXPECT_GE(took, expected);        \
+    EXPECT_LE(took, (expected)*1.02); \
+  } while (false)
+
+TEST_F(ClockTest, ACopyTakesLatencyAndBytesByTheSpeedOfItsDirection) {
+  EXPECT_TIME(time(one_, [&] { send(one_); }), kToDevice);
+  EXPECT_TIME(time(one_, [&] { bring(one_); }), kFromDevice);
+}
+
+TEST_F(ClockTest, ALargeCopyDoesToo) {
+  const LockedBytes host(64 * kMiB, 1);
+  const DeviceBytes block(64 * kMiB);
+
+  EXPECT_TIME(time(one_, [&] { copy(block.at(), host.at(), 64 * kMiB, one_); }),
+              kLatency + 64.0 / 10240 * 1000);
+}
+
+TEST_F(ClockTest, CopiesInBothDirectionsTakeTheLongerOne) {
+  EXPECT_TIME(time(one_,
+                   [&] {
+                     order(one_, two_);
+                     send(one_);
+                     bring(two_);
+                     order(two_, one_);
+                   }),
+              kFromDevice);
+}
+
+TEST_F(ClockTest, TwoCopiesInOneDirectionTakeTheSum) {
+  EXPECT_TIME(time(one_,
+                   [&] {
+                     order(one_, two_);
+                     send(one_);
+                     send(two_);
+                     order(two_, one_);
+                   }),
+              2 * kToDevice);
+}
+
+TEST_F(ClockTest, ACopyBehindAWaitBeginsAfterWhatItWaitsFor) {
+  EXPECT_TIME(time(two_,
+                   [&] {
+                     send(one_);
+                     order(one_, two_);
+                     bring(two_);
+                   }),
+              kToDevice + kFromDevice);
+}
+
+TEST_F(ClockTest, ACopyWithinTheDeviceIsFast) {
+  EXPECT_LT(time(one_, [&] { copy(block_.at(), other_.at(), kBytes, one_); }), 0.1);
+}
+
+TEST_F(ClockTest, TheHostWaitsAsLongAsWhatItWaitsForTakes) {
+  const double before = spillway_emulator_now_ms();
+  send(one_);
+  const double queued = spillway_emulator_now_ms();
+  ASSERT_EQ(cudaStreamSynchronize(one_), cudaSuccess);
+  const double after = spillway_emulator_now_ms();
+
+  EXPECT_GT(queued, before);
+  EXPECT_LT(queued - before, 0.01);
+  EXPECT_TIME(after - before, kToDevice);
+}
+
+TEST_F(ClockTest, AQuerySaysNotReadyUntilTheTimeHasCome) {
+  cudaEvent_t event = timed_event();
+  const double before = spillway_emulator_now_ms();
+  send(one_);
+  ASSERT_EQ(cudaEventRecord(event, one_), cudaSuccess);
+  float unused = 0;
+  EXPECT_EQ(cudaEventElapsedTime(&unused, event, event), cudaErrorNotReady);
+
+  while (cudaEventQuery(event) == cudaErrorNotReady) {
+  }
+
+  EXPECT_TIME(spillway_emulator_now_ms() - before, kToDevice);
+  EXPECT_EQ(block_.at()[kBytes - 1], 1);
+}
+
+TEST_F(ClockTest, AnOperatorTakesTheLongerOfItsBytesAndItsArithmetic) {
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 0); }), 1.0);
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 1, 800e9); }), 2.0);
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 800e9); }), 2.0);
+}
+
+TEST_F(ClockTest, ComputingAndCopyingGoSideBySide) {
+  EXPECT_TIME(time(one_,
+                   [&] {
+                     order(one_, two_);
+                     send(two_);
+                     spillway_emulator_cost(one_, 0, 800e9);
+                     order(two_, one_);
+                   }),
+              kToDevice);
+}
+
+TEST_F(ClockTest, BranchesOfAGraphTakeTheirTimeSideBySide) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(one_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  order(one_, two_);
+  send(one_);
+  bring(two_);
+  order(two_, one_);
+  spillway_emulator_cost(one_, 0, 800e9);
+  ASSERT_EQ(spillway_emulator_add_node(
+                one_, "operator", [](void*) {}, [](void*) {}, nullptr, nullptr, 0),
+            0);
+  ASSERT_EQ(cudaStreamEndCapture(one_, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+
+  EXPECT_TIME(time(one_, [&] { EXPECT_EQ(cudaGraphLaunch(executable, one_), cudaSuccess); }),
+              kFromDevice + 2.0);
+}
+
+TEST_F(ClockTest, TheSameCallsTakeExactlyTheSameTime) {
+  const auto body = [&] {
+    send(one_);
+    bring(one_);
+  };
+  const double first = time(one_, body);
+
+  EXPECT_EQ(time(one_, body), first);
+}
+
+}  // namespace
