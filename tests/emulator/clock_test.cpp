@@ -146,7 +146,7 @@ TEST_F(ClockTest, ComputingAndCopyingGoSideBySide) {
                    [&] {
                      order(one_, two_);
                      send(two_);
-                     spillway_emulator_cost(one_, 0, 800e9);
+                     spillway_emulator_cost(one_, 0, 400e9);
                      order(two_, one_);
                    }),
               kToDevice);
