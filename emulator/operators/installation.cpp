@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/installation.h"
 
+#include "emulator/operators/collectives.h"
 #include "emulator/operators/copies.h"
 #include "emulator/operators/kernel.h"
 #include "emulator/operators/point_to_point.h"
@@ -171,6 +172,7 @@ Chosen choose_for_layout(const std::string& name,
 }
 
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
+  if (auto collective = collective_kernel(name)) return {"body", std::move(collective)};
   if (auto staged = point_to_point_kernel(name)) return {"body", std::move(staged)};
   if (!is_ours(name) || kNative.contains(name)) return {"native", std::nullopt};
   if (name == "aten::copy_") return {"emulated", boxed<CopyKernel>(op)};

@@ -34,6 +34,10 @@ def run() -> None:
         raise SystemExit(BAD_USAGE)
     if process.spillway_emulator_install_operators() != 0:
         raise SystemExit(BAD_USAGE)  # as above
+
+    from spillway import _patches
+
+    _patches.apply(torch)
     if process.spillway_emulator_checks() != 0:
         from spillway import _host_reads
 

@@ -9,8 +9,10 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional_collectives
 import torch.nn.functional as F
 from models import GPT, VOCABULARY
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from training import random, train
 
@@ -172,9 +174,20 @@ def exchange(make, rank, world):
     return [received]
 
 
+def functional(make, rank, world):
+    return [
+        functional_collectives.all_gather_tensor(make(rank), 0, dist.group.WORLD).wait(),
+        functional_collectives.reduce_scatter_tensor(make(rank, 8), "sum", 0, dist.group.WORLD).wait(),
+        functional_collectives.all_reduce(make(rank), "sum", dist.group.WORLD).wait(),
+        *functional_collectives.all_gather_into_tensor_coalesced(
+            [make(rank), make(rank, 8)], dist.group.WORLD
+        ),
+    ]
+
+
 COLLECTIVES = [
     *(all_reduce, all_reduce_later, broadcast, reduce, all_gather, all_gather_into_tensor, reduce_scatter),
-    *(reduce_scatter_tensor, gather, scatter, all_to_all_single, barrier),
+    *(reduce_scatter_tensor, gather, scatter, all_to_all_single, barrier, functional),
     *(send_and_receive, receive_from_anyone, exchange),
 ]
 
@@ -195,3 +208,67 @@ def every_collective(kind):
 def test_collectives_give_what_they_give_on_the_cpu(ranks, on_the_cpu, schedule):
     there = ranks(2, every_collective, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule, SPILLWAY_EMULATE_CHECK="1")
     assert there == on_the_cpu(every_collective)
+
+
+def fit_sharded(kind):
+    """FSDP2 over nccl asks for averages."""
+    with job("nccl") as (rank, _):
+        torch.manual_seed(0)
+        model = GPT(dropout=0.0).to("cuda")
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+
+        def loss_of(model, step):
+            tokens = random(4, 17, seed=2 * step + rank, below=VOCABULARY).cuda()
+            return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+        done = train(model, torch.optim.AdamW(model.parameters(), lr=3e-3), loss_of)
+        return done | {"reports": reports()}
+
+
+def test_fully_sharded_training_has_the_bits_of_data_parallel_training_on_the_cpu(ranks, on_the_cpu):
+    there = ranks(2, fit_sharded, "cuda", SPILLWAY_EMULATE_SCHEDULE="late", SPILLWAY_EMULATE_CHECK="1")
+    assert there == on_the_cpu(fit_gpt)
+
+
+def ask_for_nccl(backend):
+    with job(backend) as (rank, _):
+        tensor = torch.full((4,), rank + 1.0, device="cuda")
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+        group = dist.new_group([0, 1])
+        dist.broadcast(tensor, 1, group=group)
+        refused = ""
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            refused = str(error)
+        return [tensor.tolist(), dist.get_backend(), dist.get_backend(group), refused]
+
+
+def test_a_group_that_asks_for_nccl_works_and_keeps_its_name(ranks):
+    for values, name, name_of_group, refused in ranks(2, ask_for_nccl, "nccl"):
+        assert values == [1.5] * 4
+        assert (name, name_of_group) == ("nccl", "nccl")
+        assert "No backend type associated with device type cpu" in refused
+
+
+def test_a_group_that_asks_for_a_backend_per_device_has_both(ranks):
+    for values, _, _, refused in ranks(2, ask_for_nccl, "cpu:gloo,cuda:nccl"):
+        assert (values, refused) == ([1.5] * 4, "")
+
+
+SCRIPT = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl", init_method="file://" + os.environ["STORE"], rank=0, world_size=1)
+dist.new_group([0])
+dist.destroy_process_group()
+"""
+
+
+def test_the_substitution_of_nccl_is_said_once(python, tmp_path):
+    done = python("-c", SCRIPT, STORE=str(tmp_path / "store"))
+    said = [line for line in done.stderr.splitlines() if line.startswith("spillway-emulator: ")]
+    assert done.returncode == 0
+    assert len(said) == 1
+    assert "nccl run over gloo" in said[0]

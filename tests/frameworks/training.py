@@ -9,7 +9,8 @@ STEPS = 10
 
 
 def fingerprint(tensors):
-    """One text per tensor: equal texts are equal bits."""
+    """One text per tensor, sharded ones put together: equal texts are equal bits."""
+    tensors = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in tensors]
     return [
         hashlib.sha256(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).hexdigest()
         for tensor in tensors

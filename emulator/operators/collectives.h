@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+
+namespace spillway::operators {
+
+/// The CUDA kernels of those c10d operators that NCCL has for device memory and gloo has not;
+/// nothing for other names. Programs written for NCCL run over gloo here.
+///
+/// Averages: as in NCCL every rank multiplies its share by 1/ranks, and the sum follows. Several
+/// tensors in one call, which gloo refuses or would read from a thread of its own: one call each.
+std::optional<c10::KernelFunction> collective_kernel(std::string_view name);
+
+}  // namespace spillway::operators

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch's Python part asks for that the emulated GPU has in another way: a compiler, and NCCL.
+
+Applied by `_autoload` where the GPU is emulated, and nowhere else. Each substitution says so once, in a line
+on stderr. Nothing is imported for it: what may never be used is changed when it is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+def apply(torch: ModuleType) -> None:
+    wrapper = torch._TorchCompileInductorWrapper
+    wrapper.__call__ = _compile_eagerly(wrapper.__call__)
+    _after_import("torch._dynamo.backends.inductor", _patch_inductor_backend)
+    _after_import("torch._inductor", _patch_inductor)
+    _after_import("triton.runtime.jit", _patch_triton)
+    _after_import("torch.distributed.distributed_c10d", _patch_distributed)
+
+
+@functools.cache
+def _say(what: str) -> None:
+    print(f"spillway-emulator: {what}", file=sys.stderr, flush=True)
+
+
+# --- torch.compile
+
+
+def _on_gpu(inputs: Any) -> bool:
+    """Whether a graph with these inputs may need code for a GPU. One without any may make tensors itself."""
+    import torch
+
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    return not tensors or any(tensor.is_cuda for tensor in tensors)
+
+
+def _aot_eager(model: Any, inputs: Any) -> Any:
+    from torch._dynamo.backends.debugging import aot_eager
+
+    _say("torch.compile runs with backend aot_eager: the emulated GPU runs no code that inductor generates")
+    return aot_eager(model, inputs)
+
+
+def _compile_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` for graphs on the CPU, aot_eager for those on the GPU."""
+
+    @functools.wraps(original)
+    def call(self: Any, model: Any, inputs: Any) -> Any:
+        return _aot_eager(model, inputs) if _on_gpu(inputs) else original(self, model, inputs)
+
+    return call
+
+
+def _patch_inductor_backend(module: ModuleType) -> None:
+    from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
+
+    original = module.inductor
+
+    @functools.wraps(original)
+    def inductor(model: Any, inputs: Any, **options: Any) -> Any:
+        return _aot_eager(model, inputs) if _on_gpu(inputs) else original(model, inputs, **options)
+
+    _COMPILER_FNS.pop("inductor", None)
+    module.inductor = register_backend(inductor)
+
+
+def _patch_inductor(module: ModuleType) -> None:
+    def refuse(exported: Any, *arguments: Any, **options: Any) -> Any:
+        raise NotImplementedError(
+            "torch._inductor.aoti_compile_and_package: "
+            "the emulated GPU runs no compiled code; run the model eagerly"
+        )
+
+    module.aoti_compile_and_package = refuse
+
+
+def _patch_triton(module: ModuleType) -> None:
+    def run(self: Any, *arguments: Any, **options: Any) -> Any:
+        raise NotImplementedError(
+            f"the emulated GPU does not run triton kernels, so not {self.fn.__module__}.{self.fn.__name__}: "
+            "call a PyTorch implementation of it"
+        )
+
+    module.JITFunction.run = run
+
+
+# --- NCCL
+
+
+def _patch_distributed(module: ModuleType) -> None:
+    original = module._new_process_group_helper
+
+    @functools.wraps(original)
+    def helper(
+        size: int, rank: int, ranks: Any, backend: Any, store: Any, *arguments: Any, **options: Any
+    ) -> Any:
+        used = _without_nccl(str(backend))
+        if used == str(backend):
+            return original(size, rank, ranks, backend, store, *arguments, **options)
+        _say("process groups that ask for nccl run over gloo: the emulated GPU has no NCCL")
+        options.pop("backend_options", None)  # NCCL's
+        group, prefixed = original(size, rank, ranks, used, store, *arguments, **options)
+        if group in module._world.pg_map:
+            # Scripts ask for the backend to decide which device their tensors go to.
+            module._world.pg_map[group] = (backend, prefixed)
+            group._set_default_backend(module.ProcessGroup.BackendType.GLOO)
+        return group, prefixed
+
+    module._new_process_group_helper = helper
+
+
+def _without_nccl(backend: str) -> str:
+    """The backend with gloo in NCCL's place, for the same devices: NCCL alone still refuses CPU tensors."""
+    if backend.lower() in ("nccl", "undefined"):
+        return "cuda:gloo"
+    return ",".join(
+        f"{pair.rpartition(':')[0]}:gloo" if pair.lower().endswith(":nccl") else pair
+        for pair in backend.split(",")
+    )
+
+
+# --- changes to modules that may come later
+
+
+def _after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
+    if name in sys.modules:
+        patch(sys.modules[name])
+    else:
+        _Finder.instance().waiting[name] = patch
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Runs a patch at the end of the import of its module."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Callable[[ModuleType], None]] = {}
+
+    @staticmethod
+    @functools.cache
+    def instance() -> _Finder:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+        return finder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        patch = self.waiting.get(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if patch else None
+        if spec is None or spec.loader is None:
+            return None
+        del self.waiting[name]
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
