@@ -38,6 +38,11 @@ def run() -> None:
     from spillway import _patches
 
     _patches.apply(torch)
+    if os.environ.get("SPILLWAY_EMULATE_POISON") == "1":
+        from spillway.launch import LIBRARIES
+
+        operators = ctypes.CDLL(str(LIBRARIES / "libspillway_emulator_operators.so"))
+        torch.cuda._lazy_call(operators.spillway_operators_poison)  # the allocator must have begun
     if process.spillway_emulator_checks() != 0:
         from spillway import _host_reads
 
