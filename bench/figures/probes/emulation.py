@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the emulated GPU costs beside the CPU: `emulation.py add|step|import` prints both, in seconds of CPU time.
+"""The cost of the emulated GPU beside the CPU: `emulation.py add|step|import` prints both, in seconds of CPU.
 
 Each is measured in processes of its own, whatever surrounds this one.
 """

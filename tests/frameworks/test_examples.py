@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples that the README leads to do what they say."""
+
+import pathlib
+import sys
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+RIGHT = "[0.0, 2.0, 4.0, 6.0]\n"
+
+
+def emulated(python, *options, example="find_a_race.py", arguments=()):
+    command = ("-m", "spillway", "run", "--emulate", *options, "--", sys.executable, EXAMPLES / example)
+    return python(*command, *arguments, LD_PRELOAD=None, SPILLWAY_EMULATE=None, SPILLWAY_EMULATE_RNG=None)
+
+
+def test_the_race_is_named_with_both_places_though_the_numbers_are_right(python):
+    done = emulated(python, "--check")
+    assert done.stdout == RIGHT
+    assert (
+        'spillway-check: unordered read after write: "aten::mul.Tensor" on the default stream' in done.stderr
+    )
+    assert "find_a_race.py:19" in done.stderr
+    assert "find_a_race.py:23" in done.stderr
+
+
+def test_the_race_gives_wrong_numbers_under_the_late_schedule(python):
+    assert emulated(python, "--schedule", "late").stdout != RIGHT
+
+
+def test_the_fixed_program_is_right_and_silent(python):
+    done = emulated(python, "--schedule", "late", "--check", arguments=["--fixed"])
+    assert (done.stdout, done.returncode) == (RIGHT, 0)
+    assert "unordered" not in done.stderr
