@@ -110,6 +110,10 @@ int spillway_emulator_checks() {
   return emu::settings().ok() && emu::settings().value().check ? 1 : 0;
 }
 
+int spillway_emulator_clock_is_virtual() {
+  return emu::settings().ok() && emu::settings().value().clock.is_virtual ? 1 : 0;
+}
+
 int spillway_emulator_rng_is_cpu() {
   return emu::settings().ok() && emu::settings().value().cpu_rng ? 1 : 0;
 }

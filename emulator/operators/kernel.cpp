@@ -4,6 +4,7 @@
 #include "emulator/operators/accesses.h"
 #include "emulator/operators/aliasing.h"
 #include "emulator/operators/captured.h"
+#include "emulator/operators/costs.h"
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
@@ -117,6 +118,12 @@ void EmulatedKernel::report_accesses(const Call& call) const {
   }
 }
 
+void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const {
+  if (!emulated_runtime().virtual_clock) return;
+  const Cost cost = cost_of(name_, call.arguments, results);
+  emulated_runtime().cost(call.stream, cost.bytes, cost.flops);
+}
+
 void EmulatedKernel::compute(const c10::OperatorHandle& op,
                              c10::Stack& host,
                              const Draws& draws) const {
@@ -168,6 +175,7 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
   });
   for (const c10::IValue& result : host)
     results.push_back(aliases.to_device(result));
+  tell_cost(call, results);
 }
 
 void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
@@ -190,14 +198,15 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
   aliases.fill([&](const void* at, size_t bytes) {
     accesses.push_back({at, bytes, 0, {}, {}, 1});
   });
+  for (const c10::IValue& result : host)
+    results.push_back(aliases.to_device(result));
+  tell_cost(call, results);
   const at::AutoDispatchBelowADInplaceOrView below;
   // After `fill`: an argument that got a new size is replayed with that size.
   CapturedCall::add(std::make_unique<CapturedCall>(
                         *this, call.op, call.arguments, aliases.places(), draws.record()),
                     call.stream,
                     accesses);
-  for (const c10::IValue& result : host)
-    results.push_back(aliases.to_device(result));
 }
 
 void EmulatedKernel::operator()(const c10::OperatorHandle& op,

@@ -38,6 +38,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   [[nodiscard]] bool host_waits(c10::ArrayRef<c10::IValue> arguments) const;
   void check_memory(const Call& call) const;
   void report_accesses(const Call& call) const;
+  void tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
   /// Both leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;

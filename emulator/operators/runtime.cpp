@@ -18,6 +18,10 @@ EmulatedRuntime find_all() {
   decltype(&spillway_emulator_checks) checks = nullptr;
   find(checks, "spillway_emulator_checks");
   found.checks = checks != nullptr && checks() != 0;
+  decltype(&spillway_emulator_clock_is_virtual) clock_is_virtual = nullptr;
+  find(clock_is_virtual, "spillway_emulator_clock_is_virtual");
+  found.virtual_clock = clock_is_virtual != nullptr && clock_is_virtual() != 0;
+  find(found.cost, "spillway_emulator_cost");
   find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
   find(found.drain, "spillway_emulator_drain");
   find(found.begin, "spillway_emulator_begin");
@@ -38,8 +42,8 @@ EmulatedRuntime find_all() {
 
 bool EmulatedRuntime::complete() const {
   return ready && error && rng_is_cpu && drain && begin && access && access_view &&
-         host_access_view && place && pause_threads && touch && capturing && add_node && fail &&
-         synchronize;
+         host_access_view && place && pause_threads && touch && capturing && add_node && cost &&
+         fail && synchronize;
 }
 
 const EmulatedRuntime& emulated_runtime() {

@@ -13,7 +13,8 @@ namespace spillway::operators {
 struct EmulatedRuntime {
   decltype(&spillway_emulator_ready) ready = nullptr;
   decltype(&spillway_emulator_error) error = nullptr;
-  bool checks = false;  // SPILLWAY_EMULATE_CHECK
+  bool checks = false;         // SPILLWAY_EMULATE_CHECK
+  bool virtual_clock = false;  // SPILLWAY_EMULATE_CLOCK=virtual
   decltype(&spillway_emulator_rng_is_cpu) rng_is_cpu = nullptr;
   decltype(&spillway_emulator_drain) drain = nullptr;
   decltype(&spillway_emulator_begin) begin = nullptr;
@@ -21,6 +22,7 @@ struct EmulatedRuntime {
   decltype(&spillway_emulator_touch) touch = nullptr;
   decltype(&spillway_emulator_capturing) capturing = nullptr;
   decltype(&spillway_emulator_add_node) add_node = nullptr;
+  decltype(&spillway_emulator_cost) cost = nullptr;
   decltype(&spillway_emulator_fail) fail = nullptr;
   decltype(&spillway_emulator_access_view) access_view = nullptr;
   decltype(&spillway_emulator_host_access_view) host_access_view = nullptr;

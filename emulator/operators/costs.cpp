@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/costs.h"
+
+#include "emulator/operators/layouts.h"
+#include "emulator/operators/lists.h"
+
+#include <functional>
+#include <numeric>
+
+namespace spillway::operators {
+namespace {
+
+using Values = c10::ArrayRef<c10::IValue>;
+
+double product(at::IntArrayRef sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), 1., std::multiplies<>());
+}
+
+/// (…, m, k) by (…, k, n).
+double products(const at::Tensor& a, const at::Tensor& b) {
+  return 2. * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
+}
+
+/// Query and key (batch, heads, length, width), value of another width; under a causal mask half of
+/// the scores are left out.
+double scores(const at::Tensor& query,
+              const at::Tensor& key,
+              const at::Tensor& value,
+              bool causal) {
+  const double pairs = product(query.sizes().slice(0, 3)) * static_cast<double>(key.size(2));
+  const double width = static_cast<double>(query.size(3) + value.size(3));
+  return 2. * pairs * width * (causal ? 0.5 : 1.);
+}
+
+/// For every element of the output: one multiplication and addition for each weight of its filter.
+double filters(const at::Tensor& output, const at::Tensor& weight) {
+  return 2. * static_cast<double>(output.numel()) * product(weight.sizes().slice(1));
+}
+
+struct Rule {
+  std::string_view name;  // of the operator, without overload
+  double (*flops)(Values arguments, Values results);
+};
+
+double first_two(Values arguments, Values /*results*/) {
+  return products(arguments[0].toTensor(), arguments[1].toTensor());
+}
+
+double second_two(Values arguments, Values /*results*/) {
+  return products(arguments[1].toTensor(), arguments[2].toTensor());
+}
+
+/// `kCausal`: where the operator's argument is_causal stands.
+template <size_t kCausal>
+double attention_forward(Values arguments, Values /*results*/) {
+  return scores(arguments[0].toTensor(),
+                arguments[1].toTensor(),
+                arguments[2].toTensor(),
+                arguments[kCausal].toBool());
+}
+
+/// Five matrix products for the forward pass's two: the scores once more, and four gradients.
+template <size_t kCausal>
+double attention_backward(Values arguments, Values /*results*/) {
+  return 2.5 * scores(arguments[1].toTensor(),
+                      arguments[2].toTensor(),
+                      arguments[3].toTensor(),
+                      arguments[kCausal].toBool());
+}
+
+constexpr Rule kRules[] = {
+    {"aten::mm", first_two},
+    {"aten::bmm", first_two},
+    {"aten::_scaled_mm", first_two},
+    {"aten::addmm", second_two},
+    {"aten::baddbmm", second_two},
+    {"aten::_addmm_activation", second_two},
+    {"aten::convolution_backward",
+     [](Values arguments, Values) {
+       // To the input and to the weight: each costs what the forward pass did.
+       return 2. * filters(arguments[0].toTensor(), arguments[2].toTensor());
+     }},
+    {"aten::convolution",
+     [](Values arguments, Values results) {
+       return filters(results[0].toTensor(), arguments[1].toTensor());
+     }},
+    {"aten::_scaled_dot_product_flash_attention_backward", attention_backward<11>},
+    {"aten::_scaled_dot_product_efficient_attention_backward", attention_backward<11>},
+    {"aten::_scaled_dot_product_cudnn_attention_backward", attention_backward<14>},
+    {"aten::_scaled_dot_product_flash_attention", attention_forward<4>},
+    {"aten::_scaled_dot_product_efficient_attention", attention_forward<6>},
+    {"aten::_scaled_dot_product_cudnn_attention", attention_forward<6>},
+};
+
+uint64_t bytes_of(Values values) {
+  uint64_t bytes = 0;
+  for (const c10::IValue& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.is_cuda() && is_strided(tensor)) bytes += tensor.nbytes();
+    });
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Cost cost_of(std::string_view name, Values arguments, Values results) {
+  Cost cost{bytes_of(arguments) + bytes_of(results), 0};
+  const std::string_view base = name.substr(0, name.find('.'));
+  for (const Rule& rule : kRules) {
+    if (base != rule.name) continue;
+    cost.flops = rule.flops(arguments, results);
+    break;
+  }
+  return cost;
+}
+
+}  // namespace spillway::operators

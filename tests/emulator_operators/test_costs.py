@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators cost on the virtual clock follows from bytes and FLOPs, the same in every run."""
+
+import torch
+
+
+def milliseconds(call):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def measure():
+    a, b = (torch.ones(n, n, device="cuda") for n in (1024, 2048))
+    x, w = torch.ones(2, 64, 16, 16, device="cuda"), torch.ones(64, 64, 3, 3, device="cuda")
+    big, twice = torch.ones(1 << 22, device="cuda"), torch.ones(1 << 23, device="cuda")
+    q = torch.ones(1, 8, 1024, 64, device="cuda")
+    attend = torch.nn.functional.scaled_dot_product_attention
+    pinned = torch.empty(1 << 24, pin_memory=True)
+    return {
+        "mm 1024": milliseconds(lambda: a @ a),
+        "mm 2048": milliseconds(lambda: b @ b),
+        "add": milliseconds(lambda: big.add_(1)),
+        "add twice as many": milliseconds(lambda: twice.add_(1)),
+        "convolution": milliseconds(lambda: torch.conv2d(x, w, padding=1)),
+        "attention": milliseconds(lambda: attend(q, q, q)),
+        "causal attention": milliseconds(lambda: attend(q, q, q, is_causal=True)),
+        "copy": milliseconds(lambda: big.copy_(pinned[: 1 << 22], non_blocking=True)),
+    }
+
+
+def test_the_clock_follows_the_work(elsewhere):
+    seen = elsewhere(measure, clock="virtual", link_h2d="1GiB")
+    assert seen["mm 2048"] > 2 * seen["mm 1024"] > 0
+    assert seen["add"] < seen["add twice as many"] <= 2 * seen["add"]
+    assert 0 < seen["causal attention"] < seen["attention"]
+    assert seen["convolution"] > 0
+    assert abs(seen["copy"] - 1000 / 64) <= 0.02 * 1000 / 64  # 16 MiB of 1 GiB a second
+
+
+def test_two_runs_take_the_same_time(elsewhere):
+    assert elsewhere(measure, clock="virtual") == elsewhere(measure, clock="virtual")
+
+
+def capture():
+    a = torch.ones(512, 512, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a @ a
+    return [milliseconds(lambda: a @ a), milliseconds(graph.replay)]
+
+
+def test_a_replay_costs_what_its_operators_cost(elsewhere):
+    direct, replayed = elsewhere(capture, clock="virtual")
+    assert replayed >= 0.5 * direct > 0
