@@ -15,6 +15,7 @@
 namespace spillway::emulator::torch {
 namespace {
 
+#ifdef SPILLWAY_TORCH_VERSION
 struct Version {
   unsigned major;
   unsigned minor;
@@ -48,7 +49,6 @@ std::string last_error() {
   return text == nullptr ? "no reason given" : text;
 }
 
-#ifdef SPILLWAY_TORCH_VERSION
 /// Why the operators cannot work in this process; empty when they have been installed.
 std::string load_and_install() {
   const auto found = version_here();
