@@ -59,10 +59,18 @@ Machine* make() {
   return machine;
 }
 
+/// Behind everything that the program's own exit functions do.
+__attribute__((destructor)) void say_how_many_reports() {
+  const Machine* machine = made.load();
+  if (machine == nullptr || forked.load() || !machine->settings.check) return;
+  if (machine->driver_started.load()) machine->checker.print_end();
+}
+
 }  // namespace
 
 Machine::Machine(const Settings& with)
     : settings(with),
+      checker(true, with.reports),
       ordering(checker, with.check),
       capacity(with.devices, with.memory.count()),
       files(memory_files(with.devices)),

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace spillway::emulator {
@@ -29,8 +30,10 @@ struct Deed {
 /// Threads: under the machine's lock.
 class OrderChecker {
  public:
-  /// `prints`: each new report goes to stderr, up to twenty.
-  explicit OrderChecker(bool prints = true) : prints_(prints) {}
+  /// `prints`: each new report goes to stderr, up to twenty. `file`, where not empty, gets a byte
+  /// for each at once, so that nothing is lost however the process ends.
+  explicit OrderChecker(bool prints = true, std::string file = {})
+      : prints_(prints), file_(std::move(file)) {}
 
   /// How reports call the actor from now on.
   void name_actor(Actor actor, std::string name);
@@ -53,7 +56,8 @@ class OrderChecker {
 
   void clear();
 
-  /// Writes to stderr how often reports came again, and "spillway-check: N reports".
+  /// Writes to stderr how often reports came again; and "spillway-check: N reports", unless a file
+  /// counts them for several processes.
   void print_end() const;
 
  private:
@@ -89,6 +93,7 @@ class OrderChecker {
   void tell(const char* kind, bool write, const Access& now, const Access& before, Range range);
 
   const bool prints_;
+  const std::string file_;
   std::vector<std::string> actors_;
   Segments segments_;
   std::deque<Report> reports_;

@@ -92,6 +92,8 @@ Result<Settings> read() {
   SPILLWAY_ASSIGN_OR_RETURN(settings.schedule, parse_schedule(schedule.value_or("eager")));
   SPILLWAY_ASSIGN_OR_RETURN(const auto check, env::flag("SPILLWAY_EMULATE_CHECK"));
   settings.check = check.value_or(false);
+  SPILLWAY_ASSIGN_OR_RETURN(const auto reports, env::text("SPILLWAY_EMULATE_REPORTS"));
+  settings.reports = reports.value_or("");
   SPILLWAY_ASSIGN_OR_RETURN(const auto devices, env::whole("SPILLWAY_EMULATE_DEVICES", 1, 8));
   settings.devices = static_cast<int>(devices.value_or(1));
   SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));

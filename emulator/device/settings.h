@@ -31,6 +31,7 @@ struct ClockSettings {
 struct Settings {
   Schedule schedule;     // SPILLWAY_EMULATE_SCHEDULE
   bool check = false;    // SPILLWAY_EMULATE_CHECK
+  std::string reports;   // SPILLWAY_EMULATE_REPORTS, the file that counts reports
   int devices = 1;       // SPILLWAY_EMULATE_DEVICES
   Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device
   bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG

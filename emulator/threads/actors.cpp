@@ -46,4 +46,12 @@ void learn_everything(VectorClock& clock) {
     clock.learn(actor, actors.epochs[actor].load());
 }
 
+void lock_actors() {
+  actors.lock.lock();
+}
+
+void unlock_actors() {
+  actors.lock.unlock();
+}
+
 }  // namespace spillway::emulator

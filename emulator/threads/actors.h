@@ -17,4 +17,8 @@ void advance(Actor actor, VectorClock& clock);
 /// `clock` learns of everything that anybody has done until now.
 void learn_everything(VectorClock& clock);
 
+/// Nobody takes or gives back in between.
+void lock_actors();
+void unlock_actors();
+
 }  // namespace spillway::emulator

@@ -4,6 +4,9 @@
 #include "emulator/threads/actors.h"
 #include "emulator/threads/spin_lock.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -46,6 +49,29 @@ bool counts(const void* object) {
          at >= ignored_end.load(std::memory_order_relaxed);
 }
 
+/// CPython's state, the interpreter lock within; empty without Python.
+struct Python {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+};
+
+Python find_python() {
+  void* runtime = dlsym(RTLD_DEFAULT, "_PyRuntime");
+  Dl_info info{};
+  void* symbol = nullptr;
+  if (runtime == nullptr || dladdr1(runtime, &info, &symbol, RTLD_DL_SYMENT) == 0) return {};
+  const auto begin = reinterpret_cast<std::uintptr_t>(runtime);
+  return {begin, begin + static_cast<const ElfW(Sym)*>(symbol)->st_size};
+}
+
+/// A stream's function in Python needs the interpreter lock, but that is no hand-over: here it runs
+/// on a thread that gives the lock away for it, on a GPU at any time.
+bool is_interpreter_lock(const void* object) {
+  static const Python python = find_python();
+  const auto at = reinterpret_cast<std::uintptr_t>(object);
+  return at >= python.begin && at < python.end;
+}
+
 /// A thread with room for every actor, so that it never allocates again.
 HostThread* make_thread() {
   HostThread* made = nullptr;
@@ -86,8 +112,29 @@ void on_thread_end(void* value) {
   end_thread(ended);
 }
 
-/// The program's first thread has the first number: "the host" in reports.
-__attribute__((constructor)) void start() {
+// A child of fork must find nothing locked by a thread that it lacks.
+void before_fork() {
+  lock_actors();
+  free_lock.lock();
+  if (auto* all = places.load()) {
+    for (Place& place : *all)
+      place.lock.lock();
+  }
+}
+
+void after_fork() {
+  if (auto* all = places.load()) {
+    for (Place& place : *all)
+      place.lock.unlock();
+  }
+  free_lock.unlock();
+  unlock_actors();
+}
+
+/// The program's first thread has the first number: "the host" in reports. Before other
+/// constructors: what is locked for a fork here comes behind the machine's lock.
+__attribute__((constructor(101))) void start() {
+  pthread_atfork(before_fork, after_fork, after_fork);
   const auto is_on = [](const char* name) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
     return value != nullptr && std::strcmp(value, "1") == 0;
@@ -108,8 +155,6 @@ void follow_threads() {
       place.clock.reserve_all();
     places.store(made);
     pthread_key_create(&at_thread_end, on_thread_end);
-    // Another thread may be inside a place while the process forks; the child has no machine.
-    pthread_atfork(nullptr, nullptr, [] { following.store(false); });
     become(make_thread());
     following.store(true);
     return true;
@@ -144,6 +189,7 @@ void discard(HostThread* thread) {
 
 void say_at(const void* object) {
   if (!counts(object) || current == nullptr) return;
+  if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;
   {
     Place& place = place_of(object);
@@ -155,6 +201,7 @@ void say_at(const void* object) {
 
 void hear_at(const void* object) {
   if (!counts(object) || current == nullptr) return;
+  if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;
   {
     Place& place = place_of(object);

@@ -17,7 +17,7 @@ struct HostThread {
   HostThread* next_free = nullptr;
 };
 
-/// Whether threads are followed: SPILLWAY_EMULATE_CHECK=1, and not in a forked child.
+/// Whether threads are followed: SPILLWAY_EMULATE_CHECK=1.
 bool follows_threads();
 /// Begins to follow; the library's start does it where the environment says so.
 void follow_threads();

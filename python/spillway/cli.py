@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from spillway.checked_run import run_checked
 from spillway.launch import SETTINGS, LaunchError, environment
 
 BAD_USAGE = 2
@@ -57,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         usage="spillway run [options] -- command ...",
         help="run a command under Spillway",
-        description="Runs a command under Spillway. Signals and the exit status are the command's own.",
+        description="Runs a command under Spillway. Signals and the exit status are the command's own. "
+        "With --check the status is 3 where the command succeeded and reports were made.",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help="the command and its arguments")
     commands.add_parser(
@@ -104,7 +106,7 @@ def _is_python(program: str) -> bool:
 
 
 def _run(command: Sequence[str], env: dict[str, str]) -> int:
-    """Becomes the command; returns only where that fails."""
+    """Becomes the command; returns only where that fails, or where the command's accesses are checked."""
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
         there = os.path.exists(command[0]) and os.sep in command[0]
@@ -117,6 +119,8 @@ def _run(command: Sequence[str], env: dict[str, str]) -> int:
             file=sys.stderr,
         )
         return BAD_USAGE
+    if env.get("SPILLWAY_EMULATE") == "1" and env.get("SPILLWAY_EMULATE_CHECK") == "1":
+        return run_checked(program, command, env)
     try:
         os.execve(program, list(command), env)
     except OSError as error:
