@@ -8,6 +8,7 @@
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/workspaces.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
@@ -61,6 +62,7 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
       key_(key),
       same_device_(op.schema()),
       random_(op.hasTag(at::Tag::nondeterministic_seeded)),
+      uses_cublas_(uses_cublas(op.schema().name())),
       data_dependent_(op.hasTag(at::Tag::data_dependent_output) ||
                       op.hasTag(at::Tag::dynamic_output_shape) ||
                       counts_elements(op.schema().name())) {
@@ -228,6 +230,8 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   const auto wait = [&] {
     C10_CUDA_CHECK(emulated_runtime().synchronize(stream));
   };
+
+  if (uses_cublas_) keep_cublas_workspace(stream);
 
   c10::Stack results;
   results.reserve(op.schema().returns().size());

@@ -50,6 +50,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   std::vector<bool> written_;  // by argument
   std::optional<size_t> generator_at_;
   bool random_;
+  bool uses_cublas_;
   bool data_dependent_;  // what comes back depends on the values: the host waits for them
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/description.h"
+#include "emulator/device/machine.h"
 #include "emulator/runtime/call.h"
 
 #include <cxxabi.h>
@@ -10,6 +11,7 @@
 
 namespace emu = spillway::emulator;
 using emu::runtime::enter;
+using emu::runtime::enter_on_device;
 
 namespace {
 
@@ -44,6 +46,27 @@ cudaError_t refuse_launch(const void* function) {
   return enter<kName>([&] {
     if (emu::machine_if_ready() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
     return emu::refuse(("kernel " + name_of(function)).c_str());
+  });
+}
+
+/// torch.cuda._sleep: it touches no memory, so all that is left of it is its place in the stream.
+bool is_sleep(const std::string& name) {
+  return name.starts_with("at::cuda::") && name.find("::spin_kernel(") != std::string::npos;
+}
+
+template <emu::Literal kName>
+cudaError_t launch(const void* function, cudaStream_t stream) {
+  if (!is_sleep(name_of(function))) return refuse_launch<kName>(function);
+  return enter_on_device<kName>([&] {
+    return emu::call_on_stream<"cuLaunchKernel">(stream,
+                                                 [](emu::Machine& machine, emu::Stream& on) {
+                                                   emu::Operation operation;
+                                                   operation.work = [] {
+                                                   };
+                                                   operation.name = "torch.cuda._sleep";
+                                                   machine.streams.submit(on, std::move(operation));
+                                                   return CUDA_SUCCESS;
+                                                 });
   });
 }
 
@@ -123,8 +146,8 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel,
                                dim3 /*block*/,
                                void** /*arguments*/,
                                size_t /*shared*/,
-                               cudaStream_t /*stream*/) {
-  return refuse_launch<"cudaLaunchKernel">(kernel);
+                               cudaStream_t stream) {
+  return launch<"cudaLaunchKernel">(kernel, stream);
 }
 
 cudaError_t cudaLaunchKernel(const void* function,
@@ -132,8 +155,8 @@ cudaError_t cudaLaunchKernel(const void* function,
                              dim3 /*block*/,
                              void** /*arguments*/,
                              size_t /*shared*/,
-                             cudaStream_t /*stream*/) {
-  return refuse_launch<"cudaLaunchKernel">(function);
+                             cudaStream_t stream) {
+  return launch<"cudaLaunchKernel">(function, stream);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* /*configuration*/,

@@ -72,3 +72,16 @@ def test_lazy_conjugates_are_resolved():
     numbers = torch.tensor([1 + 2j, 3 - 4j])
     assert torch.equal(numbers.cuda().conj().cpu(), numbers.conj())
     assert torch.equal((numbers.cuda().conj() * 1).cpu(), (numbers.conj() * 1))
+
+
+def sleep_before_an_event():
+    torch.cuda._sleep(1_000_000)
+    event = torch.cuda.Event()
+    event.record()
+    pending = not event.query()
+    event.synchronize()
+    return [pending, event.query()]
+
+
+def test_a_sleeping_stream_is_busy_until_it_is_waited_for(elsewhere):
+    assert elsewhere(sleep_before_an_event, schedule="late") == [True, True]

@@ -105,3 +105,19 @@ def test_storages_resize():
     x.untyped_storage().resize_(0)
     x.untyped_storage().resize_(256)
     assert x.zero_().sum().item() == 0
+
+
+CUBLAS_WORKSPACE = 4096 * 8 * 1024  # ATen/cuda/CublasHandlePool.cpp, capability 9.0
+
+
+def test_the_first_matrix_product_on_a_stream_takes_a_workspace():
+    torch._C._cuda_clearCublasWorkspaces()
+    x = torch.ones(64, 64, device="cuda")
+    _, kept, first = peak_of(lambda: x @ x)
+    assert kept == CUBLAS_WORKSPACE + 64 * 64 * 4
+    assert peak_of(lambda: x @ first)[1] == 64 * 64 * 4
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert peak_of(lambda: x @ first)[1] == CUBLAS_WORKSPACE + 64 * 64 * 4
+    before = torch.cuda.memory_allocated()
+    torch._C._cuda_clearCublasWorkspaces()
+    assert before - torch.cuda.memory_allocated() == 2 * CUBLAS_WORKSPACE
