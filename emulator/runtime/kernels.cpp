@@ -49,21 +49,26 @@ cudaError_t refuse_launch(const void* function) {
   });
 }
 
-/// torch.cuda._sleep: it touches no memory, so all that is left of it is its place in the stream.
+constexpr double kCyclesPerSecond = 1.98e9;  // as a large accelerator's of 2024
+
+/// torch.cuda._sleep: it touches no memory, what is left of it is its place and time in the
+/// stream.
 bool is_sleep(const std::string& name) {
   return name.starts_with("at::cuda::") && name.find("::spin_kernel(") != std::string::npos;
 }
 
 template <emu::Literal kName>
-cudaError_t launch(const void* function, cudaStream_t stream) {
+cudaError_t launch(const void* function, void** arguments, cudaStream_t stream) {
   if (!is_sleep(name_of(function))) return refuse_launch<kName>(function);
   return enter_on_device<kName>([&] {
+    const auto cycles = static_cast<double>(*static_cast<const std::int64_t*>(arguments[0]));
+    emu::Operation operation;
+    operation.work = [] {
+    };
+    operation.name = "torch.cuda._sleep";
+    operation.cost = {emu::Cost::Kind::kMemory, 0, cycles / kCyclesPerSecond * emu::rates::kFlops};
     return emu::call_on_stream<"cuLaunchKernel">(stream,
-                                                 [](emu::Machine& machine, emu::Stream& on) {
-                                                   emu::Operation operation;
-                                                   operation.work = [] {
-                                                   };
-                                                   operation.name = "torch.cuda._sleep";
+                                                 [&](emu::Machine& machine, emu::Stream& on) {
                                                    machine.streams.submit(on, std::move(operation));
                                                    return CUDA_SUCCESS;
                                                  });
@@ -144,19 +149,19 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel,
                                dim3 /*grid*/,
                                dim3 /*block*/,
-                               void** /*arguments*/,
+                               void** arguments,
                                size_t /*shared*/,
                                cudaStream_t stream) {
-  return launch<"cudaLaunchKernel">(kernel, stream);
+  return launch<"cudaLaunchKernel">(kernel, arguments, stream);
 }
 
 cudaError_t cudaLaunchKernel(const void* function,
                              dim3 /*grid*/,
                              dim3 /*block*/,
-                             void** /*arguments*/,
+                             void** arguments,
                              size_t /*shared*/,
                              cudaStream_t stream) {
-  return launch<"cudaLaunchKernel">(function, stream);
+  return launch<"cudaLaunchKernel">(function, arguments, stream);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* /*configuration*/,
