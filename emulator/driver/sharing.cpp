@@ -54,19 +54,16 @@ CUresult IpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
     const Event* event = machine.streams.find(event_handle);
     if (event == nullptr || !event->interprocess) return CUDA_ERROR_INVALID_HANDLE;
     MemoryFile& file = machine.files[static_cast<std::size_t>(event->device)];
-    const auto ticket = issue(file,
-                              event->device,
-                              Ticket::Kind::kEvent,
-                              reinterpret_cast<std::uintptr_t>(event),
-                              0);
+    const auto ticket = issue(
+        file, event->device, Ticket::Kind::kEvent, reinterpret_cast<std::uintptr_t>(event), 0);
     if (!ticket) return CUDA_ERROR_OUT_OF_MEMORY;
     put(*ticket, handle);
     return CUDA_SUCCESS;
   });
 }
 
-// A record of such an event runs its stream up to there, so whatever another process can know of has
-// happened: its event is one that was never recorded, which nobody waits for.
+// A record of such an event runs its stream up to there, so whatever another process can know of
+// has happened: its event is one that was never recorded, which nobody waits for.
 CUresult IpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return call_on_device<"cuIpcOpenEventHandle">([&](Machine& machine, int /*device*/) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;

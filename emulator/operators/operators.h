@@ -22,8 +22,8 @@ size_t spillway_operators_count(const char* kind);
 /// registration.
 const char* spillway_operators_kind(const char* name);
 
-/// From now on, blocks that PyTorch's native allocator takes back are filled with what is no number,
-/// in the order of their stream. Not 0 where the allocator in use does not tell. Requires: CUDA was
-/// started in PyTorch.
+/// From now on, blocks that PyTorch's native allocator takes back are filled with what is no
+/// number, in the order of their stream. Not 0 where the allocator in use does not tell. Requires:
+/// CUDA was started in PyTorch.
 int spillway_operators_poison();
 }

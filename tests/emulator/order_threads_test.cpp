@@ -30,7 +30,9 @@ class OrderThreadsTest : public emulated::Test {
 #endif
   }
 
-  void TearDown() override { ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess); }
+  void TearDown() override {
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
 
   /// The first thread fills the block, waits until that is done and says so; the second reads it.
   /// They do run one after the other, but an atomic is nothing that the checker sees.

@@ -16,7 +16,8 @@ std::string verdict(Body body) {
   return in_process({}, [&] {
     cudaSetDevice(0);
     const int allowed = body();
-    dprintf(STDOUT_FILENO, "%s %d\n", allowed == 1 ? "allowed" : "refused", cudaDeviceSynchronize());
+    dprintf(
+        STDOUT_FILENO, "%s %d\n", allowed == 1 ? "allowed" : "refused", cudaDeviceSynchronize());
   });
 }
 
