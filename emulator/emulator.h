@@ -51,7 +51,7 @@ int spillway_emulator_touch(
     CUstream stream, const void* at, size_t bytes, int write, const char* name);
 
 /// A view's bytes, read or written: runs of `run` bytes from `at` on, repeated along axes.
-struct spillway_emulator_view {
+struct spillway_emulator_view {  // NOLINT(readability-identifier-naming): C
   const void* at;
   size_t run;
   size_t axes;

@@ -17,6 +17,7 @@ struct CaptureRule {
 
 /// The one list of what captures forbid; everything else is allowed, or becomes a node. Captured
 /// events are in Captures::check.
+// NOLINTNEXTLINE(readability-function-size): a list
 constexpr CaptureRule capture_rule(std::string_view function) {
   constexpr auto kByMode = std::to_array<std::string_view>({
       "cuMemAlloc",

@@ -56,7 +56,7 @@ class Captures {
   CUresult check_device(int device);
 
  private:
-  CUresult join(Stream& stream, const Event& event);
+  static CUresult join(Stream& stream, const Event& event);
 
   Graphs& graphs_;
   std::vector<std::shared_ptr<Capture>> active_;

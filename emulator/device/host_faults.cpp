@@ -3,7 +3,7 @@
 
 #include "emulator/device/addresses.h"
 
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): POSIX has more in it than <csignal>
 #include <unistd.h>
 
 #include <array>

@@ -44,10 +44,10 @@ void after_fork_in_child() {
 
 // NOLINTEND(clang-diagnostic-thread-safety-analysis)
 
-const int fork_handlers = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+const int kForkHandlers = pthread_atfork(before_fork, after_fork, after_fork_in_child);
 
 Machine* make() {
-  if (!settings().ok() || fork_handlers != 0) return nullptr;
+  if (!settings().ok() || kForkHandlers != 0) return nullptr;
   begun.store(true);
   auto* machine = new Machine(settings().value());  // never destroyed
   ignore_objects_in(machine, machine + 1);

@@ -61,7 +61,7 @@ void MemoryFile::drop(off_t offset, std::size_t bytes) {
   if (begin >= kAddresses) free_.give({begin, begin + bytes});
 }
 
-void MemoryFile::clear(off_t offset, std::size_t bytes) {
+void MemoryFile::clear(off_t offset, std::size_t bytes) const {
   constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   fallocate(file_, kMode, offset, static_cast<off_t>(bytes));
 }
@@ -75,7 +75,7 @@ bool MemoryFile::map(int file, Range range, off_t offset, int protection) {
   return mmap(range.at(), range.bytes(), protection, kFlags, file, offset) != MAP_FAILED;
 }
 
-bool MemoryFile::fill(off_t offset, std::size_t bytes, unsigned char value) {
+bool MemoryFile::fill(off_t offset, std::size_t bytes, unsigned char value) const {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, offset);
   if (memory == MAP_FAILED) return false;
   std::memset(memory, value, bytes);

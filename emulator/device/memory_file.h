@@ -41,13 +41,13 @@ class MemoryFile {
   void drop(off_t offset, std::size_t bytes);
 
   /// Gives the memory to the machine; reading it gives zeros from now on.
-  void clear(off_t offset, std::size_t bytes);
+  void clear(off_t offset, std::size_t bytes) const;
   /// Maps the file at `range` of an arena. False where the machine refuses.
   bool map(Range range, off_t offset, int protection);
   /// As map, of any file.
   static bool map(int file, Range range, off_t offset, int protection);
   /// Every byte becomes `value`. False where the machine refuses.
-  bool fill(off_t offset, std::size_t bytes, unsigned char value);
+  [[nodiscard]] bool fill(off_t offset, std::size_t bytes, unsigned char value) const;
 
  private:
   struct Placed {

@@ -22,6 +22,7 @@ Wide wide(std::size_t value) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a view as it is written
 std::optional<Strided> Strided::of(std::uintptr_t at,
                                    std::size_t run,
                                    std::size_t axes,
@@ -34,7 +35,7 @@ std::optional<Strided> Strided::of(std::uintptr_t at,
     if (made.axes_ == kMostAxes) return std::nullopt;
     made.axis_[made.axes_++] = axis[i];
   }
-  const auto begin = made.axis_.begin();
+  auto* const begin = made.axis_.begin();
   std::sort(begin, begin + static_cast<std::ptrdiff_t>(made.axes_), [](Axis a, Axis b) {
     return a.stride > b.stride;
   });
@@ -73,6 +74,7 @@ class Meeting {
   Meeting(const Strided& a, const Strided& b, Range within)
       : a_(a), b_(b), begin_(wide(within.begin)), end_(wide(within.end)) {}
 
+  // NOLINTNEXTLINE(misc-no-recursion): as deep as there are axes
   bool search(std::size_t axis_a, Wide at_a, std::size_t axis_b, Wide at_b) {
     const Wide size_a = wide(a_.extents_[axis_a]);
     const Wide size_b = wide(b_.extents_[axis_b]);
@@ -107,6 +109,7 @@ class Meeting {
 
   /// Both repeat with one stride: whether any two of their rows can meet, wherever. Two columns of
   /// a matrix are told apart without a look at its rows.
+  // NOLINTNEXTLINE(misc-no-recursion): as above
   bool side_by_side(std::size_t axis_a, Wide at_a, std::size_t axis_b, Wide at_b) {
     const Wide stride = wide(a_.axis_[axis_a].stride);
     const Wide size_a = wide(a_.extents_[axis_a + 1]);

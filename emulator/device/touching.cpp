@@ -42,6 +42,7 @@ const char* problem(const Machine& machine, int device, Range range, bool write,
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): one access, whole
 bool touch(
     Machine& machine, int device, Range range, bool write, const char* operation, Range* granted) {
   const char* wrong = problem(machine, device, range, write, granted);

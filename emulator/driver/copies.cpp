@@ -199,6 +199,7 @@ CUresult MemcpyBatchAsync(CUdeviceptr* to,
                           CUstream stream) {
   return call_on_stream<"cuMemcpyBatchAsync">(stream, [&](Machine& machine, Stream& on) {
     if (on.legacy || to == nullptr || from == nullptr || bytes == nullptr || count == 0 ||
+        // NOLINTNEXTLINE(readability-suspicious-call-argument): of attributes, then of copies
         !known_attributes(attributes, first, attribute_count, count)) {
       return CUDA_ERROR_INVALID_VALUE;
     }

@@ -10,7 +10,7 @@ namespace {
 
 // The runtime's types are the driver's under other names.
 CUmemAccessDesc as_driver(const cudaMemAccessDesc& access) {
-  return {{static_cast<CUmemLocationType>(access.location.type), {access.location.id}},
+  return {{static_cast<CUmemLocationType>(access.location.type), access.location.id},
           static_cast<CUmemAccess_flags>(access.flags)};
 }
 

@@ -24,9 +24,9 @@ extern "C" {
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at) {
   return enter_on_device<"cudaIpcGetMemHandle">([&] {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUipcMemHandle same{};
-    const CUresult result = driver::IpcGetMemHandle(handle == nullptr ? nullptr : &same,
-                                                    reinterpret_cast<CUdeviceptr>(at));
+    const CUresult result = driver::IpcGetMemHandle(&same, reinterpret_cast<CUdeviceptr>(at));
     if (result == CUDA_SUCCESS) *handle = as<cudaIpcMemHandle_t>(same);
     return result;
   });
@@ -46,8 +46,9 @@ cudaError_t cudaIpcCloseMemHandle(void* at) {
 
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
   return enter_on_device<"cudaIpcGetEventHandle">([&] {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUipcEventHandle same{};
-    const CUresult result = driver::IpcGetEventHandle(handle == nullptr ? nullptr : &same, event);
+    const CUresult result = driver::IpcGetEventHandle(&same, event);
     if (result == CUDA_SUCCESS) *handle = as<cudaIpcEventHandle_t>(same);
     return result;
   });

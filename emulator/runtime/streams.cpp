@@ -8,7 +8,6 @@
 
 namespace emu = spillway::emulator;
 namespace driver = spillway::emulator::driver;
-using emu::runtime::enter;
 using emu::runtime::enter_on_device;
 
 extern "C" {

@@ -70,6 +70,7 @@ int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a name, which cannot stand in parentheses
 /// `real` is libc's function in the scope that follows.
 #define SPILLWAY_REAL(name, version)                                        \
   static constinit Real real_function(#name, version);                      \
@@ -84,6 +85,7 @@ int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
     errno = ENOSYS;                                                         \
     return -1;                                                              \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 extern "C" {
 
