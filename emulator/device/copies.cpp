@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/copies.h"
 
+#include <array>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -41,10 +43,37 @@ std::optional<End> end_of(const Machine& machine, Rows rows, bool write) {
   return End{rows, *range, place, write};
 }
 
-/// When the operation runs, its memory must still be there, as on a GPU.
-bool still_there(Machine& machine, const End& end, const char* name) {
-  if (end.place == Place::kPageable) return true;  // completed before its call returned
-  if (place_of(machine, end.range, end.write) == end.place) return true;
+/// Whether this process may read (or write) every byte, as its list of mappings says.
+bool is_mapped(Range range, bool write) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
+                                                             std::fclose);
+  if (maps == nullptr) return true;  // nothing says that it is not
+  std::array<char, 4096 + 128> line{};
+  while (range.begin < range.end && std::fgets(line.data(), line.size(), maps.get()) != nullptr) {
+    Range mapped;
+    std::array<char, 3> rights{};
+    if (std::sscanf(line.data(),
+                    "%" SCNxPTR "-%" SCNxPTR " %2c",
+                    &mapped.begin,
+                    &mapped.end,
+                    rights.data()) != 3 ||
+        mapped.end <= range.begin) {
+      continue;
+    }
+    if (mapped.begin > range.begin || rights[write ? 1 : 0] == '-') return false;  // in order
+    range.begin = mapped.end;
+  }
+  return range.begin >= range.end;
+}
+
+/// When the operation runs, its memory must still be there, as on a GPU. Pageable memory is, until
+/// the call has returned that waited for the copy; a graph is launched later.
+bool still_there(Machine& machine, const End& end, const char* name, bool in_graph) {
+  if (end.place == Place::kPageable) {
+    if (!in_graph || is_mapped(end.range, end.write)) return true;
+  } else if (place_of(machine, end.range, end.write) == end.place) {
+    return true;
+  }
   machine.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
   std::fprintf(
       stderr,
@@ -138,15 +167,16 @@ Cost cost_of(const Machine& machine, const Ends& ends) {
   return {Cost::Kind::kOnHost, bytes};
 }
 
-Operation copy_operation(Machine& machine, const Ends& ends) {
+Operation copy_operation(Machine& machine, const Ends& ends, bool in_graph) {
   Operation operation;
   if (machine.clock.is_virtual()) operation.cost = cost_of(machine, ends);
   operation.kind = CU_GRAPH_NODE_TYPE_MEMCPY;
   operation.name = ends.name;
   add_accesses(operation.accesses, ends.from, ends.name);
   add_accesses(operation.accesses, ends.to, ends.name);
-  operation.work = [&machine, ends] {
-    if (still_there(machine, ends.from, ends.name) && still_there(machine, ends.to, ends.name)) {
+  operation.work = [&machine, ends, in_graph] {
+    if (still_there(machine, ends.from, ends.name, in_graph) &&
+        still_there(machine, ends.to, ends.name, in_graph)) {
       move_rows(ends.to.rows, ends.from.rows);
     }
   };
@@ -159,7 +189,7 @@ CUresult copy(Machine& machine, Stream& stream, Rows to, Rows from, HostWait wai
   if (to.width == 0 || to.height == 0) return CUDA_SUCCESS;
   const auto ends = ends_of(machine, to, from);
   if (!ends) return CUDA_ERROR_INVALID_VALUE;
-  machine.streams.submit(stream, copy_operation(machine, *ends));
+  machine.streams.submit(stream, copy_operation(machine, *ends, stream.capture != nullptr));
   wait_if_blocking(machine,
                    stream,
                    ends->always_waits() || (wait == HostWait::kAsBlocking && !ends->on_device()));
@@ -173,7 +203,7 @@ CUresult copy_batch(Machine& machine, Stream& stream, const std::vector<BatchedC
     const auto ends = ends_of(machine, row(each.to, each.bytes), row(each.from, each.bytes));
     if (!ends || each.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     waits |= ends->always_waits();
-    operations.push_back(copy_operation(machine, *ends));
+    operations.push_back(copy_operation(machine, *ends, false));
   }
   if (machine.settings.check) {
     GraphNodes nodes;
@@ -199,7 +229,7 @@ CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, Host
   operation.cost = {Cost::Kind::kMemory, rows.width * rows.height};
   add_accesses(operation.accesses, *target, operation.name);
   operation.work = [&machine, target = *target, pattern] {
-    if (still_there(machine, target, "memset")) fill_rows(target.rows, pattern);
+    if (still_there(machine, target, "memset", false)) fill_rows(target.rows, pattern);
   };
   machine.streams.submit(stream, std::move(operation));
   // A blocking fill of device memory does not wait either (CUDA's rules on synchronous calls).

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <tuple>
 #include <utility>
@@ -18,9 +19,9 @@ constexpr std::size_t kKeptReports = 1024;
 constexpr std::size_t kPrintedReports = 20;
 constexpr std::size_t kMostAccesses = 32;  // of one segment; a race with an older one is missed
 
-std::string address(const void* at) {
+std::string address(std::uintptr_t at) {
   char text[32];
-  std::snprintf(text, sizeof text, "%p", at);
+  std::snprintf(text, sizeof text, "0x%" PRIxPTR, at);
   return text;
 }
 
@@ -55,7 +56,7 @@ void OrderChecker::access(
   split(range.begin);
   split(range.end);
   fill_gaps(range);
-  Access now{actor, clock.of(actor), bytes.bytes(), deed, nullptr};
+  Access now{actor, clock.of(actor), range, bytes.bytes(), deed, nullptr};
   if (!bytes.is_dense()) now.rows = std::make_shared<const Strided>(bytes);
 
   const auto meets = [&](const Access& before, Range within) {
@@ -72,13 +73,13 @@ void OrderChecker::access(
     const Segment& segment = each->second;
     for (const Access& before : segment.writes) {
       if (told || !unordered_with(before, segment.range)) continue;
-      tell(write ? "write after write" : "read after write", write, now, before, segment.range);
+      tell(write ? "write after write" : "read after write", write, now, before);
       told = true;
     }
     if (!write) continue;
     for (const Access& before : segment.reads) {
       if (told || !unordered_with(before, segment.range)) continue;
-      tell("write after read", write, now, before, segment.range);
+      tell("write after read", write, now, before);
       told = true;
     }
   }
@@ -171,17 +172,24 @@ void OrderChecker::fill_gaps(Range range) {
   }
 }
 
-void OrderChecker::tell(
-    const char* kind, bool write, const Access& now, const Access& before, Range range) {
+void OrderChecker::tell(const char* kind, bool write, const Access& now, const Access& before) {
   unordered().add();
   const bool wrote = std::string_view(kind).ends_with("write");
   const std::string place =
       detail(now.deed, write, now.bytes) + detail(before.deed, wrote, before.bytes);
+  if (const auto known = known_.find(kind + place); known != known_.end()) {
+    if (known->second < reports_.size()) ++reports_[known->second].count;
+    return;
+  }
+  const auto view = [](const Access& of) {
+    return of.rows ? *of.rows : Strided(of.range);
+  };
+  const Strided::Common common = view(now).common(view(before));
   add({kind + place,
        std::string("spillway-check: unordered ") + kind + ": \"" + now.deed.operation + "\" on " +
            actors_[now.actor] + " is not ordered after \"" + before.deed.operation + "\" on " +
-           actors_[before.actor] + ": " + std::to_string(range.bytes()) + " bytes at " +
-           address(range.at()) + place,
+           actors_[before.actor] + ": " + std::to_string(common.bytes) + " bytes at " +
+           address(common.first) + place,
        1,
        {}});
 }

@@ -64,6 +64,7 @@ class OrderChecker {
   struct Access {
     Actor actor = 0;
     std::uint64_t epoch = 0;
+    Range range{};
     std::size_t bytes = 0;
     Deed deed{};
     std::shared_ptr<const Strided> rows;  // null: all bytes of the segment
@@ -90,7 +91,7 @@ class OrderChecker {
   void fill_gaps(Range range);
   static void keep(std::vector<Access>& kept, const Access& now, const VectorClock& clock);
   void add(Report&& report);
-  void tell(const char* kind, bool write, const Access& now, const Access& before, Range range);
+  void tell(const char* kind, bool write, const Access& now, const Access& before);
 
   const bool prints_;
   const std::string file_;

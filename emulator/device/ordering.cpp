@@ -33,9 +33,12 @@ Ordering::Ordering(OrderChecker& checker, bool check) : checker_(checker), check
 
 Actor Ordering::add_stream(std::string name) {
   if (!check_) return 0;
-  const Actor actor = take_actor();
+  const VectorClock& knows = this_host_thread().clock;
+  const Actor actor = take_actor(knows);
   checker_.name_actor(actor, std::move(name));
   if (actor >= clocks_.size()) clocks_.resize(actor + 1);
+  if (actor != kSharedActor) clocks_[actor].forget_all();
+  clocks_[actor].join(knows);
   return actor;
 }
 

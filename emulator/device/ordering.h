@@ -15,8 +15,9 @@ class Ordering {
  public:
   Ordering(OrderChecker& checker, bool check);
 
+  /// The stream comes after what the calling thread knows.
   Actor add_stream(std::string name);
-  /// The stream has been destroyed: its number may go to another.
+  /// The stream is gone: its number may go to another.
   void remove_stream(Actor stream);
 
   /// What `later` is given next comes after everything that `earlier` has been given.

@@ -23,6 +23,7 @@ void Streams::drain(Stream& stream) {
 }
 
 void Streams::synchronize(Stream& stream) {
+  const auto kept = stream.self.lock();  // the lock may be given up: the stream may go
   order_with_default(stream);
   const double time = stream.time;  // what is given meanwhile is not waited for
   drain(stream);
@@ -32,7 +33,7 @@ void Streams::synchronize(Stream& stream) {
 
 void Streams::synchronize(Event& event) {
   if (event.stream == nullptr) return;
-  const VectorClock clock = event.clock;  // the lock may be given up: the event may go
+  const VectorClock clock = event.clock;  // as above, the event
   const double time = event.virtual_time;
   run_to(*event.stream, event.point, true);
   clock_.host_reaches(time);
@@ -40,18 +41,25 @@ void Streams::synchronize(Event& event) {
 }
 
 void Streams::synchronize_device(int device) {
-  auto& streams = by_device_[static_cast<std::size_t>(device)];
-  // NOLINTNEXTLINE(modernize-loop-convert): a host function may make a stream meanwhile
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    Stream& stream = *streams[i];
-    const double time = stream.time;
-    run_to(stream, stream.submitted, true);
+  const Siblings& siblings = by_device_[static_cast<std::size_t>(device)];
+  const Departed departed = siblings.all;
+  std::vector<std::shared_ptr<Stream>> streams;  // some may go, and others come, meanwhile
+  for (Stream* stream : siblings.streams)
+    streams.push_back(stream->self.lock());
+  for (const auto& stream : streams) {
+    const double time = stream->time;
+    run_to(*stream, stream->submitted, true);
     clock_.host_reaches(time);
-    ordering_.host_learns(stream.actor);
+    ordering_.host_learns(stream->actor);
   }
+  clock_.host_reaches(departed.time);
+  ordering_.host_learns(departed.clock);
+  streams.clear();
+  if (destroyed_ != 0) sweep();
 }
 
 bool Streams::query(Stream& stream) {
+  const auto kept = stream.self.lock();  // as above
   order_with_default(stream);
   shuffle();
   const std::uint64_t point = stream.submitted;
@@ -81,9 +89,10 @@ bool Streams::query(Event& event) {
 
 bool Streams::run_to(Stream& target, std::uint64_t point, bool force) {
   // A list instead of recursion: two streams that wait for each other in turn can be long.
-  std::vector<std::pair<Stream*, std::uint64_t>> needed{{&target, point}};
+  std::vector<std::pair<std::shared_ptr<Stream>, std::uint64_t>> needed{
+      {target.self.lock(), point}};
   while (!needed.empty()) {
-    auto [stream, until] = needed.back();
+    const auto [stream, until] = needed.back();
     if (schedule_ == Schedule::Kind::kShuffled && dice_.one_in(4)) run_any();
     if (stream->done >= until) {
       needed.pop_back();

@@ -46,7 +46,7 @@ struct Operation {
 struct Entry {
   std::function<void()> work;
   Operation::Runs runs = Operation::Runs::kUnderLock;
-  Stream* waits_for = nullptr;  // until that stream has done `until` entries
+  std::shared_ptr<Stream> waits_for{};  // until that stream has done `until` entries
   std::uint64_t until = 0;
   std::function<bool()> ready{};  // it must not run while this is there and says no
   VectorClock knows{};            // what the program's function comes after
@@ -63,18 +63,20 @@ struct Stream {
   std::uint64_t submitted = 0;
   std::uint64_t done = 0;
   int polls = 0;
-  bool running = false;  // an entry runs without the lock
-  double time = 0;       // virtual: when what it has been given ends
-  Cost next_cost{};      // while capturing: of its next node
+  bool running = false;    // an entry runs without the lock
+  bool destroyed = false;  // by the program; what it was given still runs
+  double time = 0;         // virtual: when what it has been given ends
+  Cost next_cost{};        // while capturing: of its next node
 
   std::shared_ptr<Capture> capture{};  // null: not capturing
   std::vector<GraphNode*> tail{};      // while capturing: what the next node comes after
+  std::weak_ptr<Stream> self{};
 };
 
 struct Event {
   int device;
   bool timed;
-  Stream* stream = nullptr;  // null: never recorded
+  std::shared_ptr<Stream> stream{};  // null: never recorded
   std::uint64_t point = 0;
   VectorClock clock{};
   std::chrono::steady_clock::time_point time{};

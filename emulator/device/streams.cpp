@@ -2,6 +2,7 @@
 #include "emulator/device/streams.h"
 
 #include "emulator/device/activity.h"
+#include "emulator/device/generation.h"
 #include "emulator/device/thread_state.h"
 
 #include <algorithm>
@@ -10,6 +11,11 @@
 #include <utility>
 
 namespace spillway::emulator {
+namespace {
+
+constexpr std::size_t kKeptGone = 64;  // so that a stale handle is not soon a new stream's
+
+}  // namespace
 
 Streams::Streams(Mutex& mutex,
                  Ordering& ordering,
@@ -29,28 +35,32 @@ Streams::Streams(Mutex& mutex,
 }
 
 Stream* Streams::create(int device, bool blocking, int priority) {
-  auto& siblings = by_device_[static_cast<std::size_t>(device)];
-  std::string name = siblings.empty() ? std::string("the default stream")
-                                      : "stream " + std::to_string(siblings.size());
+  if (destroyed_ >= sweep_at_) sweep();
+  Siblings& siblings = by_device_[static_cast<std::size_t>(device)];
+  const bool legacy = siblings.streams.empty();
+  std::string name =
+      legacy ? std::string("the default stream") : "stream " + std::to_string(siblings.created);
+  ++siblings.created;
   name += " of device " + std::to_string(device);
   const Actor actor = ordering_.add_stream(std::move(name));
   all_.push_back(
-      std::make_unique<Stream>(Stream{device,
+      std::make_shared<Stream>(Stream{device,
                                       blocking,
-                                      siblings.empty(),
+                                      legacy,
                                       std::clamp(priority, kGreatestPriority, kLeastPriority),
-                                      all_.size() + 1,
+                                      ++created_,
                                       actor,
                                       {}}));
   Stream* stream = all_.back().get();
-  siblings.push_back(stream);
+  stream->self = all_.back();
+  siblings.streams.push_back(stream);
   living_.insert(stream);
   return stream;
 }
 
 Stream* Streams::find(CUstream handle, int device) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
-    return by_device_[static_cast<std::size_t>(device)].front();
+    return by_device_[static_cast<std::size_t>(device)].streams.front();
   }
   if (handle == CU_STREAM_PER_THREAD) {
     Stream*& own = thread_state().own_streams[static_cast<std::size_t>(device)];
@@ -62,11 +72,43 @@ Stream* Streams::find(CUstream handle, int device) {
 }
 
 void Streams::destroy(Stream* stream) {
-  if (living_.erase(stream) != 0) ordering_.remove_stream(stream->actor);
+  if (living_.erase(stream) == 0) return;
+  stream->destroyed = true;
+  ++destroyed_;
+  if (destroyed_ >= sweep_at_) sweep();
+}
+
+void Streams::sweep() {
+  std::erase_if(all_, [this](const std::shared_ptr<Stream>& stream) {
+    const bool over = stream->destroyed && stream->queue.empty() && !stream->running &&
+                      stream->capture == nullptr && stream.use_count() == 1;
+    if (!over) return false;
+    depart(*stream);
+    gone_.push_back(stream);
+    if (gone_.size() > kKeptGone) gone_.pop_front();
+    return true;
+  });
+  sweep_at_ = std::max<std::size_t>(1, 2 * destroyed_);
+}
+
+void Streams::depart(const Stream& stream) {
+  Siblings& siblings = by_device_[static_cast<std::size_t>(stream.device)];
+  std::erase(siblings.streams, &stream);
+  const VectorClock point = ordering_.point(stream.actor);
+  for (Departed* departed : {&siblings.all, &siblings.blocking}) {
+    if (departed == &siblings.blocking && !stream.blocking) continue;
+    departed->clock.join(point);
+    departed->time = std::max(departed->time, stream.time);
+  }
+  ordering_.remove_stream(stream.actor);
+  --destroyed_;
+  // A later stream may have the same handle: what threads remember of this one is void.
+  work_given.fetch_add(1, std::memory_order_release);
+  rights_were_taken();
 }
 
 Event* Streams::create_event(int device, bool timed) {
-  auto* event = new Event{device, timed, nullptr, 0, {}, {}};
+  auto* event = new Event{device, timed, {}, 0, {}, {}};
   events_.insert(event);
   return event;
 }
@@ -83,24 +125,27 @@ void Streams::destroy(Event* event) {
 
 void Streams::depend(Stream& stream, Stream& on, std::uint64_t until) {
   if (&stream == &on || on.done >= until) return;
-  stream.queue.push_back({{}, Operation::Runs::kUnderLock, &on, until});
+  stream.queue.push_back({{}, Operation::Runs::kUnderLock, on.self.lock(), until});
   ++stream.submitted;
   work_given.fetch_add(1, std::memory_order_release);
 }
 
 void Streams::order_with_default(Stream& stream) {
-  auto& siblings = by_device_[static_cast<std::size_t>(stream.device)];
-  if (&stream == siblings.front()) {
-    for (Stream* other : siblings) {
+  const Siblings& siblings = by_device_[static_cast<std::size_t>(stream.device)];
+  Stream& legacy = *siblings.streams.front();
+  if (&stream == &legacy) {
+    ordering_.order_after(stream.actor, siblings.blocking.clock);
+    reach(stream, siblings.blocking.time);
+    for (Stream* other : siblings.streams) {
       if (!other->blocking || other == &stream) continue;
       ordering_.order_after(stream.actor, other->actor);
       reach(stream, other->time);
       depend(stream, *other, other->submitted);
     }
   } else if (stream.blocking) {
-    ordering_.order_after(stream.actor, siblings.front()->actor);
-    reach(stream, siblings.front()->time);
-    depend(stream, *siblings.front(), siblings.front()->submitted);
+    ordering_.order_after(stream.actor, legacy.actor);
+    reach(stream, legacy.time);
+    depend(stream, legacy, legacy.submitted);
   }
 }
 
@@ -169,7 +214,7 @@ void Streams::enqueue_record(Event& event, Stream& stream) {
   ++stream.submitted;
   stream.polls = 0;
   event.capture = nullptr;
-  event.stream = &stream;
+  event.stream = stream.self.lock();
   event.point = stream.submitted;
   event.time = std::chrono::steady_clock::now();
   event.virtual_time = std::max(stream.time, clock_.host());

@@ -31,7 +31,8 @@ inline constexpr int kGreatestPriority = -5;
 ///
 /// Threads: under the machine's lock, which is given up while an entry runs without it.
 /// Ownership: owns streams and events; borrows lock, ordering, captures and clock. A destroyed
-/// stream stays: events and waits may still name it.
+/// stream stays, and is ordered with the default stream, until it has done its work and no event
+/// and no wait names it.
 class Streams {
  public:
   Streams(Mutex& mutex,
@@ -97,6 +98,9 @@ class Streams {
   /// without CUDA: they run `now`.
   void submitted(Stream& stream, bool now);
   void order_with_default(Stream& stream);
+  /// Lets destroyed streams go that are over.
+  void sweep();
+  void depart(const Stream& stream);
   static void depend(Stream& stream, Stream& on, std::uint64_t until);
   /// Whether the first entry of the stream can run now.
   static bool can_run(const Stream& stream);
@@ -109,6 +113,12 @@ class Streams {
   /// Gives the lock up while an entry runs without it, which clang cannot follow.
   void run_front(Stream& stream) SPILLWAY_ATTRIBUTE(no_thread_safety_analysis);
 
+  /// What streams did that are gone.
+  struct Departed {
+    VectorClock clock;
+    double time = 0;
+  };
+
   Mutex& mutex_;
   Ordering& ordering_;
   Captures& captures_;
@@ -117,8 +127,20 @@ class Streams {
   Dice dice_;
   std::condition_variable_any ran_;
   std::size_t value_waits_ = 0;  // queued entries with a `ready`
-  std::deque<std::unique_ptr<Stream>> all_;
-  std::vector<std::vector<Stream*>> by_device_;  // the default stream first
+  std::vector<std::shared_ptr<Stream>> all_;
+  std::size_t destroyed_ = 0;  // of these
+  std::size_t sweep_at_ = 1;   // so many destroyed ones
+  std::uint64_t created_ = 0;
+  std::deque<std::shared_ptr<Stream>> gone_;  // the last ones
+
+  struct Siblings {
+    std::vector<Stream*> streams;  // the default stream first
+    std::size_t created = 0;
+    Departed blocking;  // what the default stream comes after
+    Departed all;       // what a wait for the device comes after
+  };
+
+  std::vector<Siblings> by_device_;
   std::unordered_set<Stream*> living_;
   std::unordered_set<Event*> events_;
 };

@@ -71,8 +71,9 @@ std::size_t Strided::bytes() const {
 /// One search for a common byte. A part of a view is the axes from `axis` on, at an address.
 class Meeting {
  public:
-  Meeting(const Strided& a, const Strided& b, Range within)
-      : a_(a), b_(b), begin_(wide(within.begin)), end_(wide(within.end)) {}
+  /// Where `common` is not null, the search does not end at the first byte but collects all.
+  Meeting(const Strided& a, const Strided& b, Range within, Strided::Common* common = nullptr)
+      : a_(a), b_(b), begin_(wide(within.begin)), end_(wide(within.end)), common_(common) {}
 
   // NOLINTNEXTLINE(misc-no-recursion): as deep as there are axes
   bool search(std::size_t axis_a, Wide at_a, std::size_t axis_b, Wide at_b) {
@@ -83,7 +84,13 @@ class Meeting {
     if (begin >= end || ++steps_ > kMostSteps) return false;
     const bool run_a = axis_a == a_.axes_;
     const bool run_b = axis_b == b_.axes_;
-    if (run_a && run_b) return true;
+    if (run_a && run_b) {
+      if (common_ == nullptr) return true;
+      const auto first = static_cast<std::uintptr_t>(begin);
+      if (common_->bytes == 0 || first < common_->first) common_->first = first;
+      common_->bytes += static_cast<std::size_t>(end - begin);
+      return false;
+    }
     if (!run_a && !run_b && a_.axis_[axis_a].stride == b_.axis_[axis_b].stride &&
         !side_by_side(axis_a, at_a, axis_b, at_b)) {
       return false;
@@ -132,11 +139,18 @@ class Meeting {
   const Strided& b_;
   const Wide begin_;
   const Wide end_;
+  Strided::Common* const common_;
   int steps_ = 0;
 };
 
 bool Strided::meets(const Strided& other, Range within) const {
   return Meeting(*this, other, within).search(0, wide(at_), 0, wide(other.at_));
+}
+
+Strided::Common Strided::common(const Strided& other) const {
+  Common found;
+  Meeting(*this, other, extent(), &found).search(0, wide(at_), 0, wide(other.at_));
+  return found;
 }
 
 }  // namespace spillway::emulator

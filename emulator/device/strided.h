@@ -42,6 +42,14 @@ class Strided {
   /// that interleave in so intricate a way that a million steps do not decide it count as apart.
   [[nodiscard]] bool meets(const Strided& other, Range within) const;
 
+  struct Common {
+    std::uintptr_t first = 0;
+    std::size_t bytes = 0;  // 0: none
+  };
+
+  /// The bytes that both have. With the same bound, so that there may be more.
+  [[nodiscard]] Common common(const Strided& other) const;
+
   bool operator==(const Strided&) const = default;
 
  private:

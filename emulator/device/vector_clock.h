@@ -14,6 +14,7 @@ using Actor = std::size_t;
 /// As many as there can be at a time; those beyond share the last number, which hides reports and
 /// never makes false ones.
 inline constexpr Actor kMostActors = 4096;
+inline constexpr Actor kSharedActor = kMostActors - 1;
 
 /// How many operations of each actor are known to come before something.
 class VectorClock {

@@ -22,17 +22,22 @@ constinit Actors actors;
 
 }  // namespace
 
-Actor take_actor() {
+Actor take_actor(const VectorClock& knows) {
   const SpinGuard guard(actors.lock);
-  if (actors.free_count > 0) return actors.free[--actors.free_count];
+  for (std::size_t i = actors.free_count; i-- > 0;) {
+    const Actor actor = actors.free[i];
+    if (knows.of(actor) < actors.epochs[actor].load()) continue;
+    actors.free[i] = actors.free[--actors.free_count];
+    return actor;
+  }
   const Actor next = actors.next.load();
-  if (next == kMostActors) return kMostActors - 1;
+  if (next == kMostActors) return kSharedActor;
   actors.next.store(next + 1);
   return next;
 }
 
 void give_back_actor(Actor actor) {
-  if (actor == kMostActors - 1) return;  // may be shared
+  if (actor == kSharedActor) return;
   const SpinGuard guard(actors.lock);
   actors.free[actors.free_count++] = actor;
 }

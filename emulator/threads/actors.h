@@ -6,9 +6,10 @@
 namespace spillway::emulator {
 
 /// The numbers of all actors, host threads and streams alike. A number that was given back goes to
-/// the next who asks; its epochs go on, so that the new owner counts as ordered behind the old one.
-/// Threads: safe, and no lock that the program could see.
-Actor take_actor();
+/// one who asks and `knows` all that its old owner did: its epochs go on, so the new owner counts
+/// as ordered behind the old one. Requires: the new owner's clock begins with `knows`. Threads:
+/// safe, and no lock that the program could see.
+Actor take_actor(const VectorClock& knows);
 void give_back_actor(Actor actor);
 
 /// The actor does one thing more, which `clock`, its own, knows of.

@@ -72,8 +72,9 @@ bool is_interpreter_lock(const void* object) {
   return at >= python.begin && at < python.end;
 }
 
-/// A thread with room for every actor, so that it never allocates again.
-HostThread* make_thread() {
+/// A thread with room for every actor, so that it never allocates again. It knows what `parent`
+/// does; of everything, where that is null.
+HostThread* make_thread(const VectorClock* parent) {
   HostThread* made = nullptr;
   {
     const SpinGuard guard(free_lock);
@@ -86,7 +87,12 @@ HostThread* make_thread() {
   }
   made->clock.forget_all();
   made->named = false;
-  made->actor = take_actor();
+  if (parent != nullptr) {
+    made->clock.join(*parent);
+  } else {
+    learn_everything(made->clock);
+  }
+  made->actor = take_actor(made->clock);
   return made;
 }
 
@@ -155,7 +161,7 @@ void follow_threads() {
       place.clock.reserve_all();
     places.store(made);
     pthread_key_create(&at_thread_end, on_thread_end);
-    become(make_thread());
+    become(make_thread(nullptr));
     following.store(true);
     return true;
   }();
@@ -164,18 +170,14 @@ void follow_threads() {
 
 HostThread& this_host_thread() {
   if (current == nullptr) {
-    HostThread* made = make_thread();
-    learn_everything(made->clock);
-    become(made);
+    become(make_thread(nullptr));
   }
   return *current;
 }
 
 HostThread* prepare_host_thread() {
   if (!follows_threads()) return nullptr;
-  HostThread* made = make_thread();
-  made->clock.join(this_host_thread().clock);
-  return made;
+  return make_thread(&this_host_thread().clock);
 }
 
 void become(HostThread* thread) {

@@ -2,7 +2,10 @@
 // Capture and replay, under every schedule: what becomes a node, and what a launch does.
 #include "tests/emulator/emulated.h"
 
+#include <sys/mman.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -322,6 +325,42 @@ TEST_F(CaptureTest, AGraphCanBeWrittenAsADotFile) {
             "digraph {\n  node_0 [label=\"0 memcpy host to device\"];\n"
             "  node_1 [label=\"1 memset\"];\n  node_0 -> node_1;\n}\n");
   EXPECT_EQ(cudaGraphDebugDotPrint(graph, "/nowhere/at/all", 0), cudaErrorOperatingSystem);
+}
+
+/// Captures a copy between device memory and a page of the program, whose mapping then `changes`.
+/// Ends the process with the error of the launch.
+void launch_without_page(bool to_device, const std::function<void(void*)>& changes) {
+  constexpr std::size_t kPage = 4096;
+  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* block = nullptr;
+  if (cudaMalloc(&block, kPage) != cudaSuccess) std::_Exit(1);
+  cudaStream_t stream = make_stream();
+  cudaGraphExec_t executable = instantiate(capture(
+      stream, [&] { copy(to_device ? block : page, to_device ? page : block, kPage, stream); }));
+  launch_and_wait(executable, stream);  // while it is there, fine
+  changes(page);
+  static_cast<void>(cudaGraphLaunch(executable, stream));
+  std::_Exit(cudaStreamSynchronize(stream));
+}
+
+TEST_F(CaptureTest, ACopyFromPageableMemoryThatIsGoneAtTheLaunchIsAnIllegalAddress) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the error stays with its process
+  const auto unmap = [](void* page) {
+    munmap(page, 4096);
+  };
+  EXPECT_EXIT(launch_without_page(true, unmap),
+              testing::ExitedWithCode(cudaErrorIllegalAddress % 256),
+              "\"memcpy host to device\" touched memory that was gone");
+}
+
+TEST_F(CaptureTest, ACopyToPageableMemoryThatIsReadOnlyAtTheLaunchIsAnIllegalAddress) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto protect = [](void* page) {
+    mprotect(page, 4096, PROT_READ);
+  };
+  EXPECT_EXIT(launch_without_page(false, protect),
+              testing::ExitedWithCode(cudaErrorIllegalAddress % 256),
+              "\"memcpy device to host\" touched memory that was gone");
 }
 
 TEST_F(CaptureTest, HandlesThatAreGoneAreRefused) {

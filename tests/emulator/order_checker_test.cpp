@@ -311,6 +311,42 @@ TEST_F(OrderCheckerTest, FreeingInOrderWhileAnotherStreamUsesTheMemoryIsReported
   EXPECT_EQ(reports().size(), 1U);
 }
 
+TEST_F(OrderCheckerTest, OnlyTheBytesThatBothTouchAreReported) {
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemset2DAsync(block_.at() + 16, 64, 2, 8, 10, out_), cudaSuccess);
+  char place[64];
+  std::snprintf(place, sizeof place, ": 80 bytes at %p\n", static_cast<void*>(block_.at() + 16));
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find(place), std::string::npos) << reports()[0];
+}
+
+TEST_F(OrderCheckerTest, RowsThatAreWrittenOverWhatIsReadAreReported) {
+  operation(in_, block_.at(), false, "reader");
+  ASSERT_EQ(cudaMemset2DAsync(block_.at(), 64, 2, 8, 10, out_), cudaSuccess);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("unordered write after read"), std::string::npos) << reports()[0];
+}
+
+TEST_F(OrderCheckerTest, AStreamsEarlierColumnsAreNotForgottenForItsLater) {
+  ASSERT_EQ(cudaMemset2DAsync(block_.at(), 64, 1, 8, 10, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemset2DAsync(block_.at() + 8, 64, 1, 8, 10, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at() + 64, 2, 8, out_), cudaSuccess);  // within both extents
+
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+TEST_F(OrderCheckerTest, AnEventOfTheDefaultStreamComesAfterBlockingStreams) {
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  copy(block_.at(), slot_.at(), kBytes, blocking);
+  order(nullptr, out_);
+  copy(target_.at(), block_.at(), kBytes, out_);
+
+  EXPECT_EQ(reports(), std::vector<std::string>());
+}
+
 TEST_F(OrderCheckerTest, ReportsAreCountedAndCanBeCleared) {
   const auto before = count("unordered");
   operation(in_, block_.at(), true, "one");

@@ -58,6 +58,28 @@ TEST_F(ShuffledTest, SeedsDifferAndAreNeitherEagerNorLate) {
   EXPECT_EQ(outcomes.size(), 8U);
 }
 
+/// Writes which of two streams, each with one copy, was first.
+void write_first() {
+  const LockedBytes source(kBytes, 1);
+  const DeviceBytes targets(2);
+  EXPECT_EQ(cudaMemset(targets.at(), 0, 2), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  cudaStream_t one = make_stream();
+  cudaStream_t other = make_stream();
+  copy(targets.at(), source.at(), 1, one);
+  copy(targets.at() + 1, source.at(), 1, other);
+  std::putchar(targets.at()[0] < targets.at()[1] ? 'x' : '.');
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST_F(ShuffledTest, AStreamThatIsGivenItsWorkLaterMayBeFirst) {
+  std::string first;
+  for (int seed = 1; seed <= 24; ++seed)
+    first += under("shuffled:" + std::to_string(seed), write_first);
+
+  EXPECT_NE(first.find('x'), std::string::npos) << first;
+}
+
 TEST_F(ShuffledTest, AForgottenWaitShowsUnderSomeSeedsAndNotUnderOthers) {
   std::set<std::string> outcomes;
   for (int seed = 1; seed <= 12; ++seed)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real programs are silent; the exit status says whether any process had a report."""
 
+import os
 import pathlib
 import signal
+import subprocess
+import sys
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 RACE = "import races; races.missing_producer_wait(True); races.torch.cuda.synchronize()"
@@ -37,6 +40,15 @@ def test_a_report_gives_status_3_behind_both_operations_lines(checked):
     done = checked("-c", RACE)
     assert (done.returncode, last_line(done)) == (3, "spillway-check: 1 reports"), done.stderr
     assert " in missing_producer_wait" in done.stderr
+
+
+def test_a_process_whose_launcher_does_not_check_ends_with_its_own_count():
+    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--"]
+    command = ["env", "SPILLWAY_EMULATE_CHECK=1", sys.executable, "-c", RACE]
+    path = os.pathsep.join([str(PROGRAMS.parent), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(launcher + command, env=env, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, last_line(done)) == (0, "spillway-check: 1 reports"), done.stderr
 
 
 def test_a_failed_command_keeps_its_status(checked):
