@@ -34,6 +34,7 @@ Value with_machine(Value otherwise, Body&& body) {
 template <typename Body>
 void with_stream(CUstream handle, Body&& body) {
   with_machine(0, [&](emu::Machine& machine) {
+    if (machine.settings.devices == 0) return 0;
     const int device = emu::thread_state().device;
     emu::Stream* stream = machine.streams.find(handle, device == emu::kNoDevice ? 0 : device);
     if (stream != nullptr) body(machine, *stream);

@@ -49,6 +49,11 @@ std::optional<std::string> raw(const char* name) {
 
 }  // namespace
 
+std::optional<std::string> foreign(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): see the header
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 Result<std::optional<std::string>> text(const char* name) {
   return raw(name);
 }

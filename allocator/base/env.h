@@ -15,6 +15,8 @@ namespace spillway::env {
 /// that cannot be read is kInvalidArgument naming variable, value and what is allowed. Threads:
 /// safe unless somebody calls setenv at the same time.
 Result<std::optional<std::string>> text(const char* name);
+/// Of another project, where empty is not the same as unset.
+std::optional<std::string> foreign(const char* name);
 Result<std::optional<bool>> flag(const char* name);   // 0 or 1
 Result<std::optional<Bytes>> size(const char* name);  // 512, 64KiB, 1.5GiB; binary units
 Result<std::optional<double>> number(const char* name);

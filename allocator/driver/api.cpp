@@ -71,6 +71,13 @@ bool emulated() {
   return on;
 }
 
+void announce_tag(const std::string& name) {
+  using Tell = void (*)(const char*);
+  static const auto tell =
+      emulated() ? reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "spillway_emulator_tag")) : nullptr;
+  if (tell != nullptr) tell(name.empty() ? nullptr : name.c_str());
+}
+
 Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line) {
   if (result == CUDA_SUCCESS) return {};
   const char* name = nullptr;

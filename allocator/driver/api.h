@@ -6,6 +6,8 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <string>
+
 namespace spillway::driver {
 
 /// CUDA's driver functions as one table: the only door to CUDA in this project. A copy with some
@@ -30,6 +32,10 @@ Result<const Api*> api();
 
 /// True where `api()` stands on the emulated GPU. Every result printed must say so.
 bool emulated();
+
+/// Tells the emulated GPU what the calling thread works for from now on, so that its reports can
+/// name it; "" for nothing. Does nothing where there is none. Threads: safe.
+void announce_tag(const std::string& name);
 
 /// `result` as a Status that names the call; kOutOfDeviceMemory for CUDA_ERROR_OUT_OF_MEMORY.
 Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line);

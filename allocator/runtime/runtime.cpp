@@ -24,6 +24,7 @@ Runtime::Runtime(RuntimeOptions options) : Runtime(options, Status()) {}
 Runtime::Runtime(RuntimeOptions options, Status settings)
     : options_(options), settings_(std::move(settings)) {
   watch_for_forks();
+  if (driver::emulated()) watch_tags(driver::announce_tag);
 }
 
 Result<DeviceRuntime*> Runtime::device(DeviceId id) {

@@ -4,6 +4,7 @@
 #include "allocator/base/check.h"
 #include "allocator/base/mutex.h"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
@@ -45,6 +46,12 @@ Names& names() {
 }
 
 thread_local TagId innermost = TagId::kUntagged;
+std::atomic<TagWatcher> watched_by{nullptr};
+
+void enter(TagId tag) {
+  innermost = tag;
+  if (const TagWatcher watcher = watched_by.load()) watcher(names().name(tag));
+}
 
 }  // namespace
 
@@ -60,12 +67,16 @@ TagId current_tag() {
   return innermost;
 }
 
+void watch_tags(TagWatcher watcher) {
+  watched_by.store(watcher);
+}
+
 TagScope::TagScope(TagId tag) : outer_(innermost) {
-  innermost = tag;
+  enter(tag);
 }
 
 TagScope::~TagScope() {
-  innermost = outer_;
+  enter(outer_);
 }
 
 }  // namespace spillway

@@ -18,6 +18,11 @@ std::string tag_name(TagId tag);
 /// The innermost tag open on this thread, kUntagged where none is.
 TagId current_tag();
 
+/// Told, on a thread whose innermost tag changes, of its name; "" where none is left. One for the
+/// process; null for none. Threads: safe. Scopes that are open already are told when they end.
+using TagWatcher = void (*)(const std::string& name);
+void watch_tags(TagWatcher watcher);
+
 /// Opens a tag on this thread for a scope; scopes nest. Threads: ended on the thread that began it.
 class TagScope {
  public:

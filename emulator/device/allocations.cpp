@@ -136,7 +136,7 @@ bool Allocations::overlaps(Range range) const {
 }
 
 CUresult Allocations::import(const Ticket& ticket, int file, CUdeviceptr* at) {
-  const auto device = static_cast<int>(ticket.device);
+  const auto device = device_of(ticket);
   const std::size_t before = ticket.offset % kPage;
   const auto whole = round_up(before + ticket.bytes, kPage);
   const auto range = whole ? addresses(device).take(*whole, kGranularity) : std::nullopt;

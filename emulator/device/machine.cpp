@@ -14,9 +14,9 @@ namespace {
 
 constinit std::atomic<bool> forked{false};
 
-std::deque<MemoryFile> memory_files(int devices) {
+std::deque<MemoryFile> memory_files(const Visible& devices) {
   std::deque<MemoryFile> files;
-  for (int device = 0; device < devices; ++device)
+  for (const int device : devices)
     files.emplace_back(device);
   return files;
 }
@@ -73,7 +73,7 @@ Machine::Machine(const Settings& with)
       checker(true, with.reports),
       ordering(checker, with.check),
       capacity(with.devices, with.memory.count()),
-      files(memory_files(with.devices)),
+      files(memory_files(with.visible)),
       allocations(capacity, files, with.poison),
       virtual_memory(capacity, files, with.poison),
       captures(graphs),

@@ -31,6 +31,9 @@ class MemoryFile {
   /// How the file of a device is called.
   static std::string name_of(int device);
 
+  /// Its number in the machine.
+  [[nodiscard]] int device() const { return device_; }
+
   /// The open file, -1 with a line on stderr where the machine refuses one.
   int descriptor();
 

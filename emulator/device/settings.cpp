@@ -4,8 +4,10 @@
 #include "allocator/base/env.h"
 #include "emulator/device/faults.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 namespace spillway::emulator {
@@ -95,7 +97,9 @@ Result<Settings> read() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto reports, env::text("SPILLWAY_EMULATE_REPORTS"));
   settings.reports = reports.value_or("");
   SPILLWAY_ASSIGN_OR_RETURN(const auto devices, env::whole("SPILLWAY_EMULATE_DEVICES", 1, 8));
-  settings.devices = static_cast<int>(devices.value_or(1));
+  settings.visible =
+      visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices.value_or(1)));
+  settings.devices = static_cast<int>(settings.visible.size());
   SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
   settings.memory = memory.value_or(kDefaultMemory).rounded_down(kGranularity);
   if (settings.memory.zero()) {
@@ -131,6 +135,33 @@ Result<Schedule> parse_schedule(const std::string& value) {
                         "SPILLWAY_EMULATE_SCHEDULE=" + value +
                             ": expected one of eager, late, shuffled:SEED with a whole number for "
                             "SEED, such as shuffled:7");
+}
+
+Visible visible_devices(const std::optional<std::string>& value, int devices) {
+  Visible visible;
+  if (!value) {
+    visible.resize(static_cast<std::size_t>(devices));
+    std::iota(visible.begin(), visible.end(), 0);
+    return visible;
+  }
+  std::string_view rest = *value;
+  while (!rest.empty()) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    int device = -1;
+    // What follows a number is ignored, as strtoul would.
+    std::from_chars(rest.data(), rest.data() + comma, device);
+    if (device < 0 || device >= devices) break;
+    if (std::find(visible.begin(), visible.end(), device) != visible.end()) return {};
+    visible.push_back(device);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return visible;
+}
+
+int Settings::ordinal_of(int in_machine) const {
+  const auto found = std::find(visible.begin(), visible.end(), in_machine);
+  return found == visible.end() ? -1 : static_cast<int>(found - visible.begin());
 }
 
 const Result<Settings>& settings() {

@@ -5,7 +5,9 @@
 #include "allocator/base/result.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace spillway::emulator {
 
@@ -28,16 +30,28 @@ struct ClockSettings {
   double latency = 5e-6;                         // SPILLWAY_EMULATE_LATENCY, seconds of each copy
 };
 
+/// Which devices of the machine a program sees: the number in the machine of each.
+using Visible = std::vector<int>;
+
+/// As the driver reads CUDA_VISIBLE_DEVICES: numbers, in the program's order, up to the first that
+/// is none or that the machine does not have; none at all where one comes twice. Unset shows all.
+/// Devices have no UUID that the driver tells, so that a UUID is no number.
+Visible visible_devices(const std::optional<std::string>& value, int devices);
+
 struct Settings {
   Schedule schedule;     // SPILLWAY_EMULATE_SCHEDULE
   bool check = false;    // SPILLWAY_EMULATE_CHECK
   std::string reports;   // SPILLWAY_EMULATE_REPORTS, the file that counts reports
-  int devices = 1;       // SPILLWAY_EMULATE_DEVICES
+  int devices = 1;       // those of SPILLWAY_EMULATE_DEVICES that the program sees
+  Visible visible;       // which ones
   Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device
   bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG
   bool poison = false;   // SPILLWAY_EMULATE_POISON
   std::string faults;    // SPILLWAY_EMULATE_FAULT
   ClockSettings clock;
+
+  /// What the program calls the machine's device, -1 where it does not see it.
+  [[nodiscard]] int ordinal_of(int in_machine) const;
 };
 
 /// The environment's settings, read once. Errors: kInvalidArgument for unknown names, values that

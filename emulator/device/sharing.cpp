@@ -9,7 +9,6 @@ CUresult share(Machine& machine, CUdeviceptr at, Ticket* ticket) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto issued = issue(machine.files[static_cast<std::size_t>(block->device)],
-                            block->device,
                             Ticket::Kind::kMemory,
                             block->range.begin,
                             block->asked);
@@ -25,8 +24,8 @@ CUresult open_shared(Machine& machine, int device, const Ticket& ticket, CUdevic
     return CUDA_SUCCESS;
   }
   const auto file = open_file_of(ticket, Ticket::Kind::kMemory);
-  const auto owner = static_cast<int>(ticket.device);
-  if (!file || owner >= machine.settings.devices || ticket.bytes == 0) {
+  const auto owner = device_of(ticket);
+  if (!file || owner < 0 || ticket.bytes == 0) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   const CUresult result = machine.allocations.import(ticket, file->number(), at);

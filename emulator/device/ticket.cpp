@@ -3,6 +3,7 @@
 
 #include "emulator/device/addresses.h"
 #include "emulator/device/memory_file.h"
+#include "emulator/device/settings.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -103,8 +104,10 @@ OpenFile::~OpenFile() {
   if (number_ >= 0) close(number_);
 }
 
-std::optional<Ticket> issue(
-    MemoryFile& file, int device, Ticket::Kind kind, std::uint64_t offset, std::uint64_t bytes) {
+std::optional<Ticket> issue(MemoryFile& file,
+                            Ticket::Kind kind,
+                            std::uint64_t offset,
+                            std::uint64_t bytes) {
   const int number = file.descriptor();
   const auto secret = number < 0 ? std::nullopt : secret_of(number, true);
   if (!secret) return std::nullopt;
@@ -113,12 +116,16 @@ std::optional<Ticket> issue(
   ticket.process = getpid();
   ticket.file = number;
   ticket.started = start_of(ticket.process);
-  ticket.device = static_cast<std::uint32_t>(device);
+  ticket.device = static_cast<std::uint32_t>(file.device());
   ticket.kind = kind;
   ticket.offset = offset;
   ticket.bytes = bytes;
   ticket.tag = tag_of(ticket, *secret);
   return ticket;
+}
+
+int device_of(const Ticket& ticket) {
+  return settings().value().ordinal_of(static_cast<int>(ticket.device));
 }
 
 bool is_own(const Ticket& ticket) {

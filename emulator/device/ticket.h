@@ -20,7 +20,7 @@ struct Ticket {
   std::int32_t process;
   std::int32_t file;      // its number there
   std::uint64_t started;  // tells the process from a later one of the same number
-  std::uint32_t device;
+  std::uint32_t device;   // its number in the machine
   Kind kind;
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -54,9 +54,14 @@ class OpenFile {
   int number_;
 };
 
-/// A ticket of this process. Nothing where the machine refuses the file.
-std::optional<Ticket> issue(
-    MemoryFile& file, int device, Ticket::Kind kind, std::uint64_t offset, std::uint64_t bytes);
+/// A ticket of this process for memory of the file's device. Nothing where the machine refuses it.
+std::optional<Ticket> issue(MemoryFile& file,
+                            Ticket::Kind kind,
+                            std::uint64_t offset,
+                            std::uint64_t bytes);
+
+/// What this process calls the ticket's device, -1 where it does not see it.
+int device_of(const Ticket& ticket);
 
 /// Whether this process made it.
 bool is_own(const Ticket& ticket);

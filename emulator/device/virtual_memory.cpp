@@ -117,7 +117,6 @@ CUresult VirtualMemory::share(CUmemGenericAllocationHandle handle,
   if (!requested || physical.foreign) return CUDA_ERROR_INVALID_VALUE;
   if (!place(physical, 0)) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto ticket = issue(file_of(physical),
-                            physical.properties.location.id,
                             Ticket::Kind::kMapped,
                             static_cast<std::uint64_t>(*physical.offset),
                             physical.bytes);
@@ -133,7 +132,7 @@ CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
 
   struct stat status {};
 
-  if (!ticket || static_cast<int>(ticket->device) >= devices() || fstat(file, &status) != 0) {
+  if (!ticket || emulator::device_of(*ticket) < 0 || fstat(file, &status) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // One open file for all memory of a process, however much of it comes here.
@@ -147,7 +146,7 @@ CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(ticket->device)};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, emulator::device_of(*ticket)};
   *handle = next_handle_++;
   Physical& physical =
       physical_.emplace(*handle, Physical{properties, ticket->bytes}).first->second;

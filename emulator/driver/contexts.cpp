@@ -45,14 +45,20 @@ CUresult DevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 
+// Answers after an error that stays too: PyTorch asks while it unwinds from that error.
 CUresult DevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-  return call<"cuDevicePrimaryCtxGetState">([&](Machine& machine) {
-    if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!known(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
-    *flags = 0;
-    *active = machine.active[static_cast<std::size_t>(device)] ? 1 : 0;
-    return CUDA_SUCCESS;
-  });
+  counter<"cuDevicePrimaryCtxGetState">.add();
+  Machine* machine = machine_if_ready();
+  if (machine == nullptr || !machine->driver_started.load()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (thread_state().in_host_function) return CUDA_ERROR_NOT_PERMITTED;
+  if (const CUresult fault = injected("cuDevicePrimaryCtxGetState"); fault != CUDA_SUCCESS) {
+    return machine->fail(fault);
+  }
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!known(*machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = machine->active[static_cast<std::size_t>(device)] ? 1 : 0;
+  return CUDA_SUCCESS;
 }
 
 CUresult CtxPushCurrent(CUcontext context) {

@@ -23,6 +23,7 @@ CUresult Init(unsigned flags) {
   if (machine == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   if (const CUresult fault = injected("cuInit"); fault != CUDA_SUCCESS) return fault;
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (machine->settings.devices == 0) return CUDA_ERROR_NO_DEVICE;
   machine->driver_started.store(true);
   return CUDA_SUCCESS;
 }

@@ -54,8 +54,8 @@ CUresult IpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
     const Event* event = machine.streams.find(event_handle);
     if (event == nullptr || !event->interprocess) return CUDA_ERROR_INVALID_HANDLE;
     MemoryFile& file = machine.files[static_cast<std::size_t>(event->device)];
-    const auto ticket = issue(
-        file, event->device, Ticket::Kind::kEvent, reinterpret_cast<std::uintptr_t>(event), 0);
+    const auto ticket =
+        issue(file, Ticket::Kind::kEvent, reinterpret_cast<std::uintptr_t>(event), 0);
     if (!ticket) return CUDA_ERROR_OUT_OF_MEMORY;
     put(*ticket, handle);
     return CUDA_SUCCESS;
@@ -69,8 +69,8 @@ CUresult IpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Ticket ticket = ticket_of(handle);
     if (is_own(ticket)) return CUDA_ERROR_INVALID_CONTEXT;
-    const auto device = static_cast<int>(ticket.device);
-    if (!open_file_of(ticket, Ticket::Kind::kEvent) || device >= machine.settings.devices) {
+    const auto device = emulator::device_of(ticket);
+    if (!open_file_of(ticket, Ticket::Kind::kEvent) || device < 0) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
     Event* opened = machine.streams.create_event(device, false);

@@ -15,10 +15,15 @@ using emu::runtime::enter_on_device;
 
 namespace {
 
+/// Its number in the machine. Requires: one that the program sees.
+int in_machine(int device) {
+  return emu::machine_if_ready()->settings.visible[static_cast<std::size_t>(device)];
+}
+
 cudaDeviceProp describe(int device, std::size_t memory) {
   cudaDeviceProp is{};
   std::snprintf(is.name, sizeof is.name, "%s", emu::kDeviceName);
-  std::memset(is.uuid.bytes, 0xE0 + device, sizeof is.uuid.bytes);
+  std::memset(is.uuid.bytes, 0xE0 + in_machine(device), sizeof is.uuid.bytes);
   is.totalGlobalMem = memory;
   is.major = emu::kComputeMajor;
   is.minor = emu::kComputeMinor;
@@ -42,7 +47,7 @@ cudaDeviceProp describe(int device, std::size_t memory) {
   is.textureAlignment = 512;
   is.memoryBusWidth = 6144;
   is.asyncEngineCount = 2;
-  is.pciBusID = 1 + device;
+  is.pciBusID = 1 + in_machine(device);
   is.canMapHostMemory = is.concurrentKernels = is.unifiedAddressing = 1;
   is.streamPrioritiesSupported = is.hostRegisterSupported = is.memoryPoolsSupported = 1;
   is.canUseHostPointerForRegisteredMem = 1;
@@ -70,7 +75,7 @@ cudaError_t cudaGetDevice(int* device) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const int current = emu::thread_state().device;
     *device = current == emu::kNoDevice ? 0 : current;
-    return emu::machine_if_ready() == nullptr ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+    return emu::runtime::start() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
   });
 }
 
@@ -111,7 +116,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
     if (id == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = known_device(device);
     if (result == CUDA_SUCCESS) {
-      std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+      std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", in_machine(device) + 1);
     }
     return result;
   });

@@ -8,13 +8,18 @@ namespace emu = spillway::emulator;
 namespace spillway::emulator::runtime {
 
 cudaError_t remember(CUresult result) {
+  const Machine* machine = machine_if_ready();
+  if (result == CUDA_ERROR_NOT_INITIALIZED && machine != nullptr &&
+      machine->settings.devices == 0) {
+    result = CUDA_ERROR_NO_DEVICE;  // why the driver did not start
+  }
   if (result != CUDA_SUCCESS) thread_state().last_error = result;
   return static_cast<cudaError_t>(result);
 }
 
 bool start() {
   Machine* machine = machine_if_ready();
-  if (machine == nullptr) return false;
+  if (machine == nullptr || machine->settings.devices == 0) return false;
   if (!machine->driver_started.load(std::memory_order_relaxed)) machine->driver_started.store(true);
   return true;
 }

@@ -132,6 +132,62 @@ TEST_F(CaptureRulesTest, EveryUnsafeCallIsForbidden) {
   }
 }
 
+TEST_F(CaptureRulesTest, TheDriverForbidsEachUnsafeFunctionWhateverItsArguments) {
+  // What captures forbid comes before what the arguments are, but where they cannot be read at all.
+  static constexpr CUDA_MEMCPY2D kNoBytes{};
+
+  struct Call {
+    const char* name;
+    std::function<CUresult()> make;
+  };
+
+#define UNSAFE(name, version, ...)           \
+  Call {                                     \
+#name, [] {                              \
+      return CU(name, version)(__VA_ARGS__); \
+    }                                        \
+  }
+  const std::vector<Call> calls = {
+      UNSAFE(MemAlloc, 3020, nullptr, 0),
+      UNSAFE(MemFree, 3020, 0),
+      UNSAFE(MemHostAlloc, 2020, nullptr, 0, 0),
+      UNSAFE(MemFreeHost, 2000, nullptr),
+      UNSAFE(MemHostRegister, 6050, nullptr, 0, 0),
+      UNSAFE(MemHostUnregister, 4000, nullptr),
+      UNSAFE(MemAddressReserve, 10020, nullptr, 0, 0, 0, 0),
+      UNSAFE(MemAddressFree, 10020, 0, 0),
+      UNSAFE(MemCreate, 10020, nullptr, 0, nullptr, 0),
+      UNSAFE(MemRelease, 10020, 0),
+      UNSAFE(MemMap, 10020, 0, 0, 0, 0, 0),
+      UNSAFE(MemUnmap, 10020, 0, 0),
+      UNSAFE(MemSetAccess, 10020, 0, 0, nullptr, 0),
+      UNSAFE(Memcpy, 4000, 0, 0, 0),
+      UNSAFE(Memcpy2D, 3020, &kNoBytes),
+      UNSAFE(Memcpy2DUnaligned, 3020, &kNoBytes),
+      UNSAFE(MemcpyPeer, 4000, 0, nullptr, 0, nullptr, 0),
+      UNSAFE(MemcpyHtoD, 3020, 0, nullptr, 0),
+      UNSAFE(MemcpyDtoH, 3020, nullptr, 0, 0),
+      UNSAFE(MemcpyDtoD, 3020, 0, 0, 0),
+      UNSAFE(MemsetD8, 3020, 0, 0, 0),
+      UNSAFE(MemsetD16, 3020, 0, 0, 0),
+      UNSAFE(MemsetD32, 3020, 0, 0, 0),
+      UNSAFE(MemsetD2D8, 3020, 0, 0, 0, 0, 0),
+      UNSAFE(MemsetD2D16, 3020, 0, 0, 0, 0, 0),
+      UNSAFE(MemsetD2D32, 3020, 0, 0, 0, 0, 0),
+      UNSAFE(StreamSynchronize, 2000, nullptr),
+      UNSAFE(StreamQuery, 2000, nullptr),
+      UNSAFE(CtxSynchronize, 2000),
+      UNSAFE(IpcOpenMemHandle, 11000, nullptr, {}, 0),
+      UNSAFE(IpcCloseMemHandle, 4010, 0),
+  };
+#undef UNSAFE
+  for (const Call& call : calls) {
+    begin();
+    EXPECT_EQ(call.make(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) << call.name;
+    EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated) << call.name;
+  }
+}
+
 TEST_F(CaptureRulesTest, ACapturingStreamCannotBeWaitedForEvenWhenRelaxed) {
   for (const auto& wait : {std::function<cudaError_t()>([&] { return cudaStreamQuery(stream_); }),
                            {[&] {

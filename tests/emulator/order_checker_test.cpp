@@ -58,6 +58,20 @@ TEST_F(OrderCheckerTest, AReportNamesBothOperationsStreamsAddressAndBytes) {
   EXPECT_NE(text.find(place), std::string::npos) << text;
 }
 
+TEST_F(OrderCheckerTest, AReportNamesTheTagThatEachOperationWasQueuedUnder) {
+  spillway_emulator_tag(std::string("layer.3").c_str());  // gone at once: it is copied
+  operation(in_, block_.at(), true, "aten::add");
+  spillway_emulator_tag(nullptr);
+  operation(out_, block_.at(), false, "aten::mul");
+
+  ASSERT_EQ(reports().size(), 1U);
+  const std::string text = reports()[0];
+  const std::size_t second = text.find("not ordered after \"aten::add\"");
+  ASSERT_NE(second, std::string::npos) << text;
+  EXPECT_NE(text.find(", tag layer.3", second), std::string::npos) << text;
+  EXPECT_EQ(text.find(", tag "), text.find(", tag layer.3", second)) << text;
+}
+
 TEST_F(OrderCheckerTest, ReadAfterWriteWithAWaitIsSilent) {
   copy(block_.at(), slot_.at(), kBytes, in_);
   order(in_, out_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/emulator.h"
+#include "tests/emulator/emulated.h"
 #include "tests/emulator/in_process.h"
 
 #include <cuda_runtime_api.h>
@@ -118,6 +118,76 @@ TEST(SettingsTest, TooManyDevicesAreAnError) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_DEVICES", "9"}}, ask);
 
   EXPECT_NE(written.find("from 1 to 8"), std::string::npos) << written;
+}
+
+/// How many of three devices CUDA_VISIBLE_DEVICES shows, and their places on the bus.
+std::string seen(const char* value) {
+  return in_process({{"SPILLWAY_EMULATE_DEVICES", "3"}, {"CUDA_VISIBLE_DEVICES", value}}, [] {
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    dprintf(STDOUT_FILENO, "%d:", devices);
+    for (int device = 0; device < devices; ++device) {
+      char place[16] = "";
+      cudaDeviceGetPCIBusId(place, sizeof place, device);
+      dprintf(STDOUT_FILENO, " %s", place);
+    }
+  });
+}
+
+TEST(SettingsTest, TheProgramSeesTheVisibleDevicesInItsOwnOrder) {
+  EXPECT_EQ(seen("1"), "1: 0000:02:00.0");
+  EXPECT_EQ(seen("2,0"), "2: 0000:03:00.0 0000:01:00.0");
+  EXPECT_EQ(seen("0, 1,2"), "3: 0000:01:00.0 0000:02:00.0 0000:03:00.0");
+}
+
+TEST(SettingsTest, TheVisibleDevicesEndAtTheFirstThatIsNone) {
+  EXPECT_EQ(seen("1,3,0"), "1: 0000:02:00.0");
+  EXPECT_EQ(seen("1,-1,0"), "1: 0000:02:00.0");
+  EXPECT_EQ(seen("1,,0"), "1: 0000:02:00.0");
+  EXPECT_EQ(seen("0,GPU-e0e0e0e0"), "1: 0000:01:00.0");
+}
+
+TEST(SettingsTest, ADeviceThatIsNamedTwiceHidesAll) {
+  EXPECT_EQ(seen("0,1,0"), "0:");
+}
+
+TEST(SettingsTest, HiddenDevicesAreUnknownToTheDriver) {
+  const std::string written =
+      in_process({{"SPILLWAY_EMULATE_DEVICES", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}}, [] {
+        int devices = 0;
+        CUdevice device = 0;
+        CUmemGenericAllocationHandle handle = 0;
+        const CUmemAllocationProp hidden = emulated::memory_of(1);
+        dprintf(STDOUT_FILENO, "%d ", CU(Init, 2000)(0));
+        CU(DeviceGetCount, 2000)(&devices);
+        dprintf(STDOUT_FILENO,
+                "%d %d %d %d",
+                devices,
+                CU(DeviceGet, 2000)(&device, 1),
+                CU(MemCreate, 10020)(&handle, emulated::kUnit, &hidden, 0),
+                cudaSetDevice(1));
+      });
+
+  EXPECT_EQ(written, "0 1 101 101 101");
+}
+
+TEST(SettingsTest, WithNoneVisibleThereIsNoDevice) {
+  for (const char* value : {"", "-1", "x", "2"}) {
+    const std::string written =
+        in_process({{"SPILLWAY_EMULATE_DEVICES", "2"}, {"CUDA_VISIBLE_DEVICES", value}}, [] {
+          void* at = nullptr;
+          int device = 0;
+          int version = 0;
+          dprintf(STDOUT_FILENO, "%d ", CU(Init, 2000)(0));
+          dprintf(STDOUT_FILENO, "%d ", CU(DeviceGet, 2000)(&device, 0));
+          dprintf(STDOUT_FILENO, "%d %d ", cudaMalloc(&at, 1), cudaGetDevice(&device));
+          dprintf(STDOUT_FILENO, "%d %d ", cudaSetDevice(0), cudaRuntimeGetVersion(&version));
+          spillway_emulator_drain(nullptr);
+          ask();
+        });
+
+    EXPECT_EQ(written, "100 3 100 100 100 0 error 100 devices -1 ready 1: no device\n") << value;
+  }
 }
 
 TEST(SettingsTest, WithoutTheSwitchTheLibraryRefuses) {

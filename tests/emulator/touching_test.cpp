@@ -97,6 +97,17 @@ TEST(TouchingTest, AnEvictedUnitIsIllegalAlthoughItWasAllowedBefore) {
                  "it is not mapped");
 }
 
+TEST(TouchingTest, AccessThatWasTakenIsGoneAlthoughItWasAllowedBefore) {
+  expect_refused(verdict([] {
+                   char* at = map(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+                   if (touch(at, kUnit) == 0) return 1;
+                   const CUmemAccessDesc none = access_of(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+                   CU(MemSetAccess, 10020)(reinterpret_cast<CUdeviceptr>(at), kUnit, &none, 1);
+                   return touch(at, kUnit);
+                 }),
+                 "on device 0 writes");
+}
+
 TEST(TouchingTest, WritingWhatMayOnlyBeReadIsIllegal) {
   expect_refused(verdict([] {
                    char* at = map(CU_MEM_ACCESS_FLAGS_PROT_READ);

@@ -197,6 +197,23 @@ TEST_F(VirtualMemoryTest, AccessNeedsAFullyMappedRange) {
   EXPECT_EQ(open(base_ + kUnit, kUnit), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(VirtualMemoryTest, NeitherAccessNorUnmapReachesAcrossAHole) {
+  CUmemGenericAllocationHandle other = 0;
+  ASSERT_EQ(create(kUnit, &other), CUDA_SUCCESS);
+  ASSERT_EQ(map(base_), CUDA_SUCCESS);
+  ASSERT_EQ(CU(MemMap, 10020)(base_ + 2 * kUnit, kUnit, 0, other, 0), CUDA_SUCCESS);
+
+  EXPECT_EQ(open(base_, 3 * kUnit), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(MemUnmap, 10020)(base_, 3 * kUnit), CUDA_ERROR_INVALID_VALUE);
+
+  unsigned long long flags = 99;
+  const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  EXPECT_EQ(CU(MemGetAccess, 10020)(&flags, &here, base_), CUDA_SUCCESS) << "still mapped";
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_EQ(CU(MemUnmap, 10020)(base_ + 2 * kUnit, kUnit), CUDA_SUCCESS);
+  EXPECT_EQ(CU(MemRelease, 10020)(other), CUDA_SUCCESS);
+}
+
 TEST_F(VirtualMemoryTest, AccessForAnUnknownDeviceIsRefused) {
   ASSERT_EQ(map(base_), CUDA_SUCCESS);
   const CUmemAccessDesc access = access_of(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

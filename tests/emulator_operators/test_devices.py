@@ -72,3 +72,15 @@ def test_two_devices_are_kept_apart(elsewhere):
     seen = elsewhere(use_two_devices, devices="2")
     assert "cuda:0 and cuda:1!" in seen.pop("refusal")
     assert seen == {"result device": 1, "moved": 48.0, "turned": 32.0, "current": 0}
+
+
+def see_devices():
+    return [torch.cuda.is_available(), torch.cuda.device_count()]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"), [("1", [True, 1]), ("1,0", [True, 2]), ("", [False, 0]), ("-1", [False, 0])]
+)
+def test_hidden_devices_are_not_there(elsewhere, monkeypatch, visible, expected):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert elsewhere(see_devices, devices="2") == expected

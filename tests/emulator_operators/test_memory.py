@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory holds what a GPU's would: operators' results, from the current CUDA allocator."""
 
+import ctypes
+import os
+import tempfile
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -121,3 +125,47 @@ def test_the_first_matrix_product_on_a_stream_takes_a_workspace():
     before = torch.cuda.memory_allocated()
     torch._C._cuda_clearCublasWorkspaces()
     assert before - torch.cuda.memory_allocated() == 2 * CUBLAS_WORKSPACE
+
+
+class Borrowed:
+    """Memory of cudaMalloc, as other libraries hand it to PyTorch."""
+
+    def __init__(self, elements):
+        at = ctypes.c_void_p()
+        assert ctypes.CDLL(None).cudaMalloc(ctypes.byref(at), ctypes.c_size_t(4 * elements)) == 0
+        self.at = at
+        self.__cuda_array_interface__ = {
+            "data": (at.value, False),
+            "shape": (elements,),
+            "typestr": "<f4",
+            "version": 3,
+        }
+
+    def free(self):
+        assert ctypes.CDLL(None).cudaFree(self.at) == 0
+
+
+def add_to_memory_that_is_gone():
+    """The error, and what stands on stderr before it."""
+    torch.cuda.init()
+    borrowed = Borrowed(MIB)
+    tensor = torch.as_tensor(borrowed, device="cuda")
+    borrowed.free()
+    with tempfile.TemporaryFile() as written:
+        stderr = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            tensor + 1
+            error = ""
+        except RuntimeError as raised:
+            error = str(raised)
+        finally:
+            os.dup2(stderr, 2)
+        written.seek(0)
+        return [error, written.read().decode()]
+
+
+def test_an_operator_on_memory_that_is_gone_is_an_illegal_access_with_its_name(elsewhere):
+    error, written = elsewhere(add_to_memory_that_is_gone)
+    assert "an operation touched memory that was gone when it ran" in error
+    assert 'spillway-emulator: illegal address: "aten::add.Tensor" on device 0 reads' in written

@@ -4,6 +4,7 @@
 import ctypes
 
 import pytest
+import spillway
 import torch
 from emulated_models import GPT, fit_language_model
 
@@ -220,6 +221,20 @@ def backward():
     return reports()
 
 
+def race_in_a_region():
+    staging = torch.zeros(SIZE, device="cuda")
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with spillway.CPUOffload(1.0, tag="encoder"):
+        with spillway.CPUOffload(1.0, tag="attention"):
+            pass
+        staging.add_(1)
+    with torch.cuda.stream(side):
+        staging.mul_(2)
+    torch.cuda.synchronize()
+    return reports()
+
+
 def train():
     fit_language_model(GPT, "cuda")
     return reports()
@@ -260,6 +275,7 @@ def everything():
         "pinned again": pinned_memory_that_came_back(),
         "again": again_and_again(),
         "backward": backward(),
+        "region": race_in_a_region(),
         "training": train(),
     }
 
@@ -387,6 +403,13 @@ def test_both_operations_are_placed_in_the_program(seen):
 def test_a_backward_operation_is_placed_where_its_forward_operation_was(seen):
     (report,) = seen["backward"]
     assert ": backward of test_order.py:" in report
+
+
+def test_the_tag_of_the_region_is_named_for_its_operation_alone(seen):
+    (report,) = seen["region"]
+    _, now, before, *_ = report.splitlines()
+    assert '"aten::add_.Tensor" writes' in before and ", tag encoder: " in before
+    assert '"aten::mul_.Tensor" writes' in now and ", tag" not in now
 
 
 def test_training_is_not_reported(seen):

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -55,6 +57,23 @@ TEST(TagTest, ThreadsThatInternTheSameNamesGetTheSameIds) {
 
 TEST(TagTest, AnIdThatWasNeverMadeIsABug) {
   EXPECT_DEATH(static_cast<void>(tag_name(TagId{4000000000})), "check failed");
+}
+
+std::vector<std::string>& told() {
+  static std::vector<std::string> names;
+  return names;
+}
+
+TEST(TagTest, WhoWatchesIsToldOfEachChange) {
+  watch_tags([](const std::string& name) { told().push_back(name); });
+  {
+    const TagScope outer(intern_tag("outer"));
+    const TagScope inner(intern_tag("inner"));
+  }
+  watch_tags(nullptr);
+  { const TagScope after(intern_tag("after")); }
+
+  EXPECT_EQ(told(), (std::vector<std::string>{"outer", "inner", "outer", ""}));
 }
 
 // Last in this file: it uses the table up.
