@@ -43,7 +43,7 @@ class Captures {
   /// A wait where stream or event belong to a capture. Requires: one does.
   /// Errors: CUDA_ERROR_CAPTURED_EVENT, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _ISOLATION, _MERGE,
   /// _IMPLICIT.
-  CUresult wait(Stream& stream, const Event& event);
+  static CUresult wait(Stream& stream, const Event& event);
 
   /// What the captures of all threads make of a call of this thread. What is forbidden invalidates
   /// the captures that forbid it.

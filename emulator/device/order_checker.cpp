@@ -48,7 +48,7 @@ void OrderChecker::name_actor(Actor actor, std::string name) {
   actors_[actor] = std::move(name);
 }
 
-// NOLINTNEXTLINE(readability-function-size): what an access is, together
+// NOLINTNEXTLINE(readability-function-size,readability-function-cognitive-complexity): one rule
 void OrderChecker::access(
     Actor actor, const VectorClock& clock, const Strided& bytes, bool write, const Deed& deed) {
   const Range range = bytes.extent();

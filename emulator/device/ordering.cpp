@@ -42,7 +42,7 @@ Actor Ordering::add_stream(std::string name) {
   return actor;
 }
 
-void Ordering::remove_stream(Actor stream) {
+void Ordering::remove_stream(Actor stream) const {
   if (check_) give_back_actor(stream);
 }
 
@@ -62,7 +62,7 @@ void Ordering::host_learns(Actor stream) {
   if (check_) host_learns(clocks_[stream]);
 }
 
-void Ordering::host_learns(const VectorClock& point) {
+void Ordering::host_learns(const VectorClock& point) const {
   if (check_) this_host_thread().clock.join(point);
 }
 

@@ -18,7 +18,7 @@ class Ordering {
   /// The stream comes after what the calling thread knows.
   Actor add_stream(std::string name);
   /// The stream is gone: its number may go to another.
-  void remove_stream(Actor stream);
+  void remove_stream(Actor stream) const;
 
   /// What `later` is given next comes after everything that `earlier` has been given.
   void order_after(Actor later, Actor earlier);
@@ -30,7 +30,7 @@ class Ordering {
 
   /// The calling thread has waited, for a stream or for an event.
   void host_learns(Actor stream);
-  void host_learns(const VectorClock& point);
+  void host_learns(const VectorClock& point) const;
 
   /// A new operation on `stream`: it knows what the calling thread knows.
   void begin(Actor stream);

@@ -17,6 +17,7 @@ constexpr std::size_t kKeptGone = 64;  // so that a stale handle is not soon a n
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): what it borrows
 Streams::Streams(Mutex& mutex,
                  Ordering& ordering,
                  Captures& captures,
