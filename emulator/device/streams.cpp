@@ -224,7 +224,7 @@ void Streams::enqueue_record(Event& event, Stream& stream) {
 }
 
 CUresult Streams::wait(Stream& stream, const Event& event) {
-  if (stream.capture != nullptr || event.capture != nullptr) return captures_.wait(stream, event);
+  if (stream.capture != nullptr || event.capture != nullptr) return Captures::wait(stream, event);
   enqueue_wait(stream, event);
   shuffle();
   return CUDA_SUCCESS;
