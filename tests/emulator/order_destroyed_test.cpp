@@ -114,7 +114,9 @@ TEST_F(OrderDestroyedTest, TenThousandDestroyedStreamsAreGone) {
     ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
   }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those keep freed memory back
   EXPECT_LT(handles.size(), 1000U);  // of streams that are kept, none is the same
+#endif
   fill(make_stream());
   fill(make_stream());
   EXPECT_EQ(reports().size(), 1U);  // and they have left numbers that tell streams apart
