@@ -3,7 +3,6 @@
 
 #include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
-#include "allocator/tag/tag.h"
 #include "torch_glue/allocator_stats.h"
 
 #include <c10/core/StorageImpl.h>
@@ -80,7 +79,7 @@ c10::DataPtr SpillwayAllocator::allocate(size_t size) {
 void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
   DeviceRuntime& runtime = device(index);
   const auto attempt = [&] {
-    return runtime.heap().allocate(Bytes{size}, driver::Stream(stream), current_tag());
+    return runtime.allocate(Bytes{size}, driver::Stream(stream));
   };
   auto block = attempt();
   if (!block.ok() && run_free_memory_callbacks()) block = attempt();
@@ -138,11 +137,11 @@ void SpillwayAllocator::raw_delete(void* at) {
   if (c10::memoryProfilingEnabled()) {
     const auto size = runtime->heap().find(driver::DevicePtr(at)).requested;
     const auto index = static_cast<c10::DeviceIndex>(runtime->device().id);
-    runtime->heap().free(driver::DevicePtr(at));
+    runtime->free(driver::DevicePtr(at));
     report(at, -static_cast<std::int64_t>(size.count()), *runtime, index);
     return;
   }
-  runtime->heap().free(driver::DevicePtr(at));
+  runtime->free(driver::DevicePtr(at));
 }
 
 c10::DeleterFnPtr SpillwayAllocator::raw_deleter() const {

@@ -30,4 +30,12 @@ DeviceRuntime::~DeviceRuntime() {
   heap_.reset();
 }
 
+Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream) {
+  return heap_->allocate(size, stream, current_tag());
+}
+
+void DeviceRuntime::free(driver::DevicePtr at) {
+  heap_->free(at);
+}
+
 }  // namespace spillway

@@ -31,6 +31,13 @@ class DeviceRuntime {
   DeviceRuntime(const DeviceRuntime&) = delete;
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
+  /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
+  /// programs. As Heap::allocate.
+  Result<driver::DevicePtr> allocate(Bytes size, driver::Stream stream);
+
+  /// Gives back what allocate gave. As Heap::free.
+  void free(driver::DevicePtr at);
+
   Heap& heap() { return *heap_; }
 
   HostArena& arena() { return *arena_; }
