@@ -51,6 +51,14 @@ DeviceRuntime* Runtime::device_if_made(DeviceId id) {
   return found == devices_.end() ? nullptr : found->second.get();
 }
 
+DeviceRuntime* Runtime::owner(driver::DevicePtr at) {
+  if (in_forked_child()) return nullptr;
+  for (DeviceRuntime* const device : made_devices()) {
+    if (device->heap().find(at).live) return device;
+  }
+  return nullptr;
+}
+
 std::vector<DeviceRuntime*> Runtime::made_devices() const {
   const Lock lock(mutex_);
   std::vector<DeviceRuntime*> all;

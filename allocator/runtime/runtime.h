@@ -49,6 +49,8 @@ class Runtime {
   Result<DeviceRuntime*> device(DeviceId id);
   /// As `device`, but null where it has not been made.
   DeviceRuntime* device_if_made(DeviceId id);
+  /// The device in whose heap a live block lies around `at`, null where there is none.
+  DeviceRuntime* owner(driver::DevicePtr at);
 
   /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in
   /// this step.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "allocator/abi/spillway.h"
+#include <spillway/spillway.h>
 
 int statistics_from_c(struct spillway_device_stats* stats);
 

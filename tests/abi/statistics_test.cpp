@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/abi/spillway.h"
 #include "allocator/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 
+#include <spillway/spillway.h>
+
+#include <cstddef>
 #include <string>
 
 extern "C" int statistics_from_c(spillway_device_stats* stats);
@@ -13,11 +15,11 @@ namespace {
 
 using namespace literals;
 
-TEST(AbiTest, TheLibraryKnowsItsVersion) {
+TEST(StatisticsTest, TheLibraryKnowsItsVersion) {
   EXPECT_EQ(spillway_abi_version(), SPILLWAY_ABI_VERSION);
 }
 
-TEST(AbiTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
+TEST(StatisticsTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
   DeviceRuntime& device = *Runtime::instance().device(DeviceId{0}).value();
   const driver::Stream stream{CUstream{nullptr}};
   const auto block = device.heap().allocate(3_MiB, stream, TagId::kUntagged).value();
@@ -27,6 +29,8 @@ TEST(AbiTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
   ASSERT_EQ(statistics_from_c(&stats), SPILLWAY_OK) << spillway_last_error();
 
   EXPECT_EQ(stats.live_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.requested_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.live_blocks, 1U);
   EXPECT_GE(stats.held_bytes, stats.live_bytes);
   EXPECT_EQ(stats.away_bytes, (3_MiB).count());
   EXPECT_EQ(stats.stashed_bytes, (3_MiB).count());
@@ -36,7 +40,7 @@ TEST(AbiTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
   device.heap().free(block);
 }
 
-TEST(AbiTest, AStructureOfAnotherSizeIsRefusedAndStaysAsItIs) {
+TEST(StatisticsTest, AStructureOfAnotherSizeIsRefusedAndStaysAsItIs) {
   spillway_device_stats stats{};
   stats.struct_size = 8;
   stats.held_bytes = 77;
@@ -47,18 +51,30 @@ TEST(AbiTest, AStructureOfAnotherSizeIsRefusedAndStaysAsItIs) {
   EXPECT_NE(std::string(spillway_last_error()).find("struct_size"), std::string::npos);
 }
 
-TEST(AbiTest, ANullStructureIsRefused) {
+TEST(StatisticsTest, AStructureOfTheFirstVersionGetsWhatItHasAndNoMore) {
+  spillway_device_stats stats{};
+  stats.struct_size = offsetof(spillway_device_stats, requested_bytes);
+  stats.requested_bytes = 77;
+  stats.held_bytes = 77;
+
+  ASSERT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_OK) << spillway_last_error();
+
+  EXPECT_NE(stats.held_bytes, 77U);
+  EXPECT_EQ(stats.requested_bytes, 77U);
+}
+
+TEST(StatisticsTest, ANullStructureIsRefused) {
   EXPECT_EQ(spillway_device_statistics(0, nullptr), SPILLWAY_INVALID_ARGUMENT);
 }
 
-TEST(AbiTest, ADeviceThatIsNotThereIsADriverError) {
+TEST(StatisticsTest, ADeviceThatIsNotThereIsADriverError) {
   spillway_device_stats stats{};
   stats.struct_size = sizeof stats;
 
   EXPECT_EQ(spillway_device_statistics(99, &stats), SPILLWAY_DRIVER_ERROR);
 }
 
-TEST(AbiTest, AStepCanBeEnded) {
+TEST(StatisticsTest, AStepCanBeEnded) {
   Runtime& runtime = Runtime::instance();
   ASSERT_TRUE(runtime.enter_region(TagId::kUntagged, Ratio::of(1.0).value()).ok());
   runtime.decide(TagId::kUntagged, DeviceId{0}, 1_KiB);

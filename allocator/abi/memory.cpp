@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/abi/edge.h"
+#include "allocator/base/mutex.h"
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+
+#include <array>
+#include <cstdio>
+
+namespace spillway::abi {
+namespace {
+
+driver::Stream stream_of(void* handle) {
+  return driver::Stream(static_cast<CUstream>(handle));
+}
+
+Status not_ours(const char* call, const void* at, const char* why) {
+  std::array<char, 32> address{};
+  std::snprintf(address.data(), address.size(), "%p", at);
+  return SPILLWAY_ERROR(Code::kInvalidArgument, std::string(call) + ": " + address.data() + why);
+}
+
+Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
+  if (block == nullptr) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "spillway_allocate: block is where the address goes and must not be null");
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
+                            Runtime::instance().device(DeviceId{device}));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at,
+                            runtime->allocate(Bytes{size}, stream_of(stream)));
+  *block = at.raw();
+  return {};
+}
+
+/// The device whose live block lies around `at`. Errors: kInvalidArgument, kNotReady.
+Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
+  if (in_forked_child()) {
+    return SPILLWAY_ERROR(
+        Code::kNotReady,
+        std::string(call) +
+            ": this process was forked from one that uses Spillway, and CUDA does "
+            "not work in it: leave its device memory alone");
+  }
+  DeviceRuntime* const owner = Runtime::instance().owner(driver::DevicePtr(at));
+  if (owner == nullptr) {
+    return not_ours(call,
+                    at,
+                    " does not lie in a live block of Spillway's: it comes from somewhere else, or "
+                    "was given back before");
+  }
+  return owner;
+}
+
+Status release(void* block) {
+  if (block == nullptr) return {};
+  // Two threads that give the same block back must not both find it live.
+  static Mutex releasing;
+  const Lock lock(releasing);
+  SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_release", block));
+  const driver::DevicePtr at(block);
+  if (owner->heap().find(at).at != at) {
+    return not_ours("spillway_release", block, " lies inside a block, and is not its beginning");
+  }
+  owner->free(at);
+  return {};
+}
+
+Status use(void* at, void* stream) {
+  SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_use", at));
+  owner->heap().record_use(driver::DevicePtr(at), stream_of(stream));
+  return {};
+}
+
+}  // namespace
+}  // namespace spillway::abi
+
+int spillway_allocate(int32_t device, uint64_t size, void* stream, void** block) {
+  return spillway::abi::at_edge(
+      [&] { return spillway::abi::allocate(device, size, stream, block); });
+}
+
+int spillway_release(void* block) {
+  return spillway::abi::at_edge([&] { return spillway::abi::release(block); });
+}
+
+int spillway_use(void* at, void* stream) {
+  return spillway::abi::at_edge([&] { return spillway::abi::use(at, stream); });
+}

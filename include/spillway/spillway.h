@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SPILLWAY_H
+#define SPILLWAY_H
+
+/* Spillway's C interface: device memory that does not fragment, with tags, for programs and languages
+ * that do not see the C++ headers. docs/c_api.md has the contracts in prose, examples/c a program.
+ *
+ * Threads: every function may be called on any thread at any time. Errors: a function returns a
+ * spillway_code; where it is not SPILLWAY_OK nothing has changed and spillway_last_error() says what
+ * to do. Nothing here prints, throws or ends the process. */
+
+/* NOLINTBEGIN(modernize-*,readability-identifier-naming): this header is C, with names as C
+ * programs have them. */
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version 1: statistics of devices. Version 2: memory, streams' uses and tags. */
+#define SPILLWAY_ABI_VERSION 2
+#define SPILLWAY_API __attribute__((visibility("default")))
+
+/* What a call returns. Text for it: spillway_last_error(). */
+enum spillway_code {
+  SPILLWAY_OK = 0,
+  SPILLWAY_INVALID_ARGUMENT = 1,
+  SPILLWAY_OUT_OF_DEVICE_MEMORY = 2,
+  SPILLWAY_OUT_OF_HOST_MEMORY = 3,
+  SPILLWAY_DRIVER_ERROR = 4,
+  SPILLWAY_NO_DRIVER = 5,
+  SPILLWAY_NOT_READY = 6
+};
+
+/* ---- memory ---- */
+
+/* Gives `size` bytes of a device in `*block`, for work on `stream` (a CUstream or cudaStream_t; null
+ * is the legacy default stream), under this thread's innermost tag. The address never changes while
+ * the block lives. No bytes give a null pointer. Stream: usable on `stream` at once; the host waits
+ * only before an out-of-memory error. Errors: SPILLWAY_OUT_OF_DEVICE_MEMORY, whose text says who
+ * holds what; SPILLWAY_DRIVER_ERROR. */
+SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, void** block);
+
+/* Gives a block back. Null is ignored. Stream: returns at once; work that its own stream, and the
+ * streams of spillway_use, have been given comes before whoever gets the memory next. Errors:
+ * SPILLWAY_INVALID_ARGUMENT for what is not the beginning of a live block of spillway_allocate:
+ * another library's pointer, the middle of a block, or one that was given back before. */
+SPILLWAY_API int spillway_release(void* block);
+
+/* The block around `at` is also used by work on `stream`: it is not reused before what that stream
+ * has been given by the time of spillway_release. Errors: SPILLWAY_INVALID_ARGUMENT as there. */
+SPILLWAY_API int spillway_use(void* at, void* stream);
+
+/* ---- tags: what memory is for ---- */
+
+/* From now on this thread's blocks are under `tag`, a path such as "optimizer" or "layers.3/mlp",
+ * until the matching pop. Tags nest. Errors: SPILLWAY_INVALID_ARGUMENT for null. */
+SPILLWAY_API int spillway_tag_push(const char* tag);
+
+/* Ends the innermost tag that spillway_tag_push opened on this thread. Errors: SPILLWAY_NOT_READY
+ * where none is open. */
+SPILLWAY_API int spillway_tag_pop(void);
+
+/* ---- statistics ---- */
+
+/* Bytes of one device. Set struct_size to sizeof(struct spillway_device_stats) before the call.
+ * Later versions add members at the end. */
+struct spillway_device_stats {
+  uint64_t struct_size;
+  uint64_t live_bytes; /* handed out and not given back, as rounded */
+  uint64_t held_bytes; /* physical memory held from the driver */
+  uint64_t held_peak_bytes;
+  uint64_t away_bytes;    /* of storages that are on the host and not on the device */
+  uint64_t stashed_bytes; /* copied to the host since the beginning */
+  uint64_t fetched_bytes; /* copied back since the beginning */
+  uint64_t pinned_bytes;  /* host memory that is pinned now */
+  uint64_t pinned_peak_bytes;
+  uint64_t in_slots_bytes; /* of the pinned bytes: in use, or waiting for a copy to pass */
+  /* Since version 2: */
+  uint64_t requested_bytes; /* handed out and not given back, as asked for */
+  uint64_t live_blocks;
+};
+
+/* Fills `stats` for a device, making its heap on first use. Errors: SPILLWAY_INVALID_ARGUMENT for a
+ * null pointer or a struct_size that no version has; otherwise as the driver says. */
+SPILLWAY_API int spillway_device_statistics(int32_t device, struct spillway_device_stats* stats);
+
+/* ---- the library ---- */
+
+/* SPILLWAY_ABI_VERSION of the library, which may differ from this header's. */
+SPILLWAY_API uint32_t spillway_abi_version(void);
+
+/* Ends the training step that is running. */
+SPILLWAY_API int spillway_step_end(void);
+
+/* One line on this thread's last failed call, "" before any. Valid until the thread's next failed
+ * call. */
+SPILLWAY_API const char* spillway_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+/* NOLINTEND(modernize-*,readability-identifier-naming) */
+
+#endif
