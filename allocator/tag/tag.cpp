@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -45,12 +46,29 @@ Names& names() {
   return *names;
 }
 
-thread_local TagId innermost = TagId::kUntagged;
+/// What is open on this thread.
+struct Innermost {
+  TagId scope = TagId::kUntagged;
+  TagId role = TagId::kUntagged;
+
+  [[nodiscard]] TagId current() const { return scope == TagId::kUntagged ? role : scope; }
+};
+
+// Two ids and nothing to construct, so that a thread's first look costs what every other one does.
+thread_local constinit Innermost here;
 std::atomic<TagWatcher> watched_by{nullptr};
 
-void enter(TagId tag) {
-  innermost = tag;
-  if (const TagWatcher watcher = watched_by.load()) watcher(names().name(tag));
+void set(Innermost next) {
+  const TagId before = here.current();
+  here = next;
+  const TagWatcher watcher = watched_by.load(std::memory_order_relaxed);
+  if (watcher != nullptr && before != next.current()) watcher(names().name(next.current()));
+}
+
+/// The scopes around those that push_tag opened on this thread.
+std::vector<TagId>& pushed() {
+  thread_local std::vector<TagId> outer;
+  return outer;
 }
 
 }  // namespace
@@ -64,19 +82,45 @@ std::string tag_name(TagId tag) {
 }
 
 TagId current_tag() {
-  return innermost;
+  return here.current();
+}
+
+TagId current_scope() {
+  return here.scope;
 }
 
 void watch_tags(TagWatcher watcher) {
   watched_by.store(watcher);
 }
 
-TagScope::TagScope(TagId tag) : outer_(innermost) {
-  enter(tag);
+TagScope::TagScope(TagId tag) : outer_(here.scope) {
+  set({tag, here.role});
 }
 
 TagScope::~TagScope() {
-  enter(outer_);
+  set({outer_, here.role});
+}
+
+Result<TagId> push_tag(std::string_view name) {
+  SPILLWAY_RETURN_IF_ERROR(check_tag_name(name));
+  const std::string outer = tag_name(here.scope);
+  const TagId tag = intern_tag(outer.empty() ? name : outer + "/" + std::string(name));
+  pushed().push_back(here.scope);
+  set({tag, here.role});
+  return tag;
+}
+
+bool pop_tag() {
+  if (pushed().empty()) return false;
+  set({pushed().back(), here.role});
+  pushed().pop_back();
+  return true;
+}
+
+TagId exchange_role(TagId role) {
+  const TagId before = here.role;
+  set({here.scope, role});
+  return before;
 }
 
 }  // namespace spillway

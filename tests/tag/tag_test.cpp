@@ -35,6 +35,40 @@ TEST(TagTest, ScopesNest) {
   EXPECT_EQ(current_tag(), outer);
 }
 
+TEST(TagTest, PushedNamesLieInWhatIsOpen) {
+  const TagScope outer(intern_tag("encoder"));
+  const TagId mlp = push_tag("mlp").value();
+  EXPECT_EQ(tag_name(mlp), "encoder/mlp");
+  EXPECT_EQ(current_tag(), mlp);
+  EXPECT_EQ(tag_name(push_tag("gate/up").value()), "encoder/mlp/gate/up");
+  EXPECT_TRUE(pop_tag());
+  EXPECT_EQ(current_tag(), mlp);
+  EXPECT_TRUE(pop_tag());
+
+  EXPECT_EQ(tag_name(current_tag()), "encoder");
+  EXPECT_FALSE(pop_tag());
+}
+
+TEST(TagTest, ABadNameOpensNothing) {
+  EXPECT_EQ(push_tag("a//b").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(current_tag(), TagId::kUntagged);
+  EXPECT_FALSE(pop_tag());
+}
+
+TEST(TagTest, ARoleHoldsWhereNoScopeIsOpen) {
+  const TagId role = intern_tag("workspace");
+  const TagId before = exchange_role(role);
+  EXPECT_EQ(current_tag(), role);
+  {
+    const TagScope scope(intern_tag("mine"));
+    EXPECT_EQ(tag_name(current_tag()), "mine");
+    EXPECT_EQ(current_scope(), current_tag());
+  }
+  EXPECT_EQ(current_scope(), TagId::kUntagged);
+  EXPECT_EQ(exchange_role(before), role);
+  EXPECT_EQ(current_tag(), TagId::kUntagged);
+}
+
 TEST(TagTest, AScopeIsOfItsThreadAlone) {
   const TagScope scope(intern_tag("here"));
   TagId elsewhere = intern_tag("here");

@@ -39,7 +39,7 @@ Result<std::uint64_t> enter_region(TagId tag, Ratio ratio) {
   OffloadedRegion region{next.fetch_add(1),
                          tag,
                          at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
-                         std::make_unique<TagScope>(tag),
+                         tag == TagId::kUntagged ? nullptr : std::make_unique<TagScope>(tag),
                          true,
                          {}};
   const std::uint64_t id = region.id;

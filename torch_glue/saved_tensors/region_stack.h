@@ -19,7 +19,7 @@ struct OffloadedRegion {
   /// How many Python saved-tensor hooks were in force at its entry: one more is an inner context,
   /// which wins.
   size_t python_hooks;
-  std::unique_ptr<TagScope> scope;
+  std::unique_ptr<TagScope> scope;  // null for a region without a tag: it renames no memory
   bool open = true;
   std::weak_ptr<SavedStorage> last_moved;
 };
