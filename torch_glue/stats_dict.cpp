@@ -51,7 +51,11 @@ py::dict host_dict(const HostArenaStats& host) {
                   "pinned_peak_bytes"_a = host.registered_peak.count(),
                   "in_slots_bytes"_a = host.in_slots.count(),
                   "in_slots_peak_bytes"_a = host.in_slots_peak.count(),
-                  "registrations"_a = host.registrations);
+                  "registrations"_a = host.registrations,
+                  "huge_bytes"_a = host.huge.count(),
+                  "advised_bytes"_a = host.advised.count(),
+                  "on_node_bytes"_a = host.on_node.count(),
+                  "node"_a = host.node);
 }
 
 py::dict residency_dict(const ResidencyStats& residency) {

@@ -54,10 +54,10 @@ struct HostArena::State {
 
   /// Frees pieces that are wholly free, as long as `keep` bytes stay.
   void remove_pieces(Bytes keep) {
-    const std::map<std::byte*, Bytes> all = pieces.all();
-    for (const auto& [piece, size] : all) {
-      if (pieces.registered() < keep + size) continue;
-      if (free.remove_piece(piece, size)) pieces.remove(piece);
+    const std::map<std::byte*, HostPages> all = pieces.all();
+    for (const auto& [piece, pages] : all) {
+      if (pieces.registered() < keep + pages.size) continue;
+      if (free.remove_piece(piece, pages.size)) pieces.remove(piece);
     }
   }
 
@@ -138,11 +138,20 @@ bool HostArena::trim_sync() {
 HostArenaStats HostArena::stats() const {
   const Lock lock(state_->mutex);
   state_->free.forget_passed_fences();
-  return {state_->pieces.registered(),
-          state_->pieces.registered_peak(),
-          state_->in_slots(),
-          state_->peak,
-          state_->pieces.registrations()};
+  const PinnedPieces& pieces = state_->pieces;
+  HostArenaStats stats;
+  stats.registered = pieces.registered();
+  stats.registered_peak = pieces.registered_peak();
+  stats.in_slots = state_->in_slots();
+  stats.in_slots_peak = state_->peak;
+  stats.registrations = pieces.registrations();
+  stats.node = pieces.node();
+  for (const auto& [piece, pages] : pieces.all()) {
+    if (pages.huge) stats.huge += pages.size;
+    if (pages.advised) stats.advised += pages.size;
+    if (pages.on_node) stats.on_node += pages.size;
+  }
+  return stats;
 }
 
 void HostArena::reset_peak() {

@@ -5,6 +5,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/timeline.h"
+#include "allocator/transfer/host_pages.h"
 
 #include <memory>
 #include <vector>
@@ -27,6 +28,10 @@ struct HostArenaStats {
   Bytes in_slots;  // handed out now, plus given back with a fence that has not been seen to pass
   Bytes in_slots_peak;  // since the last reset_peak()
   std::uint64_t registrations = 0;
+  Bytes huge;          // of the pinned bytes: in huge pages kept for programs that ask
+  Bytes advised;       // in transparent huge pages, as far as the kernel had them
+  Bytes on_node;       // asked for on `node`
+  int node = kNoNode;  // the device's NUMA node
 };
 
 /// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best

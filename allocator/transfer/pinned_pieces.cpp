@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/pinned_pieces.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,12 @@
 
 namespace spillway {
 namespace {
+
+using namespace literals;
+
+/// From here on rounding to huge pages costs less than a hundredth.
+constexpr Bytes kLarge = 256_MiB;
+constexpr Bytes kHugePage = 2_MiB;
 
 Status refused(Bytes size, const std::string& why) {
   return SPILLWAY_ERROR(
@@ -25,7 +30,8 @@ PinnedPieces::~PinnedPieces() {
 
 Bytes PinnedPieces::whole_pages(Bytes size) {
   static const Bytes page{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))};
-  return size > kNoMachineHasThis ? size : size.rounded_up(page);
+  if (size > kNoMachineHasThis) return size;
+  return size.rounded_up(size < kLarge ? page : kHugePage);
 }
 
 Result<std::byte*> PinnedPieces::add(Bytes size) {
@@ -38,30 +44,20 @@ Result<std::byte*> PinnedPieces::add(Bytes size) {
                        std::to_string(limit_.count()));
   }
 
-  void* mapped =
-      mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return refused(size, "the machine has none left");
-  // Huge pages make registration and copies cheaper; a kernel without them refuses, and nothing is
-  // lost.
-  madvise(mapped, size.count(), MADV_HUGEPAGE);
-  // A forked child that writes to a pinned page would move the parent's page away from under the
-  // device.
-  madvise(mapped, size.count(), MADV_DONTFORK);
-
+  SPILLWAY_ASSIGN_OR_RETURN(const HostPages pages, map_host_pages(size, node_));
   const driver::CurrentDevice current(*device_.api, device_.context);
   const Status status = SPILLWAY_CALL(
-      *device_.api, MemHostRegister, mapped, size.count(), CU_MEMHOSTREGISTER_PORTABLE);
+      *device_.api, MemHostRegister, pages.at, size.count(), CU_MEMHOSTREGISTER_PORTABLE);
   if (!status.ok()) {
-    munmap(mapped, size.count());
+    unmap_host_pages(pages);
     return refused(size, status.message());
   }
   driver::count_registration();
-  auto* piece = static_cast<std::byte*>(mapped);
-  pieces_.emplace(piece, size);
+  pieces_.emplace(pages.at, pages);
   registered_ += size;
   registered_peak_ = std::max(registered_peak_, registered_);
   ++registrations_;
-  return piece;
+  return pages.at;
 }
 
 void PinnedPieces::remove(std::byte* piece) {
@@ -70,8 +66,8 @@ void PinnedPieces::remove(std::byte* piece) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   device_.api->MemHostUnregister(
       piece);  // fails only where the context is gone, and the registration with it
-  munmap(piece, at->second.count());
-  registered_ -= at->second;
+  unmap_host_pages(at->second);
+  registered_ -= at->second.size;
   pieces_.erase(at);
 }
 

@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
+#include "allocator/transfer/host_pages.h"
 
 #include <cstddef>
 #include <map>
@@ -17,7 +18,8 @@ namespace spillway {
 class PinnedPieces {
  public:
   /// `limit`: most bytes, zero for none.
-  PinnedPieces(const driver::Device& device, Bytes limit) : device_(device), limit_(limit) {}
+  PinnedPieces(const driver::Device& device, Bytes limit)
+      : device_(device), limit_(limit), node_(host_node_of(device)) {}
 
   ~PinnedPieces();
   PinnedPieces(const PinnedPieces&) = delete;
@@ -30,8 +32,11 @@ class PinnedPieces {
   /// Unregisters and unmaps. Requires: no copy is under way in it.
   void remove(std::byte* piece);
 
-  /// From piece to size, in address order.
-  [[nodiscard]] const std::map<std::byte*, Bytes>& all() const { return pieces_; }
+  /// By their beginning, in address order.
+  [[nodiscard]] const std::map<std::byte*, HostPages>& all() const { return pieces_; }
+
+  /// The NUMA node that pieces are asked for on, kNoNode where none is known.
+  [[nodiscard]] int node() const { return node_; }
 
   [[nodiscard]] Bytes registered() const { return registered_; }
 
@@ -39,13 +44,15 @@ class PinnedPieces {
 
   [[nodiscard]] std::uint64_t registrations() const { return registrations_; }
 
-  /// The bytes that a piece of `size` takes; sizes that no machine has stay as they are.
+  /// The bytes that a piece of `size` takes: whole pages, and of large ones whole huge pages. Sizes
+  /// that no machine has stay as they are.
   static Bytes whole_pages(Bytes size);
 
  private:
   const driver::Device device_;
   const Bytes limit_;
-  std::map<std::byte*, Bytes> pieces_;
+  const int node_;
+  std::map<std::byte*, HostPages> pieces_;
   Bytes registered_;
   Bytes registered_peak_;
   std::uint64_t registrations_ = 0;

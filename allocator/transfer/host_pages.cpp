@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/host_pages.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+constexpr Bytes kHugePage = 2_MiB;
+/// What one thread touches at least: less is done before a thread has begun.
+constexpr Bytes kPerThread = 64_MiB;
+constexpr std::uint64_t kThreads = 16;
+
+// Of Linux 5.14, so not in every libc's headers.
+constexpr int kPopulateWrite = 23;
+constexpr int kPreferredNode = 1;
+
+Status refused(Bytes size, int error) {
+  return SPILLWAY_ERROR(
+      Code::kOutOfHostMemory,
+      "the machine has no " + std::to_string(size.count()) +
+          " bytes of host memory left: " + std::generic_category().message(error));
+}
+
+bool gives_transparent_huge_pages() {
+  static const bool gives = [] {
+    std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+    std::string line;
+    return std::getline(file, line) && line.find("[never]") == std::string::npos;
+  }();
+  return gives;
+}
+
+/// Begins at a multiple of a huge page, where there is room for one.
+std::byte* map_aligned(Bytes size) {
+  const Bytes slack = size < kHugePage ? Bytes{} : kHugePage;
+  const std::size_t room = (size + slack).count();
+  void* mapped = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(mapped);
+  if (slack.zero()) return first;
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(first) % kHugePage.count();
+  const std::size_t before = past == 0 ? 0 : kHugePage.count() - past;
+  if (before > 0) munmap(first, before);
+  munmap(first + before + size.count(), slack.count() - before);
+  return first + before;
+}
+
+/// Gives the range memory. A kernel that cannot do that at one call has its pages written to, one
+/// by one, except for huge ones, whose absence would be a signal. Returns errno.
+int touch(std::byte* at, std::size_t size, bool huge) {
+  if (madvise(at, size, kPopulateWrite) == 0) return 0;
+  if (errno != EINVAL || huge) return errno;
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  for (std::size_t each = 0; each < size; each += page)
+    *static_cast<volatile std::byte*>(at + each) = std::byte{};
+  return 0;
+}
+
+std::uint64_t threads_for(Bytes size) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const auto processors = known ? static_cast<std::uint64_t>(CPU_COUNT(&allowed)) : 1;
+  return std::clamp<std::uint64_t>(
+      size.count() / kPerThread.count(), 1, std::min(processors, kThreads));
+}
+
+int touch_all(const HostPages& pages) {
+  const Bytes part = Bytes{pages.size.count() / threads_for(pages.size)}.rounded_up(kHugePage);
+  std::atomic<int> error{0};
+  const auto touch_part = [&](Bytes from) {
+    const Bytes size = std::min(part, pages.size - from);
+    if (const int failed = touch(pages.at + from.count(), size.count(), pages.huge); failed != 0)
+      error = failed;
+  };
+  // The program's signals are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::vector<std::thread> threads;
+  for (Bytes from = part; from < pages.size; from += part) {
+    try {
+      threads.emplace_back(touch_part, from);
+    } catch (const std::system_error&) {
+      touch_part(from);  // the machine has no thread left
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  touch_part(Bytes{});
+  for (std::thread& thread : threads)
+    thread.join();
+  return error;
+}
+
+bool prefer_node(const HostPages& pages, int node) {
+  constexpr int kMost = 1023;
+  if (node < 0 || node > kMost) return false;
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  unsigned long mask[(kMost + 1) / kBits] = {};
+  const auto bit = static_cast<std::size_t>(node);
+  mask[bit / kBits] = 1UL << (bit % kBits);
+  return syscall(SYS_mbind, pages.at, pages.size.count(), kPreferredNode, mask, kMost + 1UL, 0UL) ==
+         0;
+}
+
+/// Touches what has been mapped; unmaps it where that fails. Returns errno.
+int furnish(HostPages& pages, int node) {
+  // A forked child that writes to a pinned page would move the parent's page away from under the
+  // device.
+  madvise(pages.at, pages.size.count(), MADV_DONTFORK);
+  pages.on_node = prefer_node(pages, node);
+  const int error = touch_all(pages);
+  if (error != 0) unmap_host_pages(pages);
+  return error;
+}
+
+int number_in(const std::string& path) {
+  std::ifstream file(path);
+  int number = kNoNode;
+  return file >> number ? number : kNoNode;
+}
+
+}  // namespace
+
+Result<HostPages> map_host_pages(Bytes size, int node) {
+  if (size.rounded_down(kHugePage) == size) {
+    void* mapped = mmap(nullptr,
+                        size.count(),
+                        PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT),
+                        -1,
+                        0);
+    HostPages huge{static_cast<std::byte*>(mapped), size, true, false, false};
+    if (mapped != MAP_FAILED && furnish(huge, node) == 0) return huge;
+  }
+  HostPages pages{map_aligned(size), size, false, false, false};
+  if (pages.at == nullptr) return refused(size, errno);
+  pages.advised = size >= kHugePage && gives_transparent_huge_pages() &&
+                  madvise(pages.at, size.count(), MADV_HUGEPAGE) == 0;
+  if (const int error = furnish(pages, node); error != 0) return refused(size, error);
+  return pages;
+}
+
+void unmap_host_pages(const HostPages& pages) {
+  munmap(pages.at, pages.size.count());
+}
+
+int host_node_of(const driver::Device& device, const std::string& sysfs) {
+  const driver::Api& api = *device.api;
+  CUdevice ordinal = 0;
+  if (api.DeviceGet(&ordinal, static_cast<int>(device.id)) != CUDA_SUCCESS) return kNoNode;
+  int node = kNoNode;
+  if (api.DeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, ordinal) == CUDA_SUCCESS) {
+    return node;
+  }
+  int domain = 0;
+  int bus = 0;
+  int place = 0;
+  if (api.DeviceGetAttribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, ordinal) != CUDA_SUCCESS ||
+      api.DeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, ordinal) != CUDA_SUCCESS ||
+      api.DeviceGetAttribute(&place, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, ordinal) != CUDA_SUCCESS) {
+    return kNoNode;
+  }
+  char name[32];
+  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", domain, bus, place);
+  return number_in(sysfs + "/bus/pci/devices/" + name + "/numa_node");
+}
+
+}  // namespace spillway
