@@ -72,6 +72,16 @@ int* rule(Pool& pool, CUmemPool_attribute attribute) {
   return known ? &pool.rules[index - 1] : nullptr;
 }
 
+/// A peak can be reset, nothing else be set.
+CUresult reset_peak(Pool& pool, CUmemPool_attribute attribute, cuuint64_t value) {
+  const bool reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+  const bool known = reserved || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+  if (!known || value != 0) return CUDA_ERROR_INVALID_VALUE;
+  auto& bytes = reserved ? pool.reserved : pool.used;
+  bytes.peak = bytes.now;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult DeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
@@ -138,14 +148,8 @@ CUresult MemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
       *setting = *static_cast<int*>(value);
     } else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
       pool.threshold = *static_cast<cuuint64_t*>(value);
-    } else if (*static_cast<cuuint64_t*>(value) != 0) {
-      return CUDA_ERROR_INVALID_VALUE;  // a peak can be reset, nothing else be set
-    } else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
-      pool.reserved.peak = pool.reserved.now;
-    } else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
-      pool.used.peak = pool.used.now;
     } else {
-      return CUDA_ERROR_INVALID_VALUE;
+      return reset_peak(pool, attribute, *static_cast<cuuint64_t*>(value));
     }
     return CUDA_SUCCESS;
   });

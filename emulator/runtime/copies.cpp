@@ -17,9 +17,10 @@ bool known(int device) {
   return driver::DeviceGet(&ignored, device) == CUDA_SUCCESS;
 }
 
-// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of cudaMemcpy2D
+// NOLINTBEGIN(bugprone-easily-swappable-parameters): in the order of cudaMemcpy2D
 CUDA_MEMCPY2D rows(
     void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height) {
+  // NOLINTEND(bugprone-easily-swappable-parameters)
   CUDA_MEMCPY2D what{};
   what.dstMemoryType = what.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
   what.dstDevice = address(to);
