@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/allocator_stats.h"
 
-#include <cstdio>
-
 namespace spillway {
 namespace {
 
@@ -106,19 +104,6 @@ std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::Device
     segments.push_back(std::move(segment));
   }
   return segments;
-}
-
-std::string readable(std::uint64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text;
 }
 
 }  // namespace spillway

@@ -5,7 +5,6 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
-#include <string>
 #include <vector>
 
 namespace spillway {
@@ -21,8 +20,5 @@ void subtract_accumulated(c10::CachingDeviceAllocator::DeviceStats& stats,
 /// A heap's segments and blocks as PyTorch's memory viewer reads them.
 std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::DeviceIndex device,
                                                                      const Heap& heap);
-
-/// "20.00 MiB", for messages.
-std::string readable(std::uint64_t bytes);
 
 }  // namespace spillway

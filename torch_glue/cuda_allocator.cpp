@@ -2,6 +2,7 @@
 #include "torch_glue/cuda_allocator.h"
 
 #include "allocator/runtime/fork.h"
+#include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/allocator_stats.h"
 
@@ -111,23 +112,7 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
   for (const auto& observer : observers) {
     observer(index, size, limit.zero() ? total : limit.count(), available);
   }
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      false,
-      "CUDA out of memory. Tried to allocate ",
-      readable(size),
-      ". GPU ",
-      static_cast<int>(index),
-      driver::emulated() ? " (emulated)" : "",
-      " has a total capacity of ",
-      readable(total),
-      " of which ",
-      readable(available),
-      " is free",
-      limit.zero() ? "" : "; this process is limited to " + readable(limit.count()),
-      ". ",
-      why.detail(),
-      ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.");
+  C10_THROW_ERROR(OutOfMemoryError, out_of_memory_text(runtime, Bytes{size}, why));
 }
 
 void SpillwayAllocator::raw_delete(void* at) {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/abi/pluggable.h"
+
+#include "allocator/base/log.h"
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/out_of_memory.h"
+#include "allocator/runtime/runtime.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace spillway {
+namespace {
+
+using Throw = void (*)(const char* text);
+
+/// What throws PyTorch's own out-of-memory error: in a library of its own beside this one, which is
+/// opened only where PyTorch is there already. Null where it is not.
+Throw torch_thrower() {
+  if (dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD) == nullptr) return nullptr;
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&spillway_malloc), &self) == 0) return nullptr;
+  std::string path = self.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libspillway_torch_errors.so";
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    if (log_enabled()) log("torch.OutOfMemoryError cannot be raised: " + std::string(dlerror()));
+    return nullptr;
+  }
+  return reinterpret_cast<Throw>(dlsym(library, "spillway_throw_out_of_memory"));
+}
+
+[[noreturn]] void fail(DeviceRuntime& runtime, Bytes size, const Status& why) {
+  if (why.code() != Code::kOutOfDeviceMemory) throw std::runtime_error(why.message());
+  const std::string text = out_of_memory_text(runtime, size, why);
+  if (static const Throw thrower = torch_thrower(); thrower != nullptr) thrower(text.c_str());
+  throw std::runtime_error(text);
+}
+
+}  // namespace
+}  // namespace spillway
+
+void* spillway_malloc(size_t size, int device, void* stream) {
+  const auto runtime = spillway::Runtime::instance().device(spillway::DeviceId{device});
+  if (!runtime.ok()) throw std::runtime_error(runtime.status().message());
+  auto block = runtime.value()->allocate(spillway::Bytes{size},
+                                         spillway::driver::Stream(static_cast<CUstream>(stream)));
+  if (!block.ok()) spillway::fail(*runtime.value(), spillway::Bytes{size}, block.status());
+  return block.value().raw();
+}
+
+void spillway_free(void* at, size_t, int device, void*) {
+  if (at == nullptr || spillway::in_forked_child()) return;
+  const auto runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
+  if (runtime != nullptr) runtime->free(spillway::driver::DevicePtr(at));
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+/// The functions of PyTorch's CUDAPluggableAllocator. They know nothing of torch, and throw what it
+/// expects all the same.
+extern "C" {
+
+/// Memory for work on `stream`; null for 0 bytes only. Threads: safe.
+/// Errors: c10::OutOfMemoryError in a process with PyTorch, std::runtime_error otherwise and for
+/// what is not a lack of memory.
+__attribute__((visibility("default"))) void* spillway_malloc(size_t size, int device, void* stream);
+
+/// Gives back what spillway_malloc gave. `size` and `stream` are PyTorch's books and are not read.
+__attribute__((visibility("default"))) void spillway_free(void* at,
+                                                          size_t size,
+                                                          int device,
+                                                          void* stream);
+}

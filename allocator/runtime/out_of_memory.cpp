@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/out_of_memory.h"
+
+#include <cstdio>
+#include <iterator>
+
+namespace spillway {
+
+std::string readable(Bytes bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes.count());
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why) {
+  const driver::Device& device = runtime.device();
+  const driver::CurrentDevice current(*device.api, device.context);
+  size_t available = 0;
+  size_t total = 0;
+  // Where the driver cannot say, the error that is told is the first one.
+  static_cast<void>(device.api->MemGetInfo(&available, &total));
+  const Bytes limit = runtime.heap().limit();
+  std::string text = "CUDA out of memory. Tried to allocate " + readable(size) + ". GPU " +
+                     std::to_string(static_cast<int>(device.id));
+  if (driver::emulated()) text += " (emulated)";
+  text += " has a total capacity of " + readable(Bytes{total}) + " of which " +
+          readable(Bytes{available}) + " is free";
+  if (!limit.zero()) text += "; this process is limited to " + readable(limit);
+  return text + ". " + std::string(why.detail()) +
+         ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.";
+}
+
+}  // namespace spillway

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/util/Exception.h>
+
+/// What libspillway.so, which knows nothing of torch, calls when memory is out in a process with
+/// PyTorch.
+extern "C" __attribute__((visibility("default"))) void spillway_throw_out_of_memory(
+    const char* text) {
+  C10_THROW_ERROR(OutOfMemoryError, text);
+}
