@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of the emulated GPU beside the CPU: `emulation.py add|step|import` prints both, in seconds of CPU.
+"""The cost of the emulated GPU beside the CPU: `emulation.py add|step|import` prints both, in seconds of CPU;
+`emulation.py check` prints those of a step without and with the order checker.
 
 Each is measured in processes of its own, whatever surrounds this one.
 """
@@ -16,16 +17,16 @@ import timeit
 from collections.abc import Callable
 
 
-def children(code: str, emulate: bool) -> str:
-    """The standard output of a Python process that runs the code."""
+def children(code: str, emulate: bool, *arguments: str, check: bool = False) -> str:
+    """The standard output of a Python process that runs the code, or this file where it is empty."""
     from spillway import launch
 
     taken = ("LD_PRELOAD", "SPILLWAY_EMULATE")
     clean = {name: value for name, value in os.environ.items() if name not in taken}
     environment = launch.environment(True, base=clean) if emulate else clean
-    command = (
-        [sys.executable, "-c", code] if code != "" else [sys.executable, __file__, *sys.argv[1:], "here"]
-    )
+    if check:
+        environment["SPILLWAY_EMULATE_CHECK"] = "1"
+    command = [sys.executable, "-c", code] if code != "" else [sys.executable, __file__, *arguments, "here"]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
@@ -81,16 +82,25 @@ def stepping() -> dict[str, float]:
     return {name: min(each[name] for each in times) for name in steps}
 
 
+def checking() -> dict[str, float]:
+    def step(check: bool) -> float:
+        return json.loads(children("", True, "step", check=check))["emulated"]
+
+    return {"plain": step(False), "checked": step(True)}
+
+
 def main() -> None:
     if sys.argv[1] == "import":
         print(json.dumps(importing()))
+    elif sys.argv[1] == "check":
+        print(json.dumps(checking()))
     elif sys.argv[2:] == ["here"]:
         import torch
 
         torch.set_num_threads(1)
         print(json.dumps({"add": adding, "step": stepping}[sys.argv[1]]()))
     else:
-        print(children("", emulate=True), end="")
+        print(children("", True, sys.argv[1]), end="")
 
 
 main()
