@@ -91,7 +91,9 @@ void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaSt
     check(block.status());
   }
   void* const at = block.value().raw();
-  if (at != nullptr) report(at, static_cast<std::int64_t>(size), runtime, index);
+  if (at == nullptr) return nullptr;
+  if (history_.on()) tell_allocated(index, runtime, at, size, stream);
+  report(at, static_cast<std::int64_t>(size), runtime, index);
   return at;
 }
 
@@ -104,6 +106,10 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
                                    stats.live.count(),
                                    stats.held.count(),
                                    c10::Device(c10::DeviceType::CUDA, index));
+  if (history_.on()) {
+    history_.record({TraceEntry::OOM, index, available, size, current_stream(index), {0, 0}},
+                    history_.gather(RecordContext::ALLOC));
+  }
   std::vector<ccc::OutOfMemoryObserver> observers;
   {
     const Lock lock(mutex_);
@@ -119,14 +125,15 @@ void SpillwayAllocator::raw_delete(void* at) {
   if (at == nullptr || in_forked_child()) return;
   DeviceRuntime* const runtime = owner(at);
   TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
-  if (c10::memoryProfilingEnabled()) {
-    const auto size = runtime->heap().find(driver::DevicePtr(at)).requested;
-    const auto index = static_cast<c10::DeviceIndex>(runtime->device().id);
-    runtime->free(driver::DevicePtr(at));
-    report(at, -static_cast<std::int64_t>(size.count()), *runtime, index);
-    return;
-  }
+  const auto index = static_cast<c10::DeviceIndex>(runtime->device().id);
+  const bool profiled = c10::memoryProfilingEnabled();
+  HeapBlockInfo block;
+  if (profiled || history_.on()) block = runtime->heap().find(driver::DevicePtr(at));
+  if (history_.on()) tell_freed(index, block);
   runtime->free(driver::DevicePtr(at));
+  if (profiled) {
+    report(at, -static_cast<std::int64_t>(block.requested.count()), *runtime, index);
+  }
 }
 
 c10::DeleterFnPtr SpillwayAllocator::raw_deleter() const {
@@ -153,6 +160,7 @@ void SpillwayAllocator::init(int device_count) {
               " devices, at most ",
               devices_.size(),
               " are supported");
+  device_count_.store(device_count, std::memory_order_relaxed);
   initialized_.store(true, std::memory_order_release);
 }
 
@@ -173,7 +181,12 @@ void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStre
 
 void SpillwayAllocator::emptyCache(c10::MempoolId_t) {
   for (auto& known : devices_) {
-    if (auto* runtime = known.load(std::memory_order_acquire)) runtime->heap().trim_sync();
+    auto* const runtime = known.load(std::memory_order_acquire);
+    if (runtime == nullptr) continue;
+    runtime->heap().trim_sync();
+    if (history_.on()) {
+      tell_mapping(static_cast<c10::DeviceIndex>(runtime->device().id), *runtime, nullptr);
+    }
   }
 }
 
@@ -239,18 +252,6 @@ void SpillwayAllocator::resetAccumulatedStats(c10::DeviceIndex index) {
 
 void SpillwayAllocator::resetPeakStats(c10::DeviceIndex index) {
   device(index).heap().reset_peaks();
-}
-
-ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t, bool) {
-  ccc::SnapshotInfo info;
-  info.config_metadata = {};
-  for (size_t index = 0; index < devices_.size(); ++index) {
-    auto* const runtime = devices_[index].load(std::memory_order_acquire);
-    if (runtime == nullptr) continue;
-    auto segments = torch_segments(static_cast<c10::DeviceIndex>(index), runtime->heap());
-    std::move(segments.begin(), segments.end(), std::back_inserter(info.segments));
-  }
-  return info;
 }
 
 void SpillwayAllocator::attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) {

@@ -3,6 +3,8 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime.h"
+#include "torch_glue/history/history.h"
+#include "torch_glue/history/mapped_ranges.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -19,7 +21,7 @@ namespace ccc = c10::cuda::CUDACachingAllocator;
 
 /// PyTorch's CUDA allocator over Spillway's heaps, one heap per device.
 ///
-/// What is not there yet (graph pools, IPC, history, trace trackers) raises a c10::Error that names
+/// What is not there yet (graph pools, IPC) raises a c10::Error that names
 /// it. Threads: safe; takes no Python lock. Ownership: one per process, never destroyed: tensors
 /// are freed after exit handlers.
 class SpillwayAllocator final : public ccc::CUDAAllocator {
@@ -52,15 +54,29 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   double getMemoryFraction(c10::DeviceIndex device) override;
   void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
   std::vector<ccc::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
-  ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;
   void attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) override;
   void enable(bool on) override;
 
   bool isEnabled() const override { return true; }
 
-  bool isHistoryEnabled() override { return false; }
-
   std::string name() override { return "spillway"; }
+
+  // CUDAAllocator: what the memory viewer reads (cuda_allocator_history.cpp)
+  ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;
+  void recordHistory(bool enabled,
+                     ccc::CreateContextFn recorder,
+                     size_t max_entries,
+                     ccc::RecordContext when,
+                     bool clear,
+                     const std::vector<std::string>& skip) override;
+  bool isHistoryEnabled() override;
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& text) override;
+  void pushCompileContext(std::string& name) override;
+  void popCompileContext() override;
+  void setUserMetadata(const std::string& text) override;
+  std::string getUserMetadata() override;
+  /// Called without a lock of ours, and also for what is recorded by nobody.
+  void attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) override;
 
   // CUDAAllocator: between devices and processes
   void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex other) override;
@@ -89,13 +105,6 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   bool checkPoolLiveAllocations(c10::DeviceIndex device,
                                 c10::MempoolId_t pool,
                                 const std::unordered_set<void*>& expected) override;
-  void recordHistory(bool enabled,
-                     ccc::CreateContextFn recorder,
-                     size_t max_entries,
-                     ccc::RecordContext when,
-                     bool clear,
-                     const std::vector<std::string>& skip) override;
-  void attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) override;
   std::shared_ptr<ccc::AllocatorState> getCheckpointState(c10::DeviceIndex device,
                                                           c10::MempoolId_t pool) override;
   ccc::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
@@ -115,12 +124,28 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   DeviceRuntime* owner(const void* at);
   c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
 
+  // For the history, where it is on.
+  void tell_allocated(
+      c10::DeviceIndex index, DeviceRuntime& runtime, void* at, size_t size, cudaStream_t stream);
+  void tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block);
+  /// Of what was mapped and unmapped since it was last called.
+  void tell_mapping(c10::DeviceIndex index, DeviceRuntime& runtime, const StackRef& stack);
+  void look_at_mappings();
+
+  struct Mapping {
+    std::uint64_t changes = 0;  // of the heap, when it was last looked at
+    MappedRanges ranges;
+  };
+
   std::array<std::atomic<DeviceRuntime*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
   std::atomic<bool> initialized_{false};
+  std::atomic<int> device_count_{0};
+  History history_;
   Mutex mutex_;
   std::vector<ccc::OutOfMemoryObserver> observers_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats_base_
       SPILLWAY_GUARDED_BY(mutex_);
+  std::map<c10::DeviceIndex, Mapping> mappings_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 /// Makes Spillway's heaps PyTorch's CUDA memory from now on. Doing it twice changes nothing.

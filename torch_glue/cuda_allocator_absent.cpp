@@ -16,7 +16,6 @@ namespace {
 constexpr const char* kPools =
     "CUDA graphs and memory pools (torch.cuda.graph, torch.cuda.MemPool)";
 constexpr const char* kIpc = "sharing CUDA tensors between processes";
-constexpr const char* kHistory = "recording allocation history";
 
 }  // namespace
 
@@ -89,19 +88,6 @@ bool SpillwayAllocator::checkPoolLiveAllocations(c10::DeviceIndex,
                                                  c10::MempoolId_t,
                                                  const std::unordered_set<void*>&) {
   absent(kPools);
-}
-
-void SpillwayAllocator::recordHistory(bool enabled,
-                                      ccc::CreateContextFn,
-                                      size_t,
-                                      ccc::RecordContext,
-                                      bool,
-                                      const std::vector<std::string>&) {
-  if (enabled) absent(kHistory);
-}
-
-void SpillwayAllocator::attachAllocatorTraceTracker(ccc::AllocatorTraceTracker) {
-  absent("allocation trace trackers");
 }
 
 std::shared_ptr<ccc::AllocatorState> SpillwayAllocator::getCheckpointState(c10::DeviceIndex,

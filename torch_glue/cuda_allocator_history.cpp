@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PyTorch's memory viewer reads: snapshots, and what happened before them.
+#include "torch_glue/allocator_stats.h"
+#include "torch_glue/cuda_allocator.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <iterator>
+#include <limits>
+
+namespace spillway {
+
+ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t, bool include_traces) {
+  ccc::SnapshotInfo info;
+  info.config_metadata = {};
+  info.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
+  info.config_metadata.expandable_segments = true;
+  for (size_t index = 0; index < devices_.size(); ++index) {
+    auto* const runtime = devices_[index].load(std::memory_order_acquire);
+    if (runtime == nullptr) continue;
+    const auto device = static_cast<c10::DeviceIndex>(index);
+    if (history_.on()) {
+      tell_mapping(device, *runtime, nullptr);
+      history_.record({TraceEntry::SNAPSHOT, device, 0, 0, nullptr, {0, 0}});
+    }
+    auto segments = torch_segments(device, runtime->heap());
+    std::move(segments.begin(), segments.end(), std::back_inserter(info.segments));
+  }
+  history_.fill(info, static_cast<size_t>(device_count_.load()), include_traces);
+  return info;
+}
+
+void SpillwayAllocator::tell_allocated(
+    c10::DeviceIndex index, DeviceRuntime& runtime, void* at, size_t size, cudaStream_t stream) {
+  const StackRef stack = history_.gather(RecordContext::STATE);
+  tell_mapping(index, runtime, stack);
+  const auto address = reinterpret_cast<size_t>(at);
+  history_.keep(address, stack);
+  history_.record({TraceEntry::ALLOC, index, address, size, stream, {0, 0}}, stack);
+}
+
+void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
+  // Both before it is free: the next one to get it is told of afterwards. Fences go with the block,
+  // so that it can be handed out at once.
+  const StackRef stack = history_.gather(RecordContext::ALL);
+  const auto address = static_cast<size_t>(block.at.address());
+  const size_t size = block.requested.count();
+  history_.forget(address);
+  history_.record({TraceEntry::FREE_REQUESTED, index, address, size, nullptr, {0, 0}}, stack);
+  history_.record({TraceEntry::FREE_COMPLETED, index, address, size, nullptr, {0, 0}}, stack);
+}
+
+void SpillwayAllocator::tell_mapping(c10::DeviceIndex index,
+                                     DeviceRuntime& runtime,
+                                     const StackRef& stack) {
+  const HeapStats stats = runtime.heap().stats();
+  const std::uint64_t changes = stats.driver_allocations + stats.driver_releases;
+  MappedRanges::Changes found;
+  {
+    const Lock lock(mutex_);
+    Mapping& known = mappings_[index];
+    if (known.changes == changes) return;
+    known.changes = changes;
+    found = known.ranges.update(runtime.heap().segments());
+  }
+  for (const MappedRange& range : found.unmapped) {
+    history_.record({TraceEntry::SEGMENT_UNMAP, index, range.at, range.size, range.stream, {0, 0}},
+                    stack);
+  }
+  for (const MappedRange& range : found.mapped) {
+    history_.record({TraceEntry::SEGMENT_MAP, index, range.at, range.size, range.stream, {0, 0}},
+                    stack);
+  }
+}
+
+void SpillwayAllocator::recordHistory(bool enabled,
+                                      ccc::CreateContextFn recorder,
+                                      size_t max_entries,
+                                      ccc::RecordContext when,
+                                      bool clear,
+                                      const std::vector<std::string>& skip) {
+  look_at_mappings();
+  history_.configure(enabled, recorder, max_entries, when, clear, skip);
+}
+
+void SpillwayAllocator::attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) {
+  look_at_mappings();
+  history_.attach(std::move(tracker));
+}
+
+void SpillwayAllocator::look_at_mappings() {
+  if (history_.on()) return;
+  // What is mapped before anybody looks is no event.
+  const Lock lock(mutex_);
+  for (size_t index = 0; index < devices_.size(); ++index) {
+    auto* const runtime = devices_[index].load(std::memory_order_acquire);
+    if (runtime == nullptr) continue;
+    const HeapStats stats = runtime->heap().stats();
+    Mapping& known = mappings_[static_cast<c10::DeviceIndex>(index)];
+    known.changes = stats.driver_allocations + stats.driver_releases;
+    known.ranges.update(runtime->heap().segments());
+  }
+}
+
+bool SpillwayAllocator::isHistoryEnabled() {
+  return history_.recording();
+}
+
+void SpillwayAllocator::recordAnnotation(
+    const std::vector<std::pair<std::string, std::string>>& text) {
+  history_.remark(c10::cuda::current_device(), text);
+}
+
+void SpillwayAllocator::pushCompileContext(std::string& name) {
+  History::compilations().push_back(name);
+}
+
+void SpillwayAllocator::popCompileContext() {
+  auto& open = History::compilations();
+  if (!open.empty()) open.pop_back();
+}
+
+void SpillwayAllocator::setUserMetadata(const std::string& text) {
+  History::user_metadata() = text;
+}
+
+std::string SpillwayAllocator::getUserMetadata() {
+  return History::user_metadata();
+}
+
+}  // namespace spillway

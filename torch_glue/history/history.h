@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "torch_glue/history/ring.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+using c10::CachingDeviceAllocator::RecordContext;
+using c10::CachingDeviceAllocator::TraceEntry;
+using StackRef = std::shared_ptr<c10::GatheredContext>;
+
+/// One thing that happened to the allocator's memory. For OOM, `at` is the device's free memory.
+struct MemoryEvent {
+  TraceEntry::Action action;
+  c10::DeviceIndex device;
+  size_t at;
+  size_t size;
+  void* stream;
+  c10::MempoolId_t pool;
+};
+
+/// What PyTorch's memory viewer shows over time: the last events of each device, with the stacks
+/// that torch's own recorder gives, and the stacks of the blocks that live now. Bounded: a ring per
+/// device, and one stack per live block.
+///
+/// Threads: safe; recorders and trackers are called, and stacks freed, without a lock of ours.
+class History {
+ public:
+  using Remark = c10::CachingDeviceAllocator::AnnotationEntry;
+  using Tracker = c10::CachingDeviceAllocator::AllocatorTraceTracker;
+
+  /// As torch.cuda.memory._record_memory_history. Throws c10::Error for stacks without a recorder;
+  /// nothing has changed then.
+  void configure(bool enabled,
+                 c10::CachingDeviceAllocator::CreateContextFn recorder,
+                 size_t max_entries,
+                 RecordContext when,
+                 bool clear,
+                 const std::vector<std::string>& skip);
+
+  void attach(Tracker tracker);
+
+  /// Whether anybody wants events: asked on every allocation.
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  [[nodiscard]] bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
+  /// The stack here; null where stacks are not wanted at `level`.
+  [[nodiscard]] StackRef gather(RecordContext level) const;
+
+  void record(const MemoryEvent& event, const StackRef& stack = nullptr);
+
+  /// The stack of a live block, kept until it is freed.
+  void keep(size_t block, StackRef stack);
+  void forget(size_t block);
+
+  /// The user's remark on what happens now, on a device (record_function).
+  void remark(c10::DeviceIndex device,
+              const std::vector<std::pair<std::string, std::string>>& text);
+
+  /// Compilations that this thread is in, innermost last, and its own word for what happens.
+  static std::vector<std::string>& compilations();
+  static std::string& user_metadata();
+
+  /// Gives `info`'s live blocks their stacks, and with `traces` also adds the events and remarks so
+  /// far, oldest first, for that many devices.
+  void fill(c10::cuda::CUDACachingAllocator::SnapshotInfo& info, size_t devices, bool traces) const;
+
+ private:
+  [[nodiscard]] std::vector<std::vector<TraceEntry>> traces(size_t devices) const;
+
+  std::atomic<bool> on_{false};
+  std::atomic<bool> recording_{false};
+  std::atomic<RecordContext> when_{RecordContext::NEVER};
+  std::atomic<c10::CachingDeviceAllocator::CreateContextFn> recorder_{nullptr};
+  mutable c10::ApproximateClockToUnixTimeConverter clock_;  // converting changes nothing in it
+  mutable Mutex mutex_;
+  std::map<c10::DeviceIndex, Ring<TraceEntry>> events_ SPILLWAY_GUARDED_BY(mutex_);
+  Ring<Remark> remarks_ SPILLWAY_GUARDED_BY(mutex_);
+  size_t most_ SPILLWAY_GUARDED_BY(mutex_) = 1;
+  std::unordered_set<int> skipped_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<size_t, StackRef> stacks_ SPILLWAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const std::vector<Tracker>> trackers_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway
