@@ -26,6 +26,7 @@ Throw torch_thrower() {
   path = path.substr(0, path.rfind('/') + 1) + "libspillway_torch_errors.so";
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps a text for each thread
     if (log_enabled()) log("torch.OutOfMemoryError cannot be raised: " + std::string(dlerror()));
     return nullptr;
   }
@@ -53,6 +54,6 @@ void* spillway_malloc(size_t size, int device, void* stream) {
 
 void spillway_free(void* at, size_t, int device, void*) {
   if (at == nullptr || spillway::in_forked_child()) return;
-  const auto runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
+  auto* const runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
   if (runtime != nullptr) runtime->free(spillway::driver::DevicePtr(at));
 }
