@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
+#include "torch_glue/lifetime_module.h"
+#include "torch_glue/raise.h"
 #include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/stats_dict.h"
@@ -10,6 +12,7 @@
 namespace {
 
 namespace py = pybind11;
+using spillway::raise;
 
 #define SPILLWAY_TEXT_INNER(x) #x
 #define SPILLWAY_TEXT(x) SPILLWAY_TEXT_INNER(x)
@@ -25,19 +28,6 @@ void check_torch_version() {
   throw py::import_error("this build of spillway is for torch " + std::string(kBuiltFor) +
                          ", but torch " + version +
                          " is loaded. Build spillway again for it, or install torch " + kBuiltFor);
-}
-
-void raise(const spillway::Status& status) {
-  switch (status.code()) {
-    case spillway::Code::kOk:
-      return;
-    case spillway::Code::kInvalidArgument:
-      throw py::value_error(status.detail());
-    case spillway::Code::kNotReady:
-      throw std::runtime_error(status.detail());
-    default:
-      throw std::runtime_error(status.message());
-  }
 }
 
 std::uint64_t enter_region(double offload_ratio, const std::string& tag) {
@@ -64,4 +54,5 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
+  spillway::define_lifetimes(module);
 }

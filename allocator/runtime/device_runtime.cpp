@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/device_runtime.h"
 
+#include "allocator/lifetime/recorder.h"
 #include "allocator/tag/tag.h"
 
 namespace spillway {
@@ -31,11 +32,36 @@ DeviceRuntime::~DeviceRuntime() {
 }
 
 Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream) {
-  return heap_->allocate(size, stream, current_tag());
+  const TagId tag = current_tag();
+  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag);
+  if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
+    LifetimeRecorder::instance().born(device_.id,
+                                      block.value().address(),
+                                      size,
+                                      tag,
+                                      reinterpret_cast<std::uint64_t>(stream.handle()),
+                                      0);
+  }
+  return block;
 }
 
 void DeviceRuntime::free(driver::DevicePtr at) {
+  if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
   heap_->free(at);
+}
+
+Result<Bytes> DeviceRuntime::granularity() const {
+  CUmemAllocationProp memory{};
+  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  memory.location.id = static_cast<int>(device_.id);
+  std::size_t granularity = 0;
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
+                                         MemGetAllocationGranularity,
+                                         &granularity,
+                                         &memory,
+                                         CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  return Bytes{granularity};
 }
 
 }  // namespace spillway

@@ -38,6 +38,9 @@ class DeviceRuntime {
   /// Gives back what allocate gave. As Heap::free.
   void free(driver::DevicePtr at);
 
+  /// What the device's physical memory comes in multiples of. Errors: kDriver.
+  [[nodiscard]] Result<Bytes> granularity() const;
+
   Heap& heap() { return *heap_; }
 
   HostArena& arena() { return *arena_; }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 
@@ -77,6 +78,7 @@ void Runtime::unpacked() {
 
 void Runtime::end_step() {
   if (in_forked_child()) return;
+  if (LifetimeRecorder::on()) LifetimeRecorder::instance().step_ended();
   bool fit = false;
   {
     const Lock lock(mutex_);

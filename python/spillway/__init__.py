@@ -23,7 +23,8 @@ from __future__ import annotations
 from spillway.allocator import use_allocator
 from spillway.offload import CPUOffload, step
 from spillway.statistics import stats
+from spillway.trace import read_trace, record_trace
 
-__all__ = ["CPUOffload", "__version__", "stats", "step", "use_allocator"]
+__all__ = ["CPUOffload", "__version__", "read_trace", "record_trace", "stats", "step", "use_allocator"]
 
 __version__ = "0.1.0"

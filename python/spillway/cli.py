@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="spillway", allow_abbrev=False, description="Train with more memory than the GPU has."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="door", metavar="{run,env}", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="door", metavar="{run,env,trace}", parser_class=_Parser)
     run = commands.add_parser(
         "run",
         parents=[settings],
@@ -69,7 +69,28 @@ def _parser() -> argparse.ArgumentParser:
         help="print what `run` would set, for a shell to evaluate",
         description="Prints the variables that `spillway run` with the same options would set.",
     )
+    trace = commands.add_parser(
+        "trace",
+        allow_abbrev=False,
+        help="show what a trace of allocations holds",
+        description="Prints a summary, as JSON, of a trace that spillway.record_trace() has written.",
+    )
+    trace.add_argument("action", choices=("show",), help="what to do with it")
+    trace.add_argument("file", help="the trace")
     return parser
+
+
+def _show_trace(path: str) -> int:
+    import json
+
+    from spillway.trace import read_trace, summary
+
+    try:
+        print(json.dumps(summary(read_trace(path)), indent=1))
+    except ValueError as error:
+        print(f"spillway trace: {error}", file=sys.stderr)
+        return BAD_USAGE
+    return 0
 
 
 def _chosen_environment(chosen: argparse.Namespace) -> dict[str, str]:
@@ -135,7 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spillway {_version()}")
         return 0
     if chosen.door is None:
-        parser.error("expected a command: run or env")
+        parser.error("expected a command: run, env or trace")
+    if chosen.door == "trace":
+        return _show_trace(chosen.file)
     try:
         env = _chosen_environment(chosen)
     except LaunchError as error:

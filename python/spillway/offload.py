@@ -25,7 +25,8 @@ def step() -> None:
 
 
 @functools.cache
-def _end_steps_with_optimizers() -> None:
+def end_steps_with_optimizers() -> None:
+    """From now on the step of any optimizer of ``torch.optim`` ends Spillway's."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -83,7 +84,7 @@ class CPUOffload(ContextDecorator):
     def __enter__(self) -> CPUOffload:
         region = glue().enter_region(self.offload_ratio, self.tag or "")
         self._regions().append(region)
-        _end_steps_with_optimizers()
+        end_steps_with_optimizers()
         return self
 
     def __exit__(

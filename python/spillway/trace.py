@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long memory lives: recordings, and traces of them as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from spillway._load import glue
+from spillway.offload import end_steps_with_optimizers
+
+__all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
+
+
+@dataclass
+class Recording:
+    """What a recording has seen; filled when it ends.
+
+    ``counts``: ``births``, ``deaths``, ``uses``, ``steps``, ``live`` (born while recording and alive at its
+    end), ``dropped`` (records that made room for newer ones) and ``unwritten`` (events that the file lacks).
+
+    ``lifetimes``: a record per storage, finished ones first: ``block`` (counts allocations), ``bytes``,
+    ``tag``, ``stream``, ``pool``, and three moments, ``birth``, ``last_use`` and ``death`` (None while it
+    lives), each with ``place`` (in the sequence of events), ``time`` (nanoseconds) and ``step``. A use is
+    a save for, or an unpacking in, a backward pass, as regions of ``CPUOffload`` see them.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    lifetimes: list[dict[str, Any]] = field(default_factory=list)
+
+
+@contextmanager
+def record_trace(
+    path: str | os.PathLike[str] | None = None, *, device: int | None = None, most: int = 65536
+) -> Iterator[Recording]:
+    """Records the life of every storage that is allocated inside, on one device.
+
+    Args:
+        path: where to write a trace; None records without a file.
+        device: which GPU; default: the current one.
+        most: how many finished records are kept; older ones make room and are counted.
+
+    Raises:
+        RuntimeError: CUDA memory is not Spillway's (see ``use_allocator``), or a recording is on already.
+        ValueError: the file cannot be made; or, at the end, could not be written.
+    """
+    import torch
+
+    if glue().stats()["allocator"] != "spillway":
+        raise RuntimeError(
+            "only Spillway's memory can be recorded: call spillway.use_allocator() before anything touches "
+            "the GPU"
+        )
+    if most < 0:
+        raise ValueError(f"most must not be negative, but is {most}")
+    index = torch.cuda.current_device() if device is None else device
+    glue().start_recording(index, os.fspath(path) if path is not None else "", most)
+    end_steps_with_optimizers()
+    seen = Recording()
+    try:
+        yield seen
+    finally:
+        try:
+            glue().stop_recording()
+        finally:
+            seen.counts = glue().recording_counts()
+            seen.lifetimes = glue().lifetime_records()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was read from a file. ``events`` are tuples of kind, time in nanoseconds, block, bytes,
+    tag (a place in ``tags``), stream and pool; what a kind does not have is 0. Kinds are "allocate",
+    "free", "use", "retag" and "step"."""
+
+    device: int
+    granularity: int
+    tags: list[str]
+    events: list[tuple[str, int, int, int, int, int, int]]
+    complete: bool
+    dropped: int
+
+
+def read_trace(path: str | os.PathLike[str]) -> Trace:
+    """Raises ValueError for a file that is no trace, or contradicts itself. A trace that ends early, because
+    its program did, is read as far as it goes."""
+    return Trace(**glue().read_trace(os.fspath(path)))
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """What a trace holds, in numbers that JSON can hold."""
+    bytes_of: dict[int, int] = {}
+    tag_of: dict[int, int] = {}
+    live = peak = 0
+    per_tag: dict[str, dict[str, int]] = {}
+    live_of: dict[str, int] = {}
+
+    def change(name: str, by: int) -> None:
+        live_of[name] = live_of.get(name, 0) + by
+        books = per_tag.setdefault(name, {"allocations": 0, "allocated_bytes": 0, "live_peak_bytes": 0})
+        books["live_peak_bytes"] = max(books["live_peak_bytes"], live_of[name])
+
+    counts = dict.fromkeys(("allocate", "free", "use", "retag", "step"), 0)
+    for kind, _, block, size, tag, _, _ in trace.events:
+        counts[kind] += 1
+        if kind == "allocate":
+            name = trace.tags[tag]
+            bytes_of[block], tag_of[block] = size, tag
+            change(name, size)
+            per_tag[name]["allocations"] += 1
+            per_tag[name]["allocated_bytes"] += size
+            live += size
+            peak = max(peak, live)
+        elif kind == "free":
+            size = bytes_of.pop(block)
+            change(trace.tags[tag_of.pop(block)], -size)
+            live -= size
+        elif kind == "retag":
+            change(trace.tags[tag_of[block]], -bytes_of[block])
+            tag_of[block] = tag
+            change(trace.tags[tag], bytes_of[block])
+    allocations = [event for event in trace.events if event[0] == "allocate"]
+    return {
+        "device": trace.device,
+        "granularity": trace.granularity,
+        "complete": trace.complete,
+        "dropped": trace.dropped,
+        "nanoseconds": trace.events[-1][1] if trace.events else 0,
+        "steps": counts["step"],
+        "allocations": counts["allocate"],
+        "frees": counts["free"],
+        "uses": counts["use"],
+        "streams": len({event[5] for event in allocations}),
+        "pools": len({event[6] for event in allocations}),
+        "live_peak_bytes": peak,
+        "live_at_end_bytes": live,
+        "tags": dict(sorted(per_tag.items())),
+    }
