@@ -7,6 +7,8 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/raise.h"
 
+#include <pybind11/stl.h>
+
 #include <string>
 
 namespace spillway {

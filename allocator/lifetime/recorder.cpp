@@ -66,6 +66,8 @@ struct LifetimeRecorder::Recording {
   std::optional<TraceFile> file;
 };
 
+std::atomic<bool> LifetimeRecorder::on_{false};
+
 LifetimeRecorder::LifetimeRecorder() = default;
 LifetimeRecorder::~LifetimeRecorder() = default;
 

@@ -93,7 +93,7 @@ class LifetimeRecorder {
   LifetimeRecorder();
   ~LifetimeRecorder();
 
-  inline static std::atomic<bool> on_{false};
+  static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
   mutable Mutex mutex_;
   std::unique_ptr<Recording> recording_ SPILLWAY_GUARDED_BY(mutex_);  // the last one
 };

@@ -2,12 +2,24 @@
 #include "torch_glue/saved_tensors/pack_hook.h"
 
 #include "allocator/base/log.h"
+#include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/skip.h"
 
 namespace spillway {
+
+namespace {
+
+/// Autograd saves a tensor, or gets it back.
+void record_use(const at::Tensor& tensor) {
+  if (!LifetimeRecorder::on() || !tensor.is_cuda() || !tensor.has_storage()) return;
+  LifetimeRecorder::instance().used(DeviceId{tensor.device().index()},
+                                    driver::DevicePtr(tensor.storage().data()).address());
+}
+
+}  // namespace
 
 PackHook::PackHook(TagId tag) : tag_(tag) {
   Runtime::instance().handle_made();
@@ -25,6 +37,7 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   PendingSources::instance().poll();
   version_ = tensor.unsafeGetTensorImpl()->version_counter();
   if (version_.enabled()) saved_version_ = version_.current_version();
+  record_use(tensor);
   const auto reason = why_not_movable(tensor, Runtime::instance().options().min_bytes);
   if (reason) count_skip(tag_, *reason, tensor);
   if (reason || !move(tensor)) keep(tensor);
@@ -67,12 +80,15 @@ at::Tensor PackHook::call_unpack_hook() {
   check_version();
   if (kept_.defined()) {
     if (storage_ != nullptr) storage_->kept_is_used();
+    record_use(kept_);
     return kept_;
   }
   auto impl = c10::make_intrusive<c10::TensorImpl>(storage_->bring_back(round_), keys_, dtype_);
   impl->set_sizes_and_strides(sizes_, strides_, offset_);
   impl->set_version_counter(version_);
-  return at::Tensor(std::move(impl));
+  at::Tensor tensor(std::move(impl));
+  record_use(tensor);
+  return tensor;
 }
 
 void PackHook::check_version() const {
