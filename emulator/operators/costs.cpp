@@ -92,11 +92,13 @@ constexpr Rule kRules[] = {
     {"aten::_scaled_dot_product_cudnn_attention", attention_forward<6>},
 };
 
-uint64_t bytes_of(Values values) {
+uint64_t bytes_of(const char* name, Values values) {
   uint64_t bytes = 0;
   for (const c10::IValue& value : values) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.is_cuda() && is_strided(tensor)) bytes += tensor.nbytes();
+      for_each_part(tensor, name, [&](const at::Tensor& part) {
+        if (part.defined() && part.is_cuda()) bytes += part.nbytes();
+      });
     });
   }
   return bytes;
@@ -104,9 +106,11 @@ uint64_t bytes_of(Values values) {
 
 }  // namespace
 
-Cost cost_of(std::string_view name, Values arguments, Values results) {
-  Cost cost{bytes_of(arguments) + bytes_of(results), 0};
-  const std::string_view base = name.substr(0, name.find('.'));
+Cost cost_of(const char* name, Values arguments, Values results) {
+  Cost cost{bytes_of(name, arguments) + bytes_of(name, results), 0};
+  std::string_view base = name;
+  base = base.substr(0, base.find('.'));
+  if (base.ends_with('_')) base.remove_suffix(1);  // in place
   for (const Rule& rule : kRules) {
     if (base != rule.name) continue;
     cost.flops = rule.flops(arguments, results);

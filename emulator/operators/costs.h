@@ -5,7 +5,6 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
-#include <string_view>
 
 namespace spillway::operators {
 
@@ -19,7 +18,7 @@ struct Cost {
 /// The cost of one call: every argument is read once and every result written once; a
 /// multiplication and an addition count as two operations. Matrix products, convolutions and
 /// attention have FLOPs, everything else is taken to be limited by memory.
-Cost cost_of(std::string_view name,
+Cost cost_of(const char* name,
              c10::ArrayRef<c10::IValue> arguments,
              c10::ArrayRef<c10::IValue> results);
 

@@ -33,12 +33,6 @@ bool is_mask(const at::Tensor& tensor) {
          (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
 }
 
-/// Calls `visit` for every strided tensor of an argument: lists, sparse and nested ones included.
-template <class Visit>
-void for_each_part_of(const c10::IValue& argument, const char* name, Visit&& visit) {
-  for_each_tensor(argument, [&](const at::Tensor& tensor) { for_each_part(tensor, name, visit); });
-}
-
 /// Making a tensor sparse, or its indices unique, has the host wait for their number.
 bool counts_elements(std::string_view name) {
   return name.starts_with("aten::_to_sparse") || name == "aten::_coalesce";
@@ -99,25 +93,24 @@ bool EmulatedKernel::host_waits(c10::ArrayRef<c10::IValue> arguments) const {
   });
 }
 
-void EmulatedKernel::check_memory(const Call& call) const {
+template <class Visit>
+void EmulatedKernel::for_each_access(const Call& call, Visit&& visit) const {
   for (size_t i = 0; i < call.arguments.size(); ++i) {
-    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
-      const Extent extent = extent_of(tensor);
-      if (extent.bytes == 0) return;
-      if (emulated_runtime().touch(
-              call.stream, extent.at, extent.bytes, written_[i] ? 1 : 0, name_) == 0) {
-        C10_CUDA_CHECK(cudaErrorIllegalAddress);
-      }
+    for_each_tensor(call.arguments[i], [&](const at::Tensor& tensor) {
+      for_each_part(tensor, name_, [&](const at::Tensor& part) { visit(part, written_[i]); });
     });
   }
 }
 
-void EmulatedKernel::report_accesses(const Call& call) const {
-  for (size_t i = 0; i < call.arguments.size(); ++i) {
-    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
-      report_access(call.stream, tensor, written_[i], name_);
-    });
-  }
+void EmulatedKernel::check_memory(const Call& call) const {
+  for_each_access(call, [&](const at::Tensor& tensor, bool written) {
+    const Extent extent = extent_of(tensor);
+    if (extent.bytes == 0) return;
+    if (emulated_runtime().touch(call.stream, extent.at, extent.bytes, written ? 1 : 0, name_) ==
+        0) {
+      C10_CUDA_CHECK(cudaErrorIllegalAddress);
+    }
+  });
 }
 
 void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const {
@@ -129,6 +122,9 @@ void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> resu
 void EmulatedKernel::compute(const c10::OperatorHandle& op,
                              c10::Stack& host,
                              const Draws& draws) const {
+  // What the CPU kernel is made of is not the program's doing.
+  std::optional<at::RecordFunctionGuard> unobserved;
+  if (emulated_runtime().checks) unobserved.emplace(false);
   const c10::impl::ExcludeDispatchKeyGuard below(
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
   if (body_ != nullptr) {
@@ -150,15 +146,12 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
   runtime.drain(call.stream);
   if (runtime.checks) {
     runtime.begin(call.stream);
-    report_accesses(call);
+    for_each_access(call, [&](const at::Tensor& tensor, bool written) {
+      report_access(call.stream, tensor, written, name_);
+    });
   }
   const Draws draws(call.generator, call.device.index());
-  {
-    // What the CPU kernel is made of is not the program's doing.
-    std::optional<at::RecordFunctionGuard> unobserved;
-    if (runtime.checks) unobserved.emplace(false);
-    compute(call.op, host, draws);
-  }
+  compute(call.op, host, draws);
   // While a graph is captured these are on the device, where a replay can renew them.
   for (size_t i = 0; body_ != nullptr && i < host.size(); ++i) {
     if ((body_->on_host >> i & 1U) != 0) aliases.keep_on_host(host[i].toTensor());
@@ -192,11 +185,9 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
   aliases.adopt_resized();
   std::ignore = aliases.allocate();
   std::vector<spillway_emulator_view> accesses;
-  for (size_t i = 0; i < call.arguments.size(); ++i) {
-    for_each_part_of(call.arguments[i], name_, [&](const at::Tensor& tensor) {
-      record_access(accesses, tensor, written_[i]);
-    });
-  }
+  for_each_access(call, [&](const at::Tensor& tensor, bool written) {
+    record_access(accesses, tensor, written);
+  });
   aliases.fill([&](const void* at, size_t bytes) {
     accesses.push_back({at, bytes, 0, {}, {}, 1});
   });

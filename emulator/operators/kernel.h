@@ -36,8 +36,11 @@ class EmulatedKernel final : public c10::OperatorKernel {
 
   [[nodiscard]] c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) const;
   [[nodiscard]] bool host_waits(c10::ArrayRef<c10::IValue> arguments) const;
+  /// Calls `visit(tensor, written)` for every strided tensor of the arguments: lists, sparse and
+  /// nested ones included.
+  template <class Visit>
+  void for_each_access(const Call& call, Visit&& visit) const;
   void check_memory(const Call& call) const;
-  void report_accesses(const Call& call) const;
   void tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
   /// Both leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;

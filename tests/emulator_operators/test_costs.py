@@ -20,10 +20,15 @@ def measure():
     big, twice = torch.ones(1 << 22, device="cuda"), torch.ones(1 << 23, device="cuda")
     q = torch.ones(1, 8, 1024, 64, device="cuda")
     attend = torch.nn.functional.scaled_dot_product_attention
+    rows, more_rows = (torch.ones(n, 4, device="cuda").to_sparse() for n in (1 << 16, 1 << 17))
     pinned = torch.empty(1 << 24, pin_memory=True)
     return {
         "mm 1024": milliseconds(lambda: a @ a),
         "mm 2048": milliseconds(lambda: b @ b),
+        "in-place product": milliseconds(lambda: a.addmm_(a, a)),
+        "as many bytes": milliseconds(lambda: a.addcmul_(a, a)),
+        "sparse": milliseconds(lambda: rows * 2),
+        "sparse twice as many": milliseconds(lambda: more_rows * 2),
         "add": milliseconds(lambda: big.add_(1)),
         "add twice as many": milliseconds(lambda: twice.add_(1)),
         "convolution": milliseconds(lambda: torch.conv2d(x, w, padding=1)),
@@ -36,6 +41,8 @@ def measure():
 def test_the_clock_follows_the_work(elsewhere):
     seen = elsewhere(measure, clock="virtual", link_h2d="1GiB")
     assert seen["mm 2048"] > 2 * seen["mm 1024"] > 0
+    assert seen["in-place product"] > seen["as many bytes"] > 0
+    assert 0 < seen["sparse"] < seen["sparse twice as many"]
     assert seen["add"] < seen["add twice as many"] <= 2 * seen["add"]
     assert 0 < seen["causal attention"] < seen["attention"]
     assert seen["convolution"] > 0
