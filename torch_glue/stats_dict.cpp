@@ -47,6 +47,11 @@ py::dict heap_dict(const HeapStats& heap) {
 }
 
 py::dict host_dict(const HostArenaStats& host) {
+  py::dict refused;
+  for (size_t reason = 0; reason < host.refused.size(); ++reason) {
+    const std::string name(pin_refusal_name(static_cast<PinRefusal>(reason)));
+    refused[py::str(name)] = host.refused.at(reason);
+  }
   return py::dict("pinned_bytes"_a = host.registered.count(),
                   "pinned_peak_bytes"_a = host.registered_peak.count(),
                   "in_slots_bytes"_a = host.in_slots.count(),
@@ -55,7 +60,8 @@ py::dict host_dict(const HostArenaStats& host) {
                   "huge_bytes"_a = host.huge.count(),
                   "advised_bytes"_a = host.advised.count(),
                   "on_node_bytes"_a = host.on_node.count(),
-                  "node"_a = host.node);
+                  "node"_a = host.node,
+                  "refused"_a = refused);
 }
 
 py::dict residency_dict(const ResidencyStats& residency) {

@@ -53,6 +53,8 @@ Result<Api> load(Lookup lookup) {
                           " was not found: is an NVIDIA driver installed? Without a GPU, start " \
                           "the program with `spillway run --emulate`");                          \
   }
+#define SPILLWAY_CU_OPTIONAL(name, version) \
+  api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));
 #include "allocator/driver/symbols.inc"
 #undef SPILLWAY_CU
   return api;

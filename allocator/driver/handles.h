@@ -62,6 +62,24 @@ class CurrentDevice {
   bool pushed_;
 };
 
+/// Calls that a stream capture forbids (registration, above all) break no capture of other threads
+/// while one of these lives on this thread. Errors show in the call that it is for.
+class OutsideCaptures {
+ public:
+  explicit OutsideCaptures(const Api& api) : api_(api) {
+    api_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+
+  ~OutsideCaptures() { api_.ThreadExchangeStreamCaptureMode(&mode_); }
+
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
+
+ private:
+  const Api& api_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 /// A device as the stages see it: the table, its ordinal and its retained primary context.
 struct Device {
   const Api* api;

@@ -13,7 +13,11 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   heap_options.away = &made->away_;
   heap_options.name_of = tag_name;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
-  made->arena_ = std::make_unique<HostArena>(device, options.pinned_limit);
+  PinnedOptions pinned;
+  pinned.limit = options.pinned_limit;
+  pinned.node_limit = options.node_pinned_limit;
+  pinned.ahead = true;
+  made->arena_ = std::make_unique<HostArena>(device, pinned);
   SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));
   made->residency_ =
       std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->away_);

@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/env.h"
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/transfer/host_room.h"
+
+#include <string>
 
 namespace spillway {
+namespace {
+
+/// A budget of host memory, zero where none is given. Errors: kInvalidArgument for 0 and for more
+/// than `most`.
+Result<Bytes> budget(const char* name, Bytes most) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto given, env::size(name));
+  if (!given) return Bytes{};
+  if (!given->zero() && *given <= most) return *given;
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        std::string(name) + '=' + std::to_string(given->count()) +
+                            ": expected a size above 0 and up to " + std::to_string(most.count()) +
+                            ", what there is for it on this machine. To pin nothing, offload "
+                            "nothing; without the setting there is no budget but the machine's");
+}
+
+}  // namespace
 
 Result<RuntimeOptions> RuntimeOptions::from_environment() {
   SPILLWAY_RETURN_IF_ERROR(env::check_names());
   SPILLWAY_RETURN_IF_ERROR(env::flag("SPILLWAY_LOG").status());
-  SPILLWAY_ASSIGN_OR_RETURN(const auto pinned_limit, env::size("SPILLWAY_PINNED_LIMIT"));
+  const HostRoom room = host_room();
   RuntimeOptions options;
-  options.pinned_limit = pinned_limit.value_or(Bytes{});
+  SPILLWAY_ASSIGN_OR_RETURN(options.pinned_limit, budget("SPILLWAY_PINNED_LIMIT", room.most));
+  SPILLWAY_ASSIGN_OR_RETURN(options.node_pinned_limit,
+                            budget("SPILLWAY_NODE_PINNED_LIMIT", room.machine));
   return options;
 }
 

@@ -2,7 +2,6 @@
 #include "allocator/transfer/host_arena.h"
 
 #include "allocator/transfer/free_ranges.h"
-#include "allocator/transfer/pinned_pieces.h"
 
 #include <algorithm>
 #include <iterator>
@@ -16,8 +15,9 @@ using namespace literals;
 constexpr Bytes kSlotUnit = 64_B;
 
 /// What the arena grows by at least, until it knows what a step needs: registration costs a call
-/// each time.
-constexpr Bytes kFirstPieces = 8_MiB;
+/// each time. Each piece is twice as large as the one before.
+constexpr Bytes kFirstPiece = 8_MiB;
+constexpr Bytes kLargestPiece = 256_MiB;
 /// Afterwards, as a part of what is registered: less than what trim() lets stand.
 constexpr std::uint64_t kLaterPieces = 64;
 
@@ -25,10 +25,16 @@ Bytes rounded(Bytes size) {
   return std::max(size, kSlotUnit).rounded_up(kSlotUnit);
 }
 
+PinnedOptions limited_to(Bytes limit) {
+  PinnedOptions options;
+  options.limit = limit;
+  return options;
+}
+
 }  // namespace
 
 struct HostArena::State {
-  State(const driver::Device& device, Bytes limit) : pieces(device, limit) {}
+  State(const driver::Device& device, const PinnedOptions& options) : pieces(device, options) {}
 
   [[nodiscard]] Bytes in_slots() const { return out + free.fenced(); }
 
@@ -38,18 +44,46 @@ struct HostArena::State {
   }
 
   /// Errors: kOutOfHostMemory; nothing has changed then.
-  Status add_piece(Bytes size) {
-    SPILLWAY_ASSIGN_OR_RETURN(std::byte * piece, pieces.add(size));
-    free.add(piece, PinnedPieces::whole_pages(size), piece, {});
+  Status add_piece(Bytes size) { return use(pieces.add(size)); }
+
+  Status use(const Result<std::byte*>& piece) {
+    if (!piece.ok()) return piece.status();
+    free.add(piece.value(), pieces.all().at(piece.value()).size, piece.value(), {});
     return {};
   }
 
-  /// Makes room for a slot of `size`.
+  /// What the next piece has at least.
+  [[nodiscard]] Bytes next_piece() const {
+    if (trimmed) return Bytes{pieces.registered().count() / kLaterPieces};
+    Bytes next = kFirstPiece;
+    for (std::size_t each = 0; each < pieces.all().size() && next < kLargestPiece; ++each)
+      next += next;
+    return next;
+  }
+
+  /// Makes room for a slot of `size`. Which pieces there are depends on the sizes alone, whether
+  /// they were made in the background or not.
   Status grow(Bytes size) {
-    const Bytes part{pieces.registered().count() / kLaterPieces};
-    const Bytes wanted = std::max(size, trimmed ? part : kFirstPieces);
-    if (wanted > size && add_piece(wanted).ok()) return {};
-    return add_piece(size);
+    if (pieces.begun() < size || !use(pieces.finish()).ok()) {
+      const Bytes wanted = std::max(size, next_piece());
+      Status status = add_piece(wanted);
+      if (!status.ok()) {
+        const bool dropped = drop_begun();  // it may be what exceeds a budget
+        if (dropped || wanted > size) status = add_piece(size);
+      }
+      SPILLWAY_RETURN_IF_ERROR(status);
+    }
+    // One piece is enough for small programs: they need no thread.
+    const bool more = pieces.options().ahead && !trimmed && pieces.all().size() > 1;
+    if (more && pieces.begun().zero()) pieces.begin(next_piece());
+    return {};
+  }
+
+  /// Returns false where there was none.
+  bool drop_begun() {
+    if (pieces.begun().zero()) return false;
+    if (const auto piece = pieces.finish(); piece.ok()) pieces.remove(piece.value());
+    return true;
   }
 
   /// Frees pieces that are wholly free, as long as `keep` bytes stay.
@@ -62,6 +96,7 @@ struct HostArena::State {
   }
 
   bool trim() {
+    drop_begun();
     free.forget_passed_fences();
     const bool idle = out.zero();
     // Several pieces may hold a step's slots when they grow with it and not when they are all there
@@ -86,8 +121,11 @@ struct HostArena::State {
   bool trimmed = false;  // the arena knows what a step needs
 };
 
+HostArena::HostArena(const driver::Device& device, const PinnedOptions& options)
+    : state_(std::make_unique<State>(device, options)) {}
+
 HostArena::HostArena(const driver::Device& device, Bytes limit)
-    : state_(std::make_unique<State>(device, limit)) {}
+    : HostArena(device, limited_to(limit)) {}
 
 HostArena::~HostArena() {
   SPILLWAY_CHECK(state_->out.zero());
@@ -145,6 +183,7 @@ HostArenaStats HostArena::stats() const {
   stats.in_slots = state_->in_slots();
   stats.in_slots_peak = state_->peak;
   stats.registrations = pieces.registrations();
+  stats.refused = pieces.refusals();
   stats.node = pieces.node();
   for (const auto& [piece, pages] : pieces.all()) {
     if (pages.huge) stats.huge += pages.size;

@@ -5,7 +5,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/timeline.h"
-#include "allocator/transfer/host_pages.h"
+#include "allocator/transfer/pinned_pieces.h"
 
 #include <memory>
 #include <vector>
@@ -23,7 +23,7 @@ struct HostSlot {
 };
 
 struct HostArenaStats {
-  Bytes registered;  // pinned bytes now
+  Bytes registered;  // pinned bytes now, those that are being pinned in the background included
   Bytes registered_peak;
   Bytes in_slots;  // handed out now, plus given back with a fence that has not been seen to pass
   Bytes in_slots_peak;  // since the last reset_peak()
@@ -32,10 +32,12 @@ struct HostArenaStats {
   Bytes advised;       // in transparent huge pages, as far as the kernel had them
   Bytes on_node;       // asked for on `node`
   int node = kNoNode;  // the device's NUMA node
+  PinnedPieces::Refusals refused{};  // by PinRefusal
 };
 
 /// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best
-/// fit, coalescing.
+/// fit, coalescing. Until the need of a step is known the pieces grow, and the next one is made in
+/// the background; afterwards nothing is.
 ///
 /// A slot that is given back with a fence is handed out again only together with that fence. Which
 /// slot is handed out depends on sizes alone, never on timing, so that a step that repeats finds
@@ -45,7 +47,9 @@ struct HostArenaStats {
 /// out.
 class HostArena {
  public:
-  /// `limit`: most pinned bytes, zero for none.
+  HostArena(const driver::Device& device, const PinnedOptions& options);
+
+  /// `limit`: most pinned bytes, zero for none. Nothing is made in the background.
   HostArena(const driver::Device& device, Bytes limit);
   ~HostArena();
   HostArena(const HostArena&) = delete;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -15,15 +16,37 @@ using namespace literals;
 constexpr Bytes kLarge = 256_MiB;
 constexpr Bytes kHugePage = 2_MiB;
 
-Status refused(Bytes size, const std::string& why) {
-  return SPILLWAY_ERROR(
-      Code::kOutOfHostMemory,
-      "no pinned host memory for " + std::to_string(size.count()) + " bytes: " + why);
+/// Maps and registers; from any thread. Errors: kOutOfHostMemory, kDriver.
+Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
+  SPILLWAY_ASSIGN_OR_RETURN(const HostPages pages, map_host_pages(size, node));
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::OutsideCaptures outside(*device.api);
+  Status status = SPILLWAY_CALL(
+      *device.api, MemHostRegister, pages.at, size.count(), CU_MEMHOSTREGISTER_PORTABLE);
+  if (!status.ok()) {
+    unmap_host_pages(pages);
+    return status;
+  }
+  driver::count_registration();
+  return pages;
 }
 
 }  // namespace
 
+std::string_view pin_refusal_name(PinRefusal refusal) {
+  constexpr auto kNames = std::to_array<std::string_view>({"limit", "node", "machine", "driver"});
+  return kNames.at(static_cast<std::size_t>(refusal));
+}
+
+PinnedPieces::PinnedPieces(const driver::Device& device, PinnedOptions options)
+    : device_(device),
+      options_(std::move(options)),
+      node_(host_node_of(device)),
+      ledger_(options_.ledger),
+      worker_([device = device_, node = node_](Bytes size) { return make(device, node, size); }) {}
+
 PinnedPieces::~PinnedPieces() {
+  if (!begun().zero()) static_cast<void>(finish());
   while (!pieces_.empty())
     remove(pieces_.begin()->first);
 }
@@ -36,39 +59,82 @@ Bytes PinnedPieces::whole_pages(Bytes size) {
 
 Result<std::byte*> PinnedPieces::add(Bytes size) {
   size = whole_pages(size);
-  if (size.zero() || size > kNoMachineHasThis) return refused(size, "no machine has that much");
-  if (!limit_.zero() && registered_ + size > limit_) {
-    return refused(size,
-                   std::to_string(registered_.count()) +
-                       " are pinned and SPILLWAY_PINNED_LIMIT is " +
-                       std::to_string(limit_.count()));
-  }
+  SPILLWAY_RETURN_IF_ERROR(charge(size));
+  return keep(size, make(device_, node_, size));
+}
 
-  SPILLWAY_ASSIGN_OR_RETURN(const HostPages pages, map_host_pages(size, node_));
-  const driver::CurrentDevice current(*device_.api, device_.context);
-  const Status status = SPILLWAY_CALL(
-      *device_.api, MemHostRegister, pages.at, size.count(), CU_MEMHOSTREGISTER_PORTABLE);
-  if (!status.ok()) {
-    unmap_host_pages(pages);
-    return refused(size, status.message());
+void PinnedPieces::begin(Bytes size) {
+  size = whole_pages(size);
+  if (!charge(size).ok()) return;
+  if (!worker_.begin(size)) give_back(size);
+}
+
+Result<std::byte*> PinnedPieces::finish() {
+  const Bytes size = begun();
+  return keep(size, worker_.finish());
+}
+
+Result<std::byte*> PinnedPieces::keep(Bytes size, const Result<HostPages>& made) {
+  if (!made.ok()) {
+    give_back(size);
+    const bool driver = made.status().code() != Code::kOutOfHostMemory;
+    return refuse(
+        driver ? PinRefusal::kDriver : PinRefusal::kMachine, size, made.status().message());
   }
-  driver::count_registration();
-  pieces_.emplace(pages.at, pages);
-  registered_ += size;
-  registered_peak_ = std::max(registered_peak_, registered_);
   ++registrations_;
-  return pages.at;
+  pieces_.emplace(made.value().at, made.value());
+  return made.value().at;
 }
 
 void PinnedPieces::remove(std::byte* piece) {
   const auto at = pieces_.find(piece);
   SPILLWAY_CHECK(at != pieces_.end());
   const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
   device_.api->MemHostUnregister(
       piece);  // fails only where the context is gone, and the registration with it
   unmap_host_pages(at->second);
-  registered_ -= at->second.size;
+  give_back(at->second.size);
   pieces_.erase(at);
+}
+
+Status PinnedPieces::refuse(PinRefusal why, Bytes size, const std::string& text) {
+  ++refusals_.at(static_cast<std::size_t>(why));
+  return SPILLWAY_ERROR(
+      Code::kOutOfHostMemory,
+      "no pinned host memory for " + std::to_string(size.count()) + " bytes: " + text);
+}
+
+Status PinnedPieces::charge(Bytes size) {
+  if (size.zero() || size > kNoMachineHasThis) {
+    return refuse(PinRefusal::kMachine, size, "no machine has that much");
+  }
+  if (!options_.limit.zero() && registered_ + size > options_.limit) {
+    return refuse(PinRefusal::kLimit,
+                  size,
+                  std::to_string(registered_.count()) +
+                      " are pinned and SPILLWAY_PINNED_LIMIT is " +
+                      std::to_string(options_.limit.count()));
+  }
+  if (const HostRoom room = host_room(options_.root); size > room.left) {
+    return refuse(PinRefusal::kMachine,
+                  size,
+                  "of the memory that the machine and the control groups of this process allow, " +
+                      std::to_string(room.left.count()) + " may still be pinned");
+  }
+  if (!options_.node_limit.zero()) {
+    if (const Status status = ledger_.charge(size, options_.node_limit); !status.ok()) {
+      return refuse(PinRefusal::kNode, size, status.detail());
+    }
+  }
+  registered_ += size;
+  registered_peak_ = std::max(registered_peak_, registered_);
+  return {};
+}
+
+void PinnedPieces::give_back(Bytes size) {
+  if (!options_.node_limit.zero()) ledger_.give_back(size);
+  registered_ -= size;
 }
 
 }  // namespace spillway

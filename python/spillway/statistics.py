@@ -43,7 +43,11 @@ def stats() -> dict[str, Any]:
             ``fence_waits``, ``out_of_memory``.
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
-            ``in_slots_peak_bytes``, ``registrations``.
+            ``in_slots_peak_bytes``, ``registrations``; of the pinned bytes: ``huge_bytes`` (in huge pages
+            that the machine keeps), ``advised_bytes`` (in transparent ones, as far as there were any),
+            ``on_node_bytes`` (asked for on ``node``, the device's NUMA node or -1); ``refused``: how often
+            memory was not pinned because of SPILLWAY_PINNED_LIMIT (``limit``), SPILLWAY_NODE_PINNED_LIMIT
+            (``node``), the machine or a control group (``machine``), or the driver (``driver``).
         ``residency``
             since the beginning: ``stashed_bytes``, ``fetched_bytes``, ``stashes``, ``fetches``, ``dropped``
             (never fetched); now: ``on_host_bytes``, ``away_bytes`` (not on the device as well).

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 
 namespace spillway {
 namespace {
@@ -41,6 +42,32 @@ TEST(RuntimeOptionsTest, ALimitThatCannotBeReadNamesVariableAndValue) {
 
   EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
   EXPECT_NE(options.status().detail().find("SPILLWAY_PINNED_LIMIT=lots"), std::string::npos);
+}
+
+TEST(RuntimeOptionsTest, TheLimitOfTheNodeIsRead) {
+  const Setting setting("SPILLWAY_NODE_PINNED_LIMIT", "64MiB");
+
+  EXPECT_EQ(RuntimeOptions::from_environment().value().node_pinned_limit, 64_MiB);
+}
+
+TEST(RuntimeOptionsTest, ALimitOfNothingIsAnErrorThatSaysWhatIsAllowed) {
+  for (const char* const name : {"SPILLWAY_PINNED_LIMIT", "SPILLWAY_NODE_PINNED_LIMIT"}) {
+    const Setting setting(name, "0");
+
+    const auto options = RuntimeOptions::from_environment();
+
+    EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(options.status().detail().find(std::string(name) + "=0: expected a size above 0"),
+              std::string::npos);
+  }
+}
+
+TEST(RuntimeOptionsTest, ALimitAboveWhatTheMachineHasIsAnError) {
+  for (const char* const name : {"SPILLWAY_PINNED_LIMIT", "SPILLWAY_NODE_PINNED_LIMIT"}) {
+    const Setting setting(name, "4096TiB");
+
+    EXPECT_EQ(RuntimeOptions::from_environment().status().code(), Code::kInvalidArgument);
+  }
 }
 
 TEST(RuntimeOptionsTest, AnUnknownSettingIsAnError) {

@@ -191,11 +191,12 @@ TEST_F(HostArenaTest, AFailedRegistrationIsATypedErrorAndTheNextOneWorks) {
   const Fault<&driver::Api::MemHostRegister> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
   HostSlot first = take(8_MiB);
 
-  const auto second = arena_->take(8_MiB);
+  const auto second = arena_->take(16_MiB);
 
   EXPECT_EQ(second.status().code(), Code::kOutOfHostMemory);
   EXPECT_EQ(arena_->stats().registered, 8_MiB);
-  HostSlot third = take(8_MiB);
+  EXPECT_EQ(arena_->stats().refused, (PinnedPieces::Refusals{0, 0, 0, 1}));
+  HostSlot third = take(16_MiB);
   arena_->give(std::move(first), {});
   arena_->give(std::move(third), {});
 }

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/node_ledger.h"
+
+#include "allocator/transfer/host_room.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kEntries = 1023;
+constexpr std::uint64_t kMagic = 0x5350'494c'4c57'4101;  // its last digits are the version
+constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kPause = std::chrono::milliseconds(1);
+
+/// Small enough to lie within a page, so that a process that ends while it writes leaves all or
+/// nothing.
+struct Entry {
+  std::uint64_t process = 0;
+  std::uint64_t started = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t check = 0;
+
+  [[nodiscard]] std::uint64_t sum() const {
+    constexpr std::uint64_t kOdd = 0x9e37'79b9'7f4a'7c15;
+    return ((process * kOdd + started) * kOdd + bytes) * kOdd + kMagic;
+  }
+
+  [[nodiscard]] bool free() const { return process == 0; }
+
+  [[nodiscard]] bool sound() const {
+    if (free()) return started == 0 && bytes == 0 && check == 0;
+    return check == sum() && Bytes{bytes} <= kNoMachineHasThis;
+  }
+};
+
+struct Content {
+  Entry head;  // kMagic in `check`, otherwise empty
+  std::array<Entry, kEntries> entries;
+};
+
+static_assert(sizeof(Entry) == 32 && 4096 % sizeof(Entry) == 0);
+
+/// When the process was started, in the kernel's ticks; nothing where it has ended.
+std::optional<std::uint64_t> start_of(std::uint64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  // The name in brackets may have anything in it.
+  std::istringstream words(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string word;
+  for (int field = 3; words >> word; ++field) {
+    if (field == 3 && (word == "Z" || word == "X")) return std::nullopt;
+    if (field == 22) return std::strtoull(word.c_str(), nullptr, 10);
+  }
+  return std::nullopt;
+}
+
+std::string namespace_of_processes() {
+  std::array<char, 64> name{};
+  if (readlink("/proc/self/ns/pid", name.data(), name.size() - 1) < 0) return "0";
+  std::string digits;
+  for (const char each : name) {
+    if (each >= '0' && each <= '9') digits += each;
+  }
+  return digits;
+}
+
+/// The locked file and what is in it.
+class OpenLedger {
+ public:
+  static Result<OpenLedger> open(const std::string& path);
+
+  OpenLedger(OpenLedger&& other) noexcept
+      : file_(std::exchange(other.file_, -1)), content_(other.content_) {}
+
+  OpenLedger(const OpenLedger&) = delete;
+  OpenLedger& operator=(const OpenLedger&) = delete;
+  OpenLedger& operator=(OpenLedger&&) = delete;
+
+  ~OpenLedger() {
+    if (file_ >= 0) close(file_);  // and its lock with it
+  }
+
+  /// This process's entry, or a free one for it; null where there is none.
+  Entry* own() {
+    const auto process = static_cast<std::uint64_t>(getpid());
+    const auto found = std::find_if(content_.entries.begin(),
+                                    content_.entries.end(),
+                                    [&](const Entry& entry) { return entry.process == process; });
+    if (found != content_.entries.end()) return &*found;
+    const auto free = std::find_if(content_.entries.begin(),
+                                   content_.entries.end(),
+                                   [](const Entry& entry) { return entry.free(); });
+    return free == content_.entries.end() ? nullptr : &*free;
+  }
+
+  [[nodiscard]] Bytes total() const {
+    Bytes sum;
+    for (const Entry& entry : content_.entries)
+      sum += Bytes{entry.bytes};
+    return sum;
+  }
+
+  /// This process has `bytes` in `entry` from now on. Errors: errno.
+  int write(Entry& entry, Bytes bytes) {
+    const auto process = static_cast<std::uint64_t>(getpid());
+    entry =
+        bytes.zero() ? Entry{} : Entry{process, start_of(process).value_or(0), bytes.count(), 0};
+    if (!bytes.zero()) entry.check = entry.sum();
+    return store(entry);
+  }
+
+ private:
+  explicit OpenLedger(int file) : file_(file) {}
+
+  Status lock(const std::string& path) const;
+  Status read(const std::string& path);
+  /// Frees the entries of processes that have ended.
+  void take_back();
+
+  int store(const Entry& entry) {
+    const auto at =
+        reinterpret_cast<const char*>(&entry) - reinterpret_cast<const char*>(&content_);
+    return pwrite(file_, &entry, sizeof entry, at) == sizeof entry ? 0 : errno;
+  }
+
+  int file_;
+  Content content_;
+};
+
+Status distrusted(const std::string& path, const std::string& why) {
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        path + " counts what processes pin for SPILLWAY_NODE_PINNED_LIMIT, and " +
+                            why + ": remove the file, or leave the limit unset");
+}
+
+Result<OpenLedger> OpenLedger::open(const std::string& path) {
+  const int file = ::open(
+      path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
+  if (file < 0) return distrusted(path, std::generic_category().message(errno));
+  OpenLedger ledger(file);
+
+  struct stat about {};
+
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
+    return distrusted(path, "it is no plain file of its own");
+  }
+  if (about.st_uid != geteuid()) return distrusted(path, "it belongs to somebody else");
+  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return distrusted(path, "others may use it");
+  }
+  SPILLWAY_RETURN_IF_ERROR(ledger.lock(path));
+  SPILLWAY_RETURN_IF_ERROR(ledger.read(path));
+  ledger.take_back();
+  return ledger;
+}
+
+Status OpenLedger::lock(const std::string& path) const {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() > until) {
+      return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                            path + " is held by a process that does not go on");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return {};
+}
+
+Status OpenLedger::read(const std::string& path) {
+  struct stat about {};
+
+  if (fstat(file_, &about) != 0) return distrusted(path, "it cannot be read");
+  if (about.st_size == 0 && ftruncate(file_, sizeof(Content)) != 0) {
+    return distrusted(path, "it cannot be written: " + std::generic_category().message(errno));
+  }
+  // A byte more than it has must not be there.
+  std::array<char, sizeof(Content) + 1> bytes{};
+  if (pread(file_, bytes.data(), bytes.size(), 0) != sizeof(Content)) {
+    return distrusted(path, "it has not the size of one");
+  }
+  std::copy_n(bytes.data(), sizeof(Content), reinterpret_cast<char*>(&content_));
+  if (content_.head.free() && content_.head.check == 0) {
+    content_.head.check = kMagic;
+    if (store(content_.head) != 0) return distrusted(path, "it cannot be written");
+  }
+  const bool sound = content_.head.free() && content_.head.check == kMagic &&
+                     std::all_of(content_.entries.begin(),
+                                 content_.entries.end(),
+                                 [](const Entry& entry) { return entry.sound(); });
+  return sound ? Status() : distrusted(path, "it holds something else");
+}
+
+void OpenLedger::take_back() {
+  for (Entry& entry : content_.entries) {
+    if (entry.free() || start_of(entry.process) == entry.started) continue;
+    entry = {};
+    store(entry);
+  }
+}
+
+}  // namespace
+
+NodeLedger::NodeLedger(const std::string& folder)
+    : path_(folder + "/spillway-" + std::to_string(geteuid()) + '-' + namespace_of_processes() +
+            ".pinned") {}
+
+Status NodeLedger::charge(Bytes size, Bytes limit) {
+  SPILLWAY_ASSIGN_OR_RETURN(OpenLedger ledger, OpenLedger::open(path_));
+  const Bytes total = ledger.total();
+  if (size > kNoMachineHasThis || total + size > limit) {
+    return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                          std::to_string(total.count()) +
+                              " are pinned by all processes of this machine, and "
+                              "SPILLWAY_NODE_PINNED_LIMIT is " +
+                              std::to_string(limit.count()));
+  }
+  Entry* const own = ledger.own();
+  if (own == nullptr) {
+    return SPILLWAY_ERROR(
+        Code::kOutOfHostMemory,
+        path_ + " has no place for another process: it holds " + std::to_string(kEntries));
+  }
+  const int error = ledger.write(*own, Bytes{own->bytes} + size);
+  return error == 0
+             ? Status()
+             : distrusted(path_, "it cannot be written: " + std::generic_category().message(error));
+}
+
+void NodeLedger::give_back(Bytes size) {
+  Result<OpenLedger> ledger = OpenLedger::open(path_);
+  if (!ledger.ok()) return;
+  Entry* const own = ledger.value().own();
+  if (own == nullptr) return;
+  const Bytes bytes{own->bytes};
+  ledger.value().write(*own, bytes > size ? bytes - size : Bytes{});
+}
+
+}  // namespace spillway
