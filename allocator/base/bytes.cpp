@@ -3,21 +3,7 @@
 
 #include "allocator/base/check.h"
 
-#include <limits>
-
 namespace spillway {
-
-Bytes& Bytes::operator+=(Bytes other) {
-  SPILLWAY_CHECK(count_ <= std::numeric_limits<std::uint64_t>::max() - other.count_);
-  count_ += other.count_;
-  return *this;
-}
-
-Bytes& Bytes::operator-=(Bytes other) {
-  SPILLWAY_CHECK(count_ >= other.count_);
-  count_ -= other.count_;
-  return *this;
-}
 
 Bytes Bytes::rounded_down(Bytes unit) const {
   SPILLWAY_CHECK(unit.count_ > 0);

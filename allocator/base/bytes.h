@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/base/check.h"
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +24,17 @@ class Bytes {
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
   friend constexpr bool operator==(Bytes, Bytes) = default;
 
-  Bytes& operator+=(Bytes other);
-  Bytes& operator-=(Bytes other);
+  Bytes& operator+=(Bytes other) {
+    SPILLWAY_CHECK(count_ + other.count_ >= count_);
+    count_ += other.count_;
+    return *this;
+  }
+
+  Bytes& operator-=(Bytes other) {
+    SPILLWAY_CHECK(count_ >= other.count_);
+    count_ -= other.count_;
+    return *this;
+  }
 
   friend Bytes operator+(Bytes left, Bytes right) { return left += right; }
 

@@ -23,6 +23,28 @@ Timeline::~Timeline() {
 Result<Fence> Timeline::mark() {
   const Lock lock(mutex_);
   const CurrentDevice current(*device_.api, device_.context);
+  return record();
+}
+
+Fence Timeline::promise() {
+  const Lock lock(mutex_);
+  return {this, next_};
+}
+
+Status Timeline::keep_promise(Fence fence) {
+  if (fence.point < next_) return {};
+  return record().status();
+}
+
+Result<Fence> Timeline::record() {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  SPILLWAY_RETURN_IF_ERROR(
+      SPILLWAY_CALL(*device_.api, StreamIsCapturing, stream_.handle(), &capture));
+  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "the stream is being captured into a graph; its order can be marked when "
+                          "the capture has ended");
+  }
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   CUevent event = nullptr;
   if (spare_.empty()) {
@@ -45,9 +67,10 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   if (!fence.set() || fence.timeline->stream_ == waiter) return {};
   Timeline& self = *fence.timeline;
   const Lock lock(self.mutex_);
+  const CurrentDevice current(*self.device_.api, self.device_.context);
+  SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence));
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
-  const CurrentDevice current(*self.device_.api, self.device_.context);
   return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
 }
 
@@ -57,6 +80,7 @@ bool Timeline::passed(Fence fence) {
   const Lock lock(self.mutex_);
   if (fence.point > self.passed_) {
     const CurrentDevice current(*self.device_.api, self.device_.context);
+    if (!self.keep_promise(fence).ok()) return false;
     self.retire_passed();
   }
   return fence.point <= self.passed_;
@@ -66,10 +90,11 @@ Status Timeline::wait_sync(Fence fence) {
   if (!fence.set()) return {};
   Timeline& self = *fence.timeline;
   const Lock lock(self.mutex_);
+  const CurrentDevice current(*self.device_.api, self.device_.context);
+  SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence));
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
   count_host_sync();
-  const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
   while (self.passed_ < fence.point)
     self.retire_oldest();

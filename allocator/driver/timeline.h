@@ -38,11 +38,18 @@ class Timeline {
 
   [[nodiscard]] DeviceId device() const { return device_.id; }
 
-  /// Marks this place on the stream. Stream: no wait. Errors: kDriver.
+  /// Marks this place on the stream. Stream: no wait. Errors: kDriver; kNotReady while the stream
+  /// is being captured into a graph, where a marker would become part of the graph.
   Result<Fence> mark();
 
+  /// A fence for this place that costs nothing now: its marker is recorded, once for all that were
+  /// promised since the last one, when the first of them is asked about or waited for. Until then
+  /// it has not passed. Cannot fail; where the marker cannot be recorded, the asking does.
+  Fence promise();
+
   /// Makes `waiter` wait for `fence`, on the device. Nothing to do for a fence of `waiter`'s own
-  /// stream or one that is known to have passed. Stream: no host wait. Errors: kDriver.
+  /// stream or one that is known to have passed. Stream: no host wait. Errors: kDriver; kNotReady
+  /// where a promised marker cannot be recorded yet, as mark() says.
   static Status wait(Stream waiter, Fence fence);
 
   /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell.
@@ -58,6 +65,9 @@ class Timeline {
     CUevent event;
   };
 
+  Result<Fence> record() SPILLWAY_REQUIRES(mutex_);
+  /// Records the marker that `fence` was promised, if it is missing.
+  Status keep_promise(Fence fence) SPILLWAY_REQUIRES(mutex_);
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
   void retire_oldest() SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] CUevent event_for(std::uint64_t point) SPILLWAY_REQUIRES(mutex_);
@@ -65,7 +75,7 @@ class Timeline {
   const Device device_;
   const Stream stream_;
   Mutex mutex_;
-  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 1;
+  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 1;  // of the marker that is recorded next
   std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // oldest first
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);

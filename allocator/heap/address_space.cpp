@@ -4,6 +4,7 @@
 #include "allocator/heap/backing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 namespace spillway {
@@ -36,7 +37,8 @@ Status AddressSpace::open() {
   granularity_ = Bytes{granularity};
   most_chunk_ = Bytes{total / kChunks}.rounded_down(granularity_);
   most_chunk_ = std::max(most_chunk_, granularity_);
-  range_size_ = (Bytes{total} + Bytes{total}).rounded_up(granularity_);
+  range_size_ =
+      Bytes{std::bit_ceil((Bytes{total} + Bytes{total}).rounded_up(granularity_).count())};
   return reserve();
 }
 
@@ -48,10 +50,7 @@ Result<Range> AddressSpace::take() {
 }
 
 Status AddressSpace::reserve() {
-  constexpr int kDoublings = 3;  // eight ranges: sixteen times the device's memory
-  Bytes size = range_size_;
-  for (int i = 0; i < kDoublings; ++i)
-    size += size;
+  const Bytes size{range_size_.count() * kRanges};
   const driver::CurrentDevice current(*device_.api, device_.context);
   CUdeviceptr begin = 0;
   SPILLWAY_RETURN_IF_ERROR(

@@ -6,18 +6,22 @@
 #include "allocator/driver/handles.h"
 #include "allocator/heap/range.h"
 
+#include <cstddef>
 #include <vector>
 
 namespace spillway {
 
 /// Device addresses without memory behind them, reserved in large pieces and given out as equal
-/// ranges. Each range is twice the device's memory, so that a region runs out of memory long before
-/// it runs out of addresses.
+/// ranges. Each range is a power of two and at least twice the device's memory, so that a region
+/// runs out of memory long before it runs out of addresses.
 ///
 /// Threads: confined; the heap holds its lock.
 /// Ownership: owns the reservations; nothing may be mapped any more when it is destroyed.
 class AddressSpace {
  public:
+  /// Ranges that are reserved at once.
+  static constexpr std::size_t kRanges = 8;
+
   explicit AddressSpace(const driver::Device& device) : device_(device) {}
 
   ~AddressSpace();
@@ -29,6 +33,9 @@ class AddressSpace {
 
   /// The next range; reserves another piece where none is left. Errors: kDriver.
   Result<Range> take();
+
+  /// The piece that the latest range was taken from.
+  [[nodiscard]] Range piece() const { return reserved_.back(); }
 
   [[nodiscard]] Bytes granularity() const { return granularity_; }
 

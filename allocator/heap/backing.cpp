@@ -6,13 +6,6 @@
 
 namespace spillway {
 
-Backing::Backing(const driver::Device& device, Range range, Bytes granularity, Bytes most)
-    : device_(device),
-      range_(range),
-      granularity_(granularity),
-      most_(most),
-      gaps_{{range.begin, range.size}} {}
-
 Backing::~Backing() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   for (const auto& [at, chunk] : chunks_) {
@@ -29,22 +22,50 @@ CUmemAllocationProp Backing::memory_of(const driver::Device& device) {
   return memory;
 }
 
-Result<std::uint64_t> Backing::map(Range where) {
+std::map<driver::DevicePtr, Chunk>::const_iterator Backing::around(driver::DevicePtr at) const {
+  const auto next = chunks_.upper_bound(at);
+  if (next == chunks_.begin()) return chunks_.end();
+  const auto chunk = std::prev(next);
+  return at < chunk->first + chunk->second.size ? chunk : chunks_.end();
+}
+
+driver::DevicePtr Backing::border(driver::DevicePtr at, driver::DevicePtr most) const {
+  driver::DevicePtr end = most;
+  if (const auto chunk = around(at); chunk != chunks_.end()) {
+    return std::min(end, chunk->first + chunk->second.size);
+  }
+  for (const Range& stuck : stuck_) {
+    if (stuck.contains(at)) return std::min(end, stuck.end());
+    if (at < stuck.begin) end = std::min(end, stuck.begin);
+  }
+  const auto next = chunks_.lower_bound(at);
+  return next == chunks_.end() ? end : std::min(end, next->first);
+}
+
+bool Backing::is_stuck(driver::DevicePtr at) const {
+  return std::any_of(
+      stuck_.begin(), stuck_.end(), [at](const Range& stuck) { return stuck.contains(at); });
+}
+
+Status Backing::map(Range where) {
+  if (where.size > books_.room()) {
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
+  }
   const driver::Api& api = *device_.api;
   const driver::CurrentDevice current(api, device_.context);
-  const CUmemAccessDesc access{memory_of(device_).location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-  std::map<driver::DevicePtr, Chunk> made;
+  Chunks made;
   Status status = make_chunks(where, made);
   if (status.ok()) {
     const CUdeviceptr at = where.begin.address();
-    status = SPILLWAY_CALL(api, MemSetAccess, at, where.size.count(), &access, 1);
+    status =
+        SPILLWAY_CALL(api, MemSetAccess, at, where.size.count(), access_.data(), access_.size());
   }
   if (!status.ok()) {
     for (const auto& [at, chunk] : made) {
       if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
-        close_gap({at, chunk.size});
-        stuck_ += chunk.size;
+        stuck_.push_back({at, chunk.size});
+        books_.stuck(chunk.size);
       }
       api.MemRelease(chunk.handle);
     }
@@ -52,13 +73,12 @@ Result<std::uint64_t> Backing::map(Range where) {
   }
 
   // Nothing below may fail.
-  close_gap(where);
-  const std::uint64_t count = made.size();
+  books_.mapped(where.size, made.size());
   chunks_.merge(made);
-  return count;
+  return {};
 }
 
-Status Backing::make_chunks(Range where, std::map<driver::DevicePtr, Chunk>& made) {
+Status Backing::make_chunks(Range where, Chunks& made) {
   const driver::Api& api = *device_.api;
   const CUmemAllocationProp memory = memory_of(device_);
   for (driver::DevicePtr at = where.begin; at < where.end();) {
@@ -84,32 +104,25 @@ bool Backing::unmap(driver::DevicePtr at) {
   const Bytes size = chunk->second.size;
   if (device_.api->MemUnmap(at.address(), size.count()) != CUDA_SUCCESS) return false;
   device_.api->MemRelease(chunk->second.handle);
+  books_.unmapped(size);
   chunks_.erase(chunk);
-  open_gap({at, size});
   return true;
 }
 
-void Backing::close_gap(Range where) {
-  const auto gap = std::prev(gaps_.upper_bound(where.begin));
-  const Range old{gap->first, gap->second};
-  SPILLWAY_CHECK(old.contains(where));
-  gaps_.erase(gap);
-  if (old.begin < where.begin) gaps_.emplace(old.begin, distance(old.begin, where.begin));
-  if (where.end() < old.end()) gaps_.emplace(where.end(), distance(where.end(), old.end()));
-}
-
-void Backing::open_gap(Range where) {
-  const auto after = gaps_.find(where.end());
-  if (after != gaps_.end()) {
-    where.size += after->second;
-    gaps_.erase(after);
+Status Backing::allow(const Access& access) const {
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
+    Range run{chunk->first, {}};
+    for (; chunk != chunks_.end() && chunk->first == run.end(); ++chunk)
+      run.size += chunk->second.size;
+    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
+                                           MemSetAccess,
+                                           run.begin.address(),
+                                           run.size.count(),
+                                           access.data(),
+                                           access.size()));
   }
-  const auto next = gaps_.lower_bound(where.begin);
-  if (next != gaps_.begin() && std::prev(next)->first + std::prev(next)->second == where.begin) {
-    std::prev(next)->second += where.size;
-  } else {
-    gaps_.emplace(where.begin, where.size);
-  }
+  return {};
 }
 
 }  // namespace spillway

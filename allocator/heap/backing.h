@@ -4,10 +4,12 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
+#include "allocator/heap/books.h"
 #include "allocator/heap/range.h"
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 namespace spillway {
 
@@ -17,14 +19,24 @@ struct Chunk {
   CUmemGenericAllocationHandle handle;
 };
 
-/// Which parts of a range of addresses have memory behind them: chunks, and gaps between them.
+/// Who may touch a heap's memory: its own device first.
+using Access = std::vector<CUmemAccessDesc>;
+
+/// The memory behind a range of addresses: chunks.
 ///
-/// Threads: confined; the heap holds its lock.
-/// Ownership: owns the chunks. The device must be done with them when it is destroyed.
+/// Threads: confined; the region's lock is held, and the heap's for what maps.
+/// Ownership: owns the chunks; borrows `access` and `books`, which it tells of them. The device
+/// must be done with them when it is destroyed.
 class Backing {
  public:
-  /// Requires: `range` begins and ends at multiples of `granularity`, and `most` is one.
-  Backing(const driver::Device& device, Range range, Bytes granularity, Bytes most);
+  /// Requires: the range begins and ends at multiples of `granularity`, and `most` is one.
+  Backing(const driver::Device& device,
+          Bytes granularity,
+          Bytes most,
+          const Access& access,
+          Books& books)
+      : device_(device), granularity_(granularity), most_(most), access_(access), books_(books) {}
+
   ~Backing();
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
@@ -32,39 +44,47 @@ class Backing {
   /// The kind of memory that chunks are made of.
   static CUmemAllocationProp memory_of(const driver::Device& device);
 
-  [[nodiscard]] const Range& range() const { return range_; }
-
   [[nodiscard]] Bytes granularity() const { return granularity_; }
 
   [[nodiscard]] const std::map<driver::DevicePtr, Chunk>& chunks() const { return chunks_; }
 
-  [[nodiscard]] const std::map<driver::DevicePtr, Bytes>& gaps() const { return gaps_; }
-
   /// Mapped, but neither accessible nor given back, because the driver refused to undo a mapping
   /// that had failed half way.
-  [[nodiscard]] Bytes stuck() const { return stuck_; }
+  [[nodiscard]] const std::vector<Range>& stuck() const { return stuck_; }
 
-  /// Creates chunks of at most `most` bytes and maps them side by side; says how many. Requires:
-  /// `where` lies in one gap and is made of whole granules. Errors: kOutOfDeviceMemory, kDriver;
-  /// then nothing is mapped.
-  Result<std::uint64_t> map(Range where);
+  /// The chunk that `at` lies in; the end where there is none.
+  [[nodiscard]] std::map<driver::DevicePtr, Chunk>::const_iterator around(
+      driver::DevicePtr at) const;
+
+  /// The end of the addresses from `at` on, at most `most`, that are as `at` is: in one chunk, in
+  /// one stuck range, or in neither.
+  [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
+  [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
+
+  /// Creates chunks of at most `most` bytes and maps them side by side. Requires: nothing in
+  /// `where` is mapped, and it is made of whole granules. Errors: kOutOfDeviceMemory where the
+  /// driver or the limit has no room, kDriver; then nothing is mapped but what is stuck.
+  Status map(Range where);
 
   /// Unmaps the chunk at `at` and gives it back. False where the driver refuses; the chunk is then
   /// as it was. Requires: the device is done with it.
   bool unmap(driver::DevicePtr at);
 
+  /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
+  Status allow(const Access& access) const;
+
  private:
-  Status make_chunks(Range where, std::map<driver::DevicePtr, Chunk>& made);
-  void close_gap(Range where);
-  void open_gap(Range where);
+  using Chunks = std::map<driver::DevicePtr, Chunk>;
+
+  Status make_chunks(Range where, Chunks& made);
 
   const driver::Device device_;
-  const Range range_;
   const Bytes granularity_;
   const Bytes most_;
-  std::map<driver::DevicePtr, Chunk> chunks_;
-  std::map<driver::DevicePtr, Bytes> gaps_;  // no two touch
-  Bytes stuck_;
+  const Access& access_;
+  Books& books_;
+  Chunks chunks_;
+  std::vector<Range> stuck_;
 };
 
 }  // namespace spillway

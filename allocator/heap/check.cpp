@@ -8,90 +8,116 @@
 namespace spillway {
 namespace {
 
-/// Chunks and gaps cover the range without overlap; gives the mapped bytes, nothing where they do
-/// not.
-std::optional<Bytes> mapped_bytes(const Backing& backing) {
-  std::map<driver::DevicePtr, Bytes> parts = backing.gaps();
-  Bytes gaps;
-  for (const auto& [at, size] : parts)
-    gaps += size;
+/// How much of a block has memory.
+Bytes mapped_part(const Backing& backing, const Block& block) {
   Bytes mapped;
-  for (const auto& [at, chunk] : backing.chunks()) {
-    if (!parts.emplace(at, chunk.size).second) return std::nullopt;
-    mapped += chunk.size;
+  for (driver::DevicePtr at = block.at; at < block.end();) {
+    const driver::DevicePtr border = backing.border(at, block.end());
+    if (backing.around(at) != backing.chunks().end()) mapped += distance(at, border);
+    at = border;
   }
-  driver::DevicePtr end = backing.range().begin;
-  for (const auto& [at, size] : parts) {
-    if (at < end) return std::nullopt;
-    end = at + size;
-  }
-  if (gaps + mapped + backing.stuck() != backing.range().size) return std::nullopt;
   return mapped;
 }
 
-std::string block_in_a_gap(const Backing& backing, const Region::Blocks& blocks) {
-  for (const auto& [gap, size] : backing.gaps()) {
-    const auto next = blocks.lower_bound(gap);
-    if (next != blocks.end() && next->first < gap + size) return "a block is not mapped";
-    if (next == blocks.begin()) continue;
-    const auto last = std::prev(next);
-    if (last->first + last->second.size > gap) return "a block reaches into a gap";
+std::string wrong_state(const Block& block, Bytes mapped, Bytes granularity) {
+  const bool whole =
+      Bytes{block.at.address()}.rounded_down(granularity).count() == block.at.address() &&
+      block.size.rounded_down(granularity) == block.size;
+  switch (block.state) {
+    case BlockState::kGap:
+      if (!mapped.zero()) return "a gap is mapped";
+      return whole ? "" : "a gap is not made of whole granules";
+    case BlockState::kFree:
+      return mapped == block.size ? "" : "a free block is not mapped";
+    case BlockState::kLive:
+      return mapped == block.size || block.evicted ? "" : "a live block is not mapped";
+    case BlockState::kHole:
+      return mapped.zero() ? "" : "a hole is mapped";
+    case BlockState::kStuck:
+      return {};
   }
-  return {};
+  return "a block has no state";
 }
 
 }  // namespace
 
 std::string Region::check() const {
-  const auto mapped = mapped_bytes(backing_);
-  if (!mapped) return "chunks and gaps do not cover the region";
-  Bytes tiled;
+  std::set<const Block*> binned;
+  free_.each([&](const Block* block) { binned.insert(block); });
+  std::set<const Block*> gaps;
+  for (const Block* gap = gaps_; gap != nullptr; gap = gap->listed_after)
+    gaps.insert(gap);
+  Bytes cached;
   Bytes pending;
+  Bytes evicted;
   std::size_t free_blocks = 0;
-  const Block* previous = nullptr;
-  driver::DevicePtr end;
-  for (const auto& [at, block] : blocks_) {
-    if (at < end) return "blocks overlap";
-    const bool free = block.state == BlockState::kFree;
-    const bool after_free = previous != nullptr && previous->state == BlockState::kFree;
-    if (at == end && free && after_free) return "two free neighbours are not one";
-    if (free && !free_.contains({block.size, at})) return "a free block is not listed";
-    if (free && !block.fences.empty()) pending += block.size;
-    if (free) ++free_blocks;
-    tiled += block.size;
-    previous = &block;
-    end = at + block.size;
+  std::size_t gap_blocks = 0;
+  driver::DevicePtr end = range_.begin;
+  for (const Block* block = first_; block != nullptr; block = block->after) {
+    const Block* const before = block->before;
+    if (block->at != end || block->size.zero()) return "blocks do not lie side by side";
+    if (before != nullptr && before->after != block) return "a block is not its neighbour's";
+    end = block->end();
+    const Bytes mapped = mapped_part(backing_, *block);
+    if (std::string wrong = wrong_state(*block, mapped, backing_.granularity()); !wrong.empty()) {
+      return wrong;
+    }
+    const bool free = block->state == BlockState::kFree;
+    const bool gap = block->state == BlockState::kGap;
+    if ((free || gap) && before != nullptr && before->state == block->state) {
+      return "two neighbours of one kind are not one";
+    }
+    if (free && !binned.contains(block)) return "a free block is not listed";
+    if (gap && !gaps.contains(block)) return "a gap is not listed";
+    if (free && block->ties != nullptr && block->ties->fences.empty()) return "ties without fences";
+    if ((table_.starting(block->at) == block) != (block->state == BlockState::kLive)) {
+      return "the table does not say what is live";
+    }
+    if (free) cached += block->size;
+    if (free && block->fenced()) pending += block->size;
+    if (block->evicted) evicted += block->size;
+    free_blocks += free ? 1 : 0;
+    gap_blocks += gap ? 1 : 0;
   }
-  if (free_blocks != free_.size()) return "what is listed as free is not";
+  if (end != range_.end()) return "blocks do not cover the region";
+  if (free_blocks != binned.size()) return "what is listed as free is not";
+  if (gap_blocks != gaps.size()) return "what is listed as a gap is not";
+  if (cached != cached_) return "free bytes are counted wrong";
   if (pending != pending_) return "pending bytes are counted wrong";
-  // Blocks touch no gap and are as many bytes as are mapped: so they cover the chunks exactly.
-  if (std::string wrong = block_in_a_gap(backing_, blocks_); !wrong.empty()) return wrong;
-  if (tiled != *mapped) return "blocks do not cover what is mapped";
+  if (evicted != evicted_) return "evicted bytes are counted wrong";
   return {};
 }
 
 std::string Heap::check() const {
+  const HeapStats stats = this->stats();
   const Lock lock(state_->mutex);
-  const HeapStats stats = state_->stats;
   HeapStats sum;
-  for (const auto& [begin, region] : state_->regions) {
+  std::map<TagId, Bytes> tags;
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
     if (std::string wrong = region->check(); !wrong.empty()) return wrong;
     for (const auto& [at, chunk] : region->backing().chunks())
       sum.held += chunk.size;
-    for (const auto& [at, block] : region->blocks()) {
-      if (block.state == BlockState::kLost) sum.lost += block.size;
-      if (block.state != BlockState::kLive) continue;
+    for (const Range& stuck : region->backing().stuck())
+      sum.held += stuck.size;
+    for (const Block* block = region->first(); block != nullptr; block = block->after) {
+      if (block->state != BlockState::kLive) continue;
       ++sum.live_blocks;
-      sum.live += block.size;
-      sum.requested += block.requested;
+      sum.live += block->size;
+      sum.requested += block->requested;
+      tags[block->tag] += block->size;
     }
   }
   if (sum.held != stats.held) return "held bytes are counted wrong";
   if (sum.live != stats.live) return "live bytes are counted wrong";
   if (sum.requested != stats.requested) return "requested bytes are counted wrong";
-  if (sum.lost != stats.lost) return "lost bytes are counted wrong";
   if (sum.live_blocks != stats.live_blocks) return "live blocks are counted wrong";
   if (stats.allocations - stats.frees != stats.live_blocks) return "calls are counted wrong";
+  if (stats.stranded > stats.cached || stats.pending > stats.cached)
+    return "waste is counted wrong";
+  for (const HeapTagInfo& tag : state_->books.tags()) {
+    if (tag.live != tags[tag.tag]) return "a tag's bytes are counted wrong";
+  }
   return {};
 }
 

@@ -4,7 +4,6 @@
 #include "allocator/heap/heap_state.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace spillway {
 namespace {
@@ -16,149 +15,154 @@ constexpr Bytes kUnit = 512_B;
 /// hold more than one.
 constexpr Bytes kLargestSmall = 128_KiB;
 
+CUmemAccessDesc access_of(DeviceId device) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = static_cast<int>(device);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
 }  // namespace
+
+Heap::State::State(const driver::Device& on, const HeapOptions& with)
+    : device(on),
+      options(with),
+      books(with),
+      timelines(on),
+      addresses(on),
+      access{access_of(on.id)} {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
   auto state = std::make_unique<State>(device, options);
-  {
-    const Lock lock(state->mutex);
-    SPILLWAY_RETURN_IF_ERROR(state->addresses.open());
-  }
+  SPILLWAY_RETURN_IF_ERROR(state->addresses.open());
   return std::unique_ptr<Heap>(new Heap(std::move(state)));
 }
 
 Heap::Heap(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Heap::~Heap() {
-  const Lock lock(state_->mutex);
-  SPILLWAY_CHECK(state_->stats.live_blocks == 0);
-  state_->regions.clear();
+  SPILLWAY_CHECK(stats().live_blocks == 0);
 }
 
-Result<driver::DevicePtr> Heap::allocate(Bytes size, driver::Stream stream, TagId tag) {
+Result<driver::DevicePtr> Heap::allocate(Bytes size,
+                                         driver::Stream stream,
+                                         TagId tag,
+                                         PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
-  Status failed;
-  {
+  // Checked before rounding, which no size near 2^64 would survive.
+  const bool sane = size <= state_->addresses.range_size();
+  const Bytes rounded =
+      sane ? Bytes{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)} : Bytes{};
+  const RegionKey key{
+      stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : Tier::kLarge};
+  Status failed = SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory");
+  if (sane) {
+    const driver::DevicePtr at = state_->hit(key, rounded, size, tag);
+    if (at != driver::DevicePtr{}) return at;
     const Lock lock(state_->mutex);
-    Result<driver::DevicePtr> block = state_->allocate(size, stream, tag);
+    Result<driver::DevicePtr> block = state_->allocate(key, rounded, size, tag);
     if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
       state_->trim();
-      block = state_->allocate(size, stream, tag);
+      block = state_->allocate(key, rounded, size, tag);
     }
     if (block.ok()) return block;
     failed = block.status();
-    ++state_->stats.out_of_memory;
   }
+  state_->books.count_out_of_memory();
   if (failed.code() != Code::kOutOfDeviceMemory) return failed;
   return SPILLWAY_ERROR(
       Code::kOutOfDeviceMemory,
       std::to_string(size.count()) + " bytes asked for, " + failed.detail() + "; " + report());
 }
 
-Result<driver::DevicePtr> Heap::State::allocate(Bytes size, driver::Stream stream, TagId tag) {
-  // Checked before rounding, which no size near 2^64 would survive.
-  if (size > addresses.range_size()) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory");
-  }
-  const Bytes rounded = size.rounded_up(kUnit);
-  SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(stream, rounded));
-  driver::DevicePtr at;
-  SPILLWAY_ASSIGN_OR_RETURN(Block* const block, find_block(*region, rounded, at));
-
-  // Nothing below may fail.
-  block->requested = size;
-  block->tag = tag;
-  ++stats.allocations;
-  ++stats.live_blocks;
-  stats.live_blocks_peak = std::max(stats.live_blocks_peak, stats.live_blocks);
-  stats.requested_total += size;
-  stats.live_total += rounded;
-  stats.requested += size;
-  stats.requested_peak = std::max(stats.requested_peak, stats.requested);
-  stats.live += rounded;
-  if (stats.live > stats.live_peak) {
-    stats.live_peak = stats.live;
-    stats.away_at_live_peak = away();
-  }
-  return at;
+driver::DevicePtr Heap::State::hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) {
+  Region* const region = regions.of(key);
+  if (region == nullptr) return {};
+  const LightLock lock(region->mutex);
+  Block* const block = region->fitting(size);
+  if (block == nullptr || !region->seen_to_pass(block)) return {};
+  SPILLWAY_CHECK(region->take(block, size, requested, tag).ok());  // nothing to wait for
+  books.hand_out(tag, size, requested);
+  return block->at;
 }
 
-Result<Block*> Heap::State::find_block(Region& region, Bytes size, driver::DevicePtr& at) {
-  auto fitting = region.best_fit(size);
-  if (!fitting) {
-    SPILLWAY_RETURN_IF_ERROR(grow(region, size));
-    fitting = region.best_fit(size);
+Result<driver::DevicePtr> Heap::State::allocate(const RegionKey& key,
+                                                Bytes size,
+                                                Bytes requested,
+                                                TagId tag) {
+  SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
+  const LightLock lock(region->mutex);
+  Block* block = region->any_fitting(size);
+  if (block == nullptr) {
+    SPILLWAY_RETURN_IF_ERROR(region->grow(size));
+    block = region->any_fitting(size);
   }
-  at = *fitting;
-  return region.take(at, size);
-}
-
-Status Heap::State::grow(Region& region, Bytes size) {
-  SPILLWAY_ASSIGN_OR_RETURN(const Region::Memory mapped, region.grow(size, room()));
-  stats.driver_allocations += mapped.chunks;
-  stats.held_total += mapped.bytes;
-  stats.held += mapped.bytes;
-  if (stats.held > stats.held_peak) {
-    stats.held_peak = stats.held;
-    stats.away_at_held_peak = away();
-  }
-  return {};
+  SPILLWAY_RETURN_IF_ERROR(region->take(block, size, requested, tag));
+  books.hand_out(tag, size, requested);
+  return block->at;
 }
 
 void Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return;
+  Region* const region = state_->regions.around(at);
+  SPILLWAY_CHECK(region != nullptr);
+  {
+    const LightLock lock(region->mutex);
+    Block* const block = region->starting(at);
+    SPILLWAY_CHECK(block != nullptr);
+    state_->books.take_back(block->tag, block->size, block->requested);
+    region->give(block);
+    if (!region->released) return;
+  }
   const Lock lock(state_->mutex);
-  const State::Place place = state_->live_at(at);
-  SPILLWAY_CHECK(place.region != nullptr && place.block->first == at);
-  state_->free(place);
+  state_->trim(*region);
 }
 
-void Heap::State::free(const Place& place) {
-  Block& block = place.block->second;
-  ++stats.frees;
-  --stats.live_blocks;
-  stats.requested -= block.requested;
-  stats.live -= block.size;
-  for (const driver::Stream user : block.users) {
-    const Result<driver::Fence> last = timeline(user).mark();
-    if (!last.ok()) {
-      block.state = BlockState::kLost;
-      stats.lost += block.size;
-      return;
+void Heap::release_pool(PoolId pool) {
+  if (pool == PoolId::kShared) return;
+  const Lock lock(state_->mutex);
+  for (const auto& region : state_->regions.all()) {
+    if (region->key().pool != pool) continue;
+    {
+      const LightLock region_lock(region->mutex);
+      region->released = true;
     }
-    block.fences.add(last.value());
+    state_->trim(*region);
   }
-  place.region->give(place.block);
 }
 
 bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
-  const Lock lock(state_->mutex);
-  const State::Place place = state_->live_at(at);
-  if (place.region == nullptr) return false;
+  Region* const region = state_->regions.around(at);
+  if (region == nullptr) return false;
+  const LightLock lock(region->mutex);
+  Block* const block = region->around(at);
+  if (block == nullptr) return false;
   // Whatever the region's stream has been given already comes before its next block.
-  const bool own = fence.set() && fence.timeline->stream() == place.region->stream() &&
-                   fence.timeline->device() == state_->device.id;
-  if (!own) place.block->second.fences.add(fence);
+  const bool own = fence.set() && fence.timeline->device() == state_->device.id &&
+                   fence.timeline->stream().handle() == region->key().stream;
+  if (own || !fence.set()) return true;
+  if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
+  block->ties->fences.add(fence);
   return true;
 }
 
 bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
-  const Lock lock(state_->mutex);
-  const State::Place place = state_->live_at(at);
-  if (place.region == nullptr) return false;
-  auto& users = place.block->second.users;
-  const bool known = std::find(users.begin(), users.end(), stream) != users.end();
-  if (!known && stream != place.region->stream()) users.push_back(stream);
+  Region* const region = state_->regions.around(at);
+  if (region == nullptr) return false;
+  const LightLock lock(region->mutex);
+  Block* const block = region->around(at);
+  if (block == nullptr) return false;
+  if (stream.handle() == region->key().stream) return true;
+  if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
+  auto& users = block->ties->users;
+  if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   return true;
 }
 
-HeapBlockInfo Heap::find(driver::DevicePtr at) const {
-  const Lock lock(state_->mutex);
-  const State::Place place = state_->live_at(at);
-  if (place.region == nullptr) return {};
-  const Block& block = place.block->second;
-  return {place.block->first, block.size, block.requested, true, !block.fences.empty(), block.tag};
+bool Heap::owns(driver::DevicePtr at) const {
+  return state_->regions.around(at) != nullptr;
 }
 
 Bytes Heap::trim_sync() {
@@ -168,80 +172,120 @@ Bytes Heap::trim_sync() {
 
 Bytes Heap::State::trim() {
   Bytes bytes;
-  for (const auto& [begin, region] : regions) {
-    const Region::Memory freed = region->trim(timeline(region->stream()));
-    stats.held -= freed.bytes;
-    stats.driver_releases += freed.chunks;
-    bytes += freed.bytes;
-  }
+  for (const auto& region : regions.all())
+    bytes += trim(*region);
   return bytes;
 }
 
+Bytes Heap::State::trim(Region& region) {
+  const LightLock lock(region.mutex);
+  return region.trim();
+}
+
 void Heap::set_limit(Bytes limit) {
-  const Lock lock(state_->mutex);
-  state_->limit = limit;
+  state_->books.set_limit(limit);
 }
 
 Bytes Heap::limit() const {
-  const Lock lock(state_->mutex);
-  return state_->limit;
+  return state_->books.limit();
 }
 
-HeapStats Heap::stats() const {
+Status Heap::enable_peer(DeviceId peer) {
   const Lock lock(state_->mutex);
-  HeapStats stats = state_->stats;
-  for (const auto& [begin, region] : state_->regions) {
-    stats.held += region->backing().stuck();
-    stats.pending += region->pending();
-    stats.fence_waits += region->fence_waits();
+  const auto known = [peer](const CUmemAccessDesc& access) {
+    return access.location.id == static_cast<int>(peer);
+  };
+  if (std::any_of(state_->access.begin(), state_->access.end(), known)) return {};
+  const Access added{access_of(peer)};
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
+    SPILLWAY_RETURN_IF_ERROR(region->allow(added));
   }
-  return stats;
+  state_->access.push_back(added.front());
+  return {};
 }
 
-void Heap::reset_peaks() {
-  const Lock lock(state_->mutex);
-  HeapStats& stats = state_->stats;
-  stats.live_blocks_peak = stats.live_blocks;
-  stats.live_peak = stats.live;
-  stats.requested_peak = stats.requested;
-  stats.held_peak = stats.held;
-  stats.away_at_live_peak = stats.away_at_held_peak = state_->away();
-}
-
-Result<Region*> Heap::State::region_for(driver::Stream stream, Bytes size) {
-  const Pool pool = size <= kLargestSmall ? Pool::kSmall : Pool::kLarge;
-  const auto known = by_stream.find({stream.handle(), pool});
-  if (known != by_stream.end()) return known->second;
+Result<Region*> Heap::State::region_for(const RegionKey& key) {
+  if (Region* const known = regions.of(key)) return known;
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
-  auto made = std::make_unique<Region>(device, stream, range, addresses);
+  const RegionParts parts{device, addresses, access, books, timelines};
+  auto made = std::make_unique<Region>(parts, key, range);
   Region* const region = made.get();
-  regions.emplace(range.begin, std::move(made));
-  by_stream.emplace(std::pair(stream.handle(), pool), region);
+  if (!regions.add(std::move(made), addresses.piece())) {
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "there are too many streams and pools");
+  }
   return region;
 }
 
-driver::Timeline& Heap::State::timeline(driver::Stream stream) {
-  std::unique_ptr<driver::Timeline>& known = timelines[stream.handle()];
-  if (known == nullptr) known = std::make_unique<driver::Timeline>(device, stream);
-  return *known;
+Result<Heap::State::ByRegion> Heap::State::live_blocks(std::span<const driver::DevicePtr> blocks) {
+  ByRegion found;
+  for (const driver::DevicePtr at : blocks) {
+    Region* const region = regions.around(at);
+    Block* block = nullptr;
+    if (region != nullptr) {
+      const LightLock lock(region->mutex);
+      block = region->starting(at);
+    }
+    if (block == nullptr) {
+      return SPILLWAY_ERROR(
+          Code::kInvalidArgument,
+          std::to_string(at.address()) + " is not the start of a live block of this heap");
+    }
+    found[region].push_back(block);
+  }
+  return found;
 }
 
-Heap::State::Place Heap::State::live_at(driver::DevicePtr at) {
-  const auto next = regions.upper_bound(at);
-  if (next == regions.begin()) return {};
-  Region& region = *std::prev(next)->second;
-  const auto block = region.around(at);
-  const bool live = block != region.blocks().end() && block->second.state == BlockState::kLive;
-  return live ? Place{&region, block} : Place{};
+Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
+  const Lock lock(state_->mutex);
+  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
+  Bytes back;
+  for (const auto& [region, of_region] : found) {
+    const LightLock region_lock(region->mutex);
+    back += region->evict(of_region);
+  }
+  return back;
 }
 
-Bytes Heap::State::room() const {
-  if (limit.zero()) return Bytes{std::numeric_limits<std::uint64_t>::max()};
-  return limit > stats.held ? limit - stats.held : Bytes{};
+Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
+  const Lock lock(state_->mutex);
+  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
+  Status status = state_->restore(found);
+  if (status.code() == Code::kOutOfDeviceMemory) {
+    state_->trim();
+    status = state_->restore(found);
+  }
+  return status;
 }
 
-Bytes Heap::State::away() const {
-  return Bytes{options.away == nullptr ? 0 : options.away->load(std::memory_order_relaxed)};
+/// All regions or none.
+Status Heap::State::restore(ByRegion blocks) {
+  std::map<Region*, std::vector<Range>> mapped;
+  for (auto& [region, of_region] : blocks) {
+    Result<std::vector<Range>> ranges = std::vector<Range>{};
+    {
+      const LightLock lock(region->mutex);
+      ranges = region->back(of_region);
+    }
+    if (ranges.ok()) {
+      mapped.emplace(region, std::move(ranges).value());
+      continue;
+    }
+    for (const auto& [done, where] : mapped) {
+      const LightLock lock(done->mutex);
+      done->unback(blocks.at(done), where);
+    }
+    return ranges.status();
+  }
+  for (const auto& [region, of_region] : blocks) {
+    const LightLock lock(region->mutex);
+    region->revive(of_region);
+  }
+  return {};
+}
+
+void Heap::reset_peaks() {
+  state_->books.reset_peaks();
 }
 
 }  // namespace spillway

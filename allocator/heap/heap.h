@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct HeapOptions {
 };
 
 struct HeapStats {
-  Bytes live;       // handed out and not freed, as rounded
+  Bytes live;       // handed out and not freed, as rounded; evicted blocks included
   Bytes requested;  // handed out and not freed, as asked for
   Bytes held;       // physical bytes held from the driver
   Bytes live_peak;
@@ -33,9 +34,12 @@ struct HeapStats {
   Bytes held_peak;
   Bytes away_at_live_peak;
   Bytes away_at_held_peak;
-  Bytes pending;     // free, but with a fence that has not been seen to pass
-  Bytes lost;        // freed, but a stream that used it could not be marked: never handed out again
-  Bytes live_total;  // ever handed out, as rounded
+  Bytes evicted;                  // of live: blocks whose memory may be gone (evict)
+  Bytes cached;                   // of held: free
+  Bytes rounding;                 // waste: live - requested
+  Bytes stranded;                 // waste: free, in chunks that hold a live block too
+  Bytes pending;                  // waste: free, but with a fence that has not been seen to pass
+  Bytes live_total;               // ever handed out, as rounded
   Bytes requested_total;          // ever handed out, as asked for
   Bytes held_total;               // ever taken from the driver
   std::uint64_t allocations = 0;  // since creation
@@ -49,6 +53,16 @@ struct HeapStats {
   std::uint64_t out_of_memory = 0;  // times allocate() failed
 };
 
+/// What one tag's live blocks amount to.
+struct HeapTagInfo {
+  TagId tag = TagId::kUntagged;
+  Bytes live;       // as rounded, evicted blocks included
+  Bytes requested;  // as asked for
+  Bytes evicted;    // of live
+  Bytes live_peak;  // since creation or reset_peaks()
+  std::uint64_t blocks = 0;
+};
+
 /// One block as a snapshot shows it.
 struct HeapBlockInfo {
   driver::DevicePtr at;
@@ -56,26 +70,30 @@ struct HeapBlockInfo {
   Bytes requested;  // zero where free
   bool live = false;
   bool fenced = false;
+  bool evicted = false;
   TagId tag = TagId::kUntagged;
+  PoolId pool = PoolId::kShared;
+  CUstream stream = nullptr;
 };
 
-/// One contiguous mapped range of one stream.
+/// One contiguous range of addresses of one stream that has memory or evicted blocks.
 struct HeapSegmentInfo {
   driver::DevicePtr at;
   Bytes size;
   CUstream stream = nullptr;
+  PoolId pool = PoolId::kShared;
   std::vector<HeapBlockInfo> blocks;  // in address order, covering the segment
 };
 
 /// A stream-ordered caching sub-allocator on virtual memory: one address reservation per device,
-/// physical chunks mapped on demand, caches per stream. Addresses of live blocks never move. Blocks
-/// are 512-byte aligned.
+/// physical chunks mapped on demand, caches per stream and pool. Addresses of live blocks never
+/// move. Blocks are 512-byte aligned.
 ///
 /// Free memory is reused at once on its own stream. A block that was freed while a copy or another
 /// stream still uses it carries those fences; whoever is handed that block gets it after a stream
 /// wait on them, and nobody else waits.
 ///
-/// Threads: safe. Its lock is innermost: nothing is called back under it.
+/// Threads: safe. Its locks are innermost: nothing is called back under them.
 /// Ownership: owns the reservation, the chunks and the timelines it makes for record_use. Never
 /// destroyed in a process that has used it from PyTorch (CUDA may be gone); the destructor is for
 /// tests and requires that no block is live and that the device is done with all of them. It looks
@@ -88,29 +106,62 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// A block of at least `size` for work on `stream`. Zero bytes give a null pointer.
+  /// A block of at least `size` for work on `stream`. Zero bytes give a null pointer. Live blocks
+  /// of different pools never share a chunk; a pool begins with its first block.
   /// Stream: usable on `stream` at once; no host wait, except before the out-of-memory error.
   /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report:
   /// asked, held, live and cached bytes, and live bytes per tag. kDriver. The heap is then as it
   /// was.
-  Result<driver::DevicePtr> allocate(Bytes size, driver::Stream stream, TagId tag);
+  Result<driver::DevicePtr> allocate(Bytes size,
+                                     driver::Stream stream,
+                                     TagId tag,
+                                     PoolId pool = PoolId::kShared);
 
   /// Gives a block back. Requires: `at` came from allocate and is live (null is ignored).
   /// Stream: work already submitted to its own stream, its uses and its fences come first for
   /// whoever gets it next.
   void free(driver::DevicePtr at);
 
+  /// Nothing more will be allocated from `pool`: its free chunks are given back now, the others
+  /// when a block in it is freed. Unknown pools and kShared are ignored.
+  /// Stream: may block the host, as may the frees (counted in driver::Counters::host_syncs).
+  void release_pool(PoolId pool);
+
   /// The block around `at` must not be reused before `fence` passes; kept until the block is handed
   /// out again. Returns false where `at` is not inside a live block.
   bool add_fence(driver::DevicePtr at, driver::Fence fence);
 
-  /// The block around `at` is also used by work on `stream` (PyTorch's record_stream): reuse waits
-  /// for what that stream has been given by the time of the free. Returns false where `at` is not
-  /// inside a live block.
+  /// The block around `at` is also used by work on `stream` (PyTorch's record_stream), which may be
+  /// another device's: reuse waits for what that stream has been given by the time of the free.
+  /// Returns false where `at` is not inside a live block.
   bool record_use(driver::DevicePtr at, driver::Stream stream);
 
   /// The live block around `at`: its base and rounded size; size zero where there is none.
   [[nodiscard]] HeapBlockInfo find(driver::DevicePtr at) const;
+
+  /// Whether `at` is one of this heap's addresses, live or not. Takes no lock.
+  [[nodiscard]] bool owns(driver::DevicePtr at) const;
+
+  /// Every live block with this tag, in no order.
+  [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
+
+  /// Takes the memory of live blocks away while their addresses stay: every chunk that holds only
+  /// evicted blocks and free memory goes back to the driver; one that also holds another live block
+  /// stays mapped. Touching an evicted block is undefined (it faults where its chunk has gone).
+  /// Gives the bytes that went back. Blocks that are evicted already stay so. Requires: the device
+  /// is done with the blocks, and nobody issues work on them before restore().
+  /// Stream: where such a chunk holds free memory too, blocks the host until its last users are
+  /// done (counted in driver::Counters::host_syncs); what cannot be waited for stays mapped.
+  /// Errors: kInvalidArgument where one of them is not the start of a live block; nothing has
+  /// changed then.
+  Result<Bytes> evict(std::span<const driver::DevicePtr> blocks);
+
+  /// Gives evicted blocks memory again at the same addresses, with unspecified contents; blocks
+  /// that are not evicted are left alone. All or nothing: on failure they stay evicted. An evicted
+  /// block may be freed instead. Stream: usable at once; no host wait, except before the
+  /// out-of-memory error. Errors: kOutOfDeviceMemory after all cached memory was given back;
+  /// kDriver; kInvalidArgument where one of them is not the start of a live block.
+  Status restore(std::span<const driver::DevicePtr> blocks);
 
   /// Waits for the fences of free blocks and returns all free chunks to the driver; returns how
   /// many bytes. Stream: may block the host (counted in driver::Counters::host_syncs).
@@ -120,7 +171,13 @@ class Heap {
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
 
+  /// Lets `peer` read and write all memory of this heap, now and in future. Doing it twice changes
+  /// nothing. Errors: kDriver; nothing has changed then.
+  Status enable_peer(DeviceId peer);
+
   [[nodiscard]] HeapStats stats() const;
+  /// The books of every tag that has or had a live block since the peaks were reset, by id.
+  [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();
   [[nodiscard]] std::vector<HeapSegmentInfo> segments() const;
   /// "who holds what": the text of the out-of-memory report.

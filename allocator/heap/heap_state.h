@@ -3,53 +3,45 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/heap/address_space.h"
+#include "allocator/heap/books.h"
 #include "allocator/heap/heap.h"
-#include "allocator/heap/region.h"
+#include "allocator/heap/regions.h"
+#include "allocator/heap/timelines.h"
 
 #include <map>
-#include <memory>
-#include <utility>
+#include <span>
+#include <vector>
 
 namespace spillway {
 
-/// The inside of a Heap: its regions, by owner and by address, and its books.
+/// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
+/// handed out and given back with its region's lock only. Locks are taken in this order: mutex, one
+/// region's, those of the books and timelines.
 struct Heap::State {
-  /// Small and large blocks do not mix, so that a small one that stays does not split large free
-  /// memory.
-  enum class Pool { kSmall, kLarge };
+  using ByRegion = std::map<Region*, std::vector<Block*>>;
 
-  struct Place {
-    Region* region = nullptr;
-    Region::Blocks::iterator block;
-  };
+  State(const driver::Device& on, const HeapOptions& with);
 
-  State(const driver::Device& on, const HeapOptions& with)
-      : device(on), options(with), limit(with.limit), addresses(on) {}
-
-  Result<driver::DevicePtr> allocate(Bytes size, driver::Stream stream, TagId tag)
+  /// A block that is in the cache; null where there is none, or it must be waited for.
+  driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
+  /// With growth.
+  Result<driver::DevicePtr> allocate(const RegionKey& key, Bytes size, Bytes requested, TagId tag)
       SPILLWAY_REQUIRES(mutex);
-  Result<Block*> find_block(Region& region, Bytes size, driver::DevicePtr& at)
-      SPILLWAY_REQUIRES(mutex);
-  Status grow(Region& region, Bytes size) SPILLWAY_REQUIRES(mutex);
-  void free(const Place& place) SPILLWAY_REQUIRES(mutex);
   Bytes trim() SPILLWAY_REQUIRES(mutex);
-
-  Result<Region*> region_for(driver::Stream stream, Bytes size) SPILLWAY_REQUIRES(mutex);
-  driver::Timeline& timeline(driver::Stream stream) SPILLWAY_REQUIRES(mutex);
-  /// The live block around `at`; no region where there is none.
-  Place live_at(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
-  Bytes room() const SPILLWAY_REQUIRES(mutex);
-  Bytes away() const;
+  Bytes trim(Region& region) SPILLWAY_REQUIRES(mutex);
+  Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
+  /// Live blocks by region. Errors: kInvalidArgument where one is none.
+  Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks);
+  Status restore(ByRegion blocks) SPILLWAY_REQUIRES(mutex);
 
   const driver::Device device;
   const HeapOptions options;
   mutable Mutex mutex;
-  Bytes limit SPILLWAY_GUARDED_BY(mutex);
-  AddressSpace addresses SPILLWAY_GUARDED_BY(mutex);
-  std::map<CUstream, std::unique_ptr<driver::Timeline>> timelines SPILLWAY_GUARDED_BY(mutex);
-  std::map<driver::DevicePtr, std::unique_ptr<Region>> regions SPILLWAY_GUARDED_BY(mutex);
-  std::map<std::pair<CUstream, Pool>, Region*> by_stream SPILLWAY_GUARDED_BY(mutex);
-  HeapStats stats SPILLWAY_GUARDED_BY(mutex);  // less what regions count themselves
+  Books books;
+  Timelines timelines;
+  AddressSpace addresses;  // as it opens, and then with `mutex`
+  Access access SPILLWAY_GUARDED_BY(mutex);
+  Regions regions;  // added to with `mutex`
 };
 
 }  // namespace spillway

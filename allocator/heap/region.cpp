@@ -1,217 +1,234 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
-#include <iterator>
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace spillway {
 namespace {
 
-/// Blocks of one size that are asked whether their fences have passed, for one allocation.
-constexpr int kMostAsked = 16;
+using namespace literals;
+
+/// No two live blocks of a tier begin in the same of these.
+Bytes table_unit(Tier tier) {
+  return tier == Tier::kSmall ? 512_B : 64_KiB;
+}
 
 }  // namespace
 
-Bytes Region::largest_free() const {
-  return free_.empty() ? Bytes{} : free_.rbegin()->first;
+Region::Region(const RegionParts& parts, RegionKey key, Range range)
+    : device_(parts.device),
+      key_(key),
+      range_(range),
+      timelines_(parts.timelines),
+      table_(range, table_unit(key.tier)),
+      backing_(parts.device,
+               parts.addresses.granularity(),
+               parts.addresses.most_chunk(),
+               parts.access,
+               parts.books),
+      first_(records_.make(range.begin, range.size, BlockState::kGap)) {
+  gaps_ = first_;
 }
 
-Region::Blocks::iterator Region::around(driver::DevicePtr at) {
-  const auto next = blocks_.upper_bound(at);
-  if (next == blocks_.begin()) return blocks_.end();
-  const auto block = std::prev(next);
-  return at < block->first + block->second.size ? block : blocks_.end();
-}
-
-std::optional<driver::DevicePtr> Region::best_fit(Bytes size) {
-  const auto first = free_.lower_bound({size, driver::DevicePtr{}});
-  if (first == free_.end()) return std::nullopt;
-  int asked = 0;
-  for (auto at = first; at != free_.end() && at->first == first->first && asked < kMostAsked;
-       ++at, ++asked) {
-    if (seen_to_pass(blocks_.find(at->second))) return at->second;
-  }
-  return first->second;
-}
-
-Result<Region::Memory> Region::grow(Bytes size, Bytes room) {
-  const auto growth = cheapest_growth(size);
-  if (!growth) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
-  }
-  if (growth->where.size > room) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
-  }
-  for (const auto neighbour : {growth->left, growth->right}) {
-    if (neighbour == blocks_.end() || seen_to_pass(neighbour)) continue;
-    SPILLWAY_RETURN_IF_ERROR(settle(neighbour));
-  }
-  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t chunks, backing_.map(growth->where));
-
-  // Nothing below may fail.
-  Block block;
-  block.size = growth->where.size;
-  merge(blocks_.emplace(growth->where.begin, std::move(block)).first);
-  return Memory{growth->where.size, chunks};
-}
-
-std::optional<Region::Growth> Region::cheapest_growth(Bytes size) {
-  std::optional<Growth> best;
-  const auto consider = [&](const Growth& growth) {
-    if (!best || growth.where.size < best->where.size) best = growth;
-  };
-  const auto free_or_end = [&](Blocks::iterator block) {
-    return block != blocks_.end() && block->second.state == BlockState::kFree ? block
-                                                                              : blocks_.end();
-  };
-  for (const auto& [begin, length] : backing_.gaps()) {
-    const Range gap{begin, length};
-    auto left = blocks_.lower_bound(begin);
-    left = left == blocks_.begin() ? blocks_.end() : free_or_end(std::prev(left));
-    if (left != blocks_.end() && left->first + left->second.size != begin) left = blocks_.end();
-    const auto right = free_or_end(blocks_.find(gap.end()));
-    // Neither neighbour is large enough alone: then no growth would have been asked for.
-    const Bytes left_size = left == blocks_.end() ? Bytes{} : left->second.size;
-    const Bytes right_size = right == blocks_.end() ? Bytes{} : right->second.size;
-    const Bytes after_left = (size - left_size).rounded_up(backing_.granularity());
-    const Bytes before_right = (size - right_size).rounded_up(backing_.granularity());
-    if (after_left < length) consider({{begin, after_left}, left, blocks_.end()});
-    if (before_right < length) {
-      consider({{begin + (length - before_right), before_right}, blocks_.end(), right});
+void Region::read(HeapStats& stats) const {
+  stats.cached += cached_;
+  stats.pending += pending_;
+  stats.evicted += evicted_;
+  stats.allocations += counts_.allocations;
+  stats.frees += counts_.frees;
+  stats.live_total += counts_.live_total;
+  stats.requested_total += counts_.requested_total;
+  stats.fence_waits += counts_.fence_waits;
+  stats.stranded += cached_;
+  free_.each([&](const Block* block) SPILLWAY_REQUIRES(mutex) {
+    if (block->size < backing_.granularity()) return;
+    auto chunk = backing_.chunks().lower_bound(block->at);
+    for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
+      if (block->range().contains({chunk->first, chunk->second.size})) {
+        stats.stranded -= chunk->second.size;
+      }
     }
-    if (left_size + length + right_size >= size) consider({gap, left, right});
+  });
+}
+
+Block* Region::any_fitting(Bytes size) {
+  return fitting(size, std::numeric_limits<int>::max());
+}
+
+Block* Region::fitting(Bytes size, int most_looked) {
+  Block* const near = best_of(free_.same_bin(size), size, most_looked);
+  return near != nullptr ? near : best_of(free_.larger_bin(size), size, most_looked);
+}
+
+Block* Region::best_of(Block* list, Bytes size, int most_looked) {
+  Block* best = nullptr;
+  for (Block* block = list; block != nullptr && most_looked > 0;
+       block = block->listed_after, --most_looked) {
+    if (block->size < size) continue;
+    const bool smaller = best == nullptr || block->size < best->size;
+    const bool sooner = !smaller && block->size == best->size && best->fenced() &&
+                        !seen_to_pass(best) && seen_to_pass(block);
+    if (smaller || sooner) best = block;
+    if (best->size == size && best->ties == nullptr) break;
   }
   return best;
 }
 
-Result<Block*> Region::take(driver::DevicePtr at, Bytes size) {
-  const auto block = blocks_.find(at);
-  SPILLWAY_RETURN_IF_ERROR(settle(block));
+Status Region::grow(Bytes size) {
+  const auto growth = cheapest_growth(size);
+  if (!growth) {
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
+  }
+  for (Block* const neighbour : {growth->left, growth->right}) {
+    if (neighbour == nullptr || seen_to_pass(neighbour)) continue;
+    SPILLWAY_RETURN_IF_ERROR(settle(neighbour));
+  }
+  SPILLWAY_RETURN_IF_ERROR(map(growth->where));
+
+  // Nothing below may fail.
+  turn(growth->gap, growth->where, BlockState::kFree);
+  return {};
+}
+
+/// Backing::map; what gets stuck is set aside.
+Status Region::map(Range where) {
+  const std::size_t stuck = backing_.stuck().size();
+  Status status = backing_.map(where);
+  for (std::size_t i = stuck; i < backing_.stuck().size(); ++i) {
+    const Range lost = backing_.stuck()[i];
+    for (Block* block = first_; block != nullptr; block = block->after) {
+      if (block->state != BlockState::kGap || !block->range().contains(lost)) continue;
+      turn(block, lost, BlockState::kStuck);
+      break;
+    }
+  }
+  return status;
+}
+
+std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
+  std::optional<Growth> best;
+  const auto consider = [&](const Growth& growth) {
+    const bool cheaper = !best || growth.where.size < best->where.size;
+    const bool lower =
+        best && growth.where.size == best->where.size && growth.where.begin < best->where.begin;
+    if (cheaper || lower) best = growth;
+  };
+  const auto free_or_null = [](Block* block) {
+    return block != nullptr && block->state == BlockState::kFree ? block : nullptr;
+  };
+  for (Block* gap = gaps_; gap != nullptr; gap = gap->listed_after) {
+    Block* const left = free_or_null(gap->before);
+    Block* const right = free_or_null(gap->after);
+    // Neither neighbour is large enough alone: then no growth would have been asked for.
+    const Bytes left_size = left == nullptr ? Bytes{} : left->size;
+    const Bytes right_size = right == nullptr ? Bytes{} : right->size;
+    const Bytes after_left = (size - left_size).rounded_up(backing_.granularity());
+    const Bytes before_right = (size - right_size).rounded_up(backing_.granularity());
+    if (after_left < gap->size) consider({gap, {gap->at, after_left}, left, nullptr});
+    if (before_right < gap->size) {
+      consider({gap, {gap->at + (gap->size - before_right), before_right}, nullptr, right});
+    }
+    if (left_size + gap->size + right_size >= size) consider({gap, gap->range(), left, right});
+  }
+  return best;
+}
+
+Status Region::take(Block* block, Bytes size, Bytes requested, TagId tag) {
+  if (!seen_to_pass(block)) SPILLWAY_RETURN_IF_ERROR(settle(block));
 
   // Nothing below may fail.
   unlist(block);
-  if (block->second.size > size) {
-    Block rest;
-    rest.size = block->second.size - size;
-    block->second.size = size;
-    list(blocks_.emplace_hint(std::next(block), at + size, std::move(rest)));
-  }
-  block->second.state = BlockState::kLive;
-  return &block->second;
+  if (block->size > size) list(split(block, size));
+  block->state = BlockState::kLive;
+  block->requested = requested;
+  block->tag = tag;
+  table_.add(block);
+  ++counts_.allocations;
+  counts_.live_total += size;
+  counts_.requested_total += requested;
+  return {};
 }
 
-void Region::give(Blocks::iterator block) {
-  block->second.state = BlockState::kFree;
-  block->second.requested = Bytes{};
-  block->second.tag = TagId::kUntagged;
-  block->second.users.clear();
-  merge(block);
+void Region::give(Block* block) {
+  ++counts_.frees;
+  table_.remove(block);
+  block->requested = Bytes{};
+  block->tag = TagId::kUntagged;
+  if (block->ties != nullptr) {
+    for (const driver::Stream user : block->ties->users)
+      block->ties->fences.add(timelines_.of(user).promise());
+    block->ties->users.clear();
+    if (block->ties->fences.empty()) block->ties.reset();
+  }
+  if (block->evicted) {
+    give_pieces(block);
+    return;
+  }
+  block->state = BlockState::kFree;
+  merge_and_list(block);
 }
 
-void Region::merge(Blocks::iterator block) {
-  const auto absorb = [&](Blocks::iterator left, Blocks::iterator right) {
-    left->second.size += right->second.size;
-    left->second.fences.add(right->second.fences);
-    blocks_.erase(right);
-  };
-  const auto touching = [](Blocks::iterator left, Blocks::iterator right) {
-    return left->first + left->second.size == right->first;
-  };
-  const auto next = std::next(block);
-  if (next != blocks_.end() && next->second.state == BlockState::kFree && touching(block, next)) {
-    unlist(next);
-    absorb(block, next);
-  }
-  if (block != blocks_.begin()) {
-    const auto previous = std::prev(block);
-    if (previous->second.state == BlockState::kFree && touching(previous, block)) {
-      unlist(previous);
-      absorb(previous, block);
-      block = previous;
+Bytes Region::trim() {
+  std::vector<Block*> free;
+  free_.each([&](Block* block) {
+    if (block->size >= backing_.granularity()) free.push_back(block);
+  });
+  std::vector<std::pair<Block*, driver::DevicePtr>> empty;
+  for (Block* const block : free) {
+    auto chunk = backing_.chunks().lower_bound(block->at);
+    for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
+      if (!block->range().contains({chunk->first, chunk->second.size})) continue;
+      if (!settle_sync(block).ok()) break;
+      empty.emplace_back(block, chunk->first);
     }
   }
-  list(block);
+  if (empty.empty() || !wait_for_stream_sync().ok()) return {};
+  Bytes back;
+  // From the last chunk of a block to its first, so that the block stays the one before it.
+  for (auto at = empty.rbegin(); at != empty.rend(); ++at) {
+    const Range chunk{at->second, backing_.chunks().at(at->second).size};
+    if (!backing_.unmap(chunk.begin)) continue;
+    back += chunk.size;
+    turn(at->first, chunk, BlockState::kGap);
+  }
+  return back;
 }
 
-Region::Memory Region::trim(driver::Timeline& own) {
-  std::vector<driver::DevicePtr> empty;
-  for (const auto& [at, chunk] : backing_.chunks()) {
-    const auto block = around(at);
-    if (!wholly_free(block, {at, chunk.size})) continue;
-    if (!block->second.fences.empty()) {
-      if (!block->second.fences.wait_sync().ok()) continue;
-      block->second.fences.clear();
-      pending_ -= block->second.size;
-    }
-    empty.push_back(at);
-  }
-  if (empty.empty()) return {};
-  const Result<driver::Fence> all = own.mark();
-  if (!all.ok() || !driver::Timeline::wait_sync(all.value()).ok()) return {};
-
-  Memory trimmed;
-  for (const driver::DevicePtr at : empty) {
-    const Bytes size = backing_.chunks().at(at).size;
-    if (!backing_.unmap(at)) continue;
-    cut({at, size});
-    trimmed.bytes += size;
-    ++trimmed.chunks;
-  }
-  return trimmed;
+Status Region::wait_for_stream_sync() {
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence all,
+                            timelines_.of(driver::Stream(key_.stream)).mark());
+  return driver::Timeline::wait_sync(all);
 }
 
-bool Region::wholly_free(Blocks::iterator block, Range where) const {
-  return block != blocks_.end() && block->second.state == BlockState::kFree &&
-         Range{block->first, block->second.size}.contains(where);
-}
-
-/// Takes `where` out of the free block around it, whose fences have been waited for.
-void Region::cut(Range where) {
-  const auto block = around(where.begin);
-  SPILLWAY_CHECK(wholly_free(block, where));
-  const Range old{block->first, block->second.size};
-  unlist(block);
-  if (where.end() < old.end()) {
-    Block rest;
-    rest.size = distance(where.end(), old.end());
-    list(blocks_.emplace(where.end(), std::move(rest)).first);
-  }
-  if (old.begin < where.begin) {
-    block->second.size = distance(old.begin, where.begin);
-    list(block);
-  } else {
-    blocks_.erase(block);
-  }
-}
-
-/// Forgets the fences of a free block that have passed; true where none is left.
-bool Region::seen_to_pass(Blocks::iterator block) {
-  if (block->second.fences.empty()) return true;
+bool Region::seen_to_pass(Block* block) {
+  if (block->ties == nullptr) return true;
   const driver::CurrentDevice current(*device_.api, device_.context);
-  if (!block->second.fences.drop_passed()) return false;
-  pending_ -= block->second.size;
+  if (!block->ties->fences.drop_passed()) return false;
+  block->ties.reset();
+  pending_ -= block->size;
   return true;
 }
 
 /// Orders the region's stream after the fences of a free block, which then needs them no more.
-Status Region::settle(Blocks::iterator block) {
-  if (block->second.fences.empty()) return {};
+Status Region::settle(Block* block) {
   const driver::CurrentDevice current(*device_.api, device_.context);
-  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits, block->second.fences.wait(stream_));
-  fence_waits_ += waits;
-  block->second.fences.clear();
-  pending_ -= block->second.size;
+  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits,
+                            block->ties->fences.wait(driver::Stream(key_.stream)));
+  counts_.fence_waits += waits;
+  block->ties.reset();
+  pending_ -= block->size;
   return {};
 }
 
-void Region::list(Blocks::iterator block) {
-  free_.emplace(block->second.size, block->first);
-  if (!block->second.fences.empty()) pending_ += block->second.size;
-}
-
-void Region::unlist(Blocks::iterator block) {
-  free_.erase({block->second.size, block->first});
-  if (!block->second.fences.empty()) pending_ -= block->second.size;
+/// Blocks the host until the fences of a free block have passed.
+Status Region::settle_sync(Block* block) {
+  if (block->ties == nullptr) return {};
+  SPILLWAY_RETURN_IF_ERROR(block->ties->fences.wait_sync());
+  block->ties.reset();
+  pending_ -= block->size;
+  return {};
 }
 
 }  // namespace spillway

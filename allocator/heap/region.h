@@ -2,111 +2,186 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
+#include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
-#include "allocator/driver/timeline.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/backing.h"
 #include "allocator/heap/block.h"
+#include "allocator/heap/block_table.h"
+#include "allocator/heap/books.h"
+#include "allocator/heap/free_bins.h"
 #include "allocator/heap/range.h"
+#include "allocator/heap/timelines.h"
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace spillway {
+
+/// Small and large blocks do not mix, so that a small one that stays does not split large free
+/// memory.
+enum class Tier : std::uint8_t { kSmall, kLarge };
+
+/// What the blocks of a region have in common.
+struct RegionKey {
+  CUstream stream;
+  PoolId pool;
+  Tier tier;
+
+  friend bool operator==(const RegionKey&, const RegionKey&) = default;
+};
+
+/// What regions of one heap share.
+struct RegionParts {
+  driver::Device device;
+  const AddressSpace& addresses;
+  const Access& access;
+  Books& books;
+  Timelines& timelines;
+};
 
 /// The blocks of one stream in one range of addresses. All its blocks are for work on that stream,
 /// so that a freed block needs no fence for the stream's own work, and a fence that the stream has
 /// once waited for holds for all later work.
 ///
-/// Threads: confined; the heap holds its lock.
-/// Ownership: owns the memory mapped in its range.
+/// Threads: every call with `mutex` held; what maps or unmaps, with the heap's lock held outside
+/// it. Ownership: owns the memory mapped in its range.
 class Region {
  public:
-  using Blocks = std::map<driver::DevicePtr, Block>;
+  Region(const RegionParts& parts, RegionKey key, Range range);
 
-  struct Memory {
-    Bytes bytes;
-    std::uint64_t chunks = 0;
-  };
+  LightMutex mutex;
 
-  Region(const driver::Device& device,
-         driver::Stream stream,
-         Range range,
-         const AddressSpace& addresses)
-      : device_(device),
-        stream_(stream),
-        backing_(device, range, addresses.granularity(), addresses.most_chunk()) {}
+  [[nodiscard]] const RegionKey& key() const { return key_; }
 
-  [[nodiscard]] driver::Stream stream() const { return stream_; }
+  [[nodiscard]] const Range& range() const { return range_; }
 
-  [[nodiscard]] const Backing& backing() const { return backing_; }
+  [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
-  [[nodiscard]] const Blocks& blocks() const { return blocks_; }
+  /// The first of all blocks in address order; follow Block::after.
+  [[nodiscard]] const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
-  [[nodiscard]] Bytes pending() const { return pending_; }  // free, with a fence not seen to pass
+  /// Adds to what a heap's statistics say: free memory, waits, calls.
+  void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
 
-  [[nodiscard]] std::uint64_t fence_waits() const { return fence_waits_; }
+  [[nodiscard]] Bytes largest_free() const SPILLWAY_REQUIRES(mutex) { return free_.largest(); }
 
-  [[nodiscard]] Bytes largest_free() const;
+  [[nodiscard]] Block* starting(driver::DevicePtr at) const SPILLWAY_REQUIRES(mutex) {
+    return table_.starting(at);
+  }
 
-  /// The block that `at` lies in; the end where it lies in none.
-  [[nodiscard]] Blocks::iterator around(driver::DevicePtr at);
+  [[nodiscard]] Block* around(driver::DevicePtr at) const SPILLWAY_REQUIRES(mutex) {
+    return table_.around(at);
+  }
 
-  /// The smallest free block of at least `size`; among those of its exact size, one whose fences
-  /// have passed.
-  [[nodiscard]] std::optional<driver::DevicePtr> best_fit(Bytes size);
+  /// A free block of at least `size`, null where none is found: of its exact size where there is
+  /// one, else the smallest of the first few; among equals one whose fences have passed.
+  Block* fitting(Bytes size) SPILLWAY_REQUIRES(mutex) { return fitting(size, kMostLooked); }
+
+  /// As fitting, and finds one where there is any.
+  Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
 
   /// Maps the fewest bytes that make a free block of `size`, next to free memory where there is
-  /// some; says how many. Stream: the region's stream waits for the fences of the free memory that
-  /// becomes part of the block. Errors: kOutOfDeviceMemory where the driver has no memory, `room`
-  /// is too small or the addresses are used up; kDriver. Nothing is mapped then.
-  Result<Memory> grow(Bytes size, Bytes room);
+  /// some. Requires: any_fitting has found none. Stream: the region's stream waits for the fences
+  /// of the free memory that becomes part of the block. Errors: kOutOfDeviceMemory where the driver
+  /// or the limit has no room, or the addresses are used up; kDriver. Nothing is mapped then.
+  Status grow(Bytes size) SPILLWAY_REQUIRES(mutex);
 
-  /// Hands out the first `size` bytes of the free block at `at`.
-  /// Stream: the region's stream waits for the block's fences. Errors: kDriver; the block is then
-  /// as it was.
-  Result<Block*> take(driver::DevicePtr at, Bytes size);
+  /// Forgets the fences of a free block that have passed; true where none is left. Stream: no wait.
+  bool seen_to_pass(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  /// The live block has no owner any more: it becomes free, and one with its free neighbours.
-  void give(Blocks::iterator block);
+  /// Hands out the first `size` bytes of a free block. Stream: the region's stream waits for the
+  /// block's fences. Errors: kDriver, kNotReady (Timeline::wait); the block is then as it was.
+  Status take(Block* block, Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
 
-  /// Gives chunks that are wholly free back to the driver. `own`: the timeline of the region's
-  /// stream. Stream: blocks the host until the device is done with them. What cannot be waited for
-  /// is kept.
-  Memory trim(driver::Timeline& own);
+  /// The live block has no owner any more: it becomes free, and one with its free neighbours. What
+  /// has no memory becomes room for growth.
+  void give(Block* block) SPILLWAY_REQUIRES(mutex);
+
+  /// Gives chunks that are wholly free back to the driver. Stream: blocks the host until the device
+  /// is done with them. What cannot be waited for is kept. Gives the bytes that went back.
+  Bytes trim() SPILLWAY_REQUIRES(mutex);
+
+  /// Heap::evict for blocks of this region, which are live. Gives the bytes that went back.
+  Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
+
+  /// Maps memory wherever evicted blocks have none and gives the ranges; leaves the others out of
+  /// `blocks`. Errors: as Backing::map; nothing has changed then.
+  Result<std::vector<Range>> back(std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
+  /// Undoes back().
+  void unback(const std::vector<Block*>& blocks, const std::vector<Range>& ranges)
+      SPILLWAY_REQUIRES(mutex);
+  /// The blocks that back() was for are evicted no more.
+  void revive(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
   /// The first thing in the books that is wrong, empty where nothing is. For tests.
-  [[nodiscard]] std::string check() const;
+  [[nodiscard]] std::string check() const SPILLWAY_REQUIRES(mutex);
+
+  /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
+  Status allow(const Access& access) const SPILLWAY_REQUIRES(mutex) {
+    return backing_.allow(access);
+  }
+
+  bool released SPILLWAY_GUARDED_BY(mutex) = false;  // its pool
 
  private:
+  /// Free blocks of one bin that are looked at for one allocation.
+  static constexpr int kMostLooked = 16;
+
   /// Where to map, and the free blocks beside it that become one with it.
   struct Growth {
+    Block* gap;
     Range where;
-    Blocks::iterator left;   // end where none
-    Blocks::iterator right;  // end where none
+    Block* left;   // null where none
+    Block* right;  // null where none
   };
 
-  [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size);
-  [[nodiscard]] bool wholly_free(Blocks::iterator block, Range where) const;
-  bool seen_to_pass(Blocks::iterator block);
-  Status settle(Blocks::iterator block);
-  void merge(Blocks::iterator block);
-  void cut(Range where);
-  void list(Blocks::iterator block);
-  void unlist(Blocks::iterator block);
+  Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
+  Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
+  Status map(Range where) SPILLWAY_REQUIRES(mutex);
+  /// Waits until the device is done with what this region's stream has been given.
+  Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
+
+  Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
+  Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
+
+  // The list of blocks: free ones and gaps are listed, and one with their like.
+  Block* split(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
+  Block* carve(Block* block, Range where) SPILLWAY_REQUIRES(mutex);
+  void absorb_after(Block* block) SPILLWAY_REQUIRES(mutex);
+  Block* merge(Block* block) SPILLWAY_REQUIRES(mutex);
+  void merge_and_list(Block* block) SPILLWAY_REQUIRES(mutex);
+  void list(Block* block) SPILLWAY_REQUIRES(mutex);
+  void unlist(Block* block) SPILLWAY_REQUIRES(mutex);
+  void turn(Block* block, Range where, BlockState state) SPILLWAY_REQUIRES(mutex);
+
+  void open_hole(Block* hole) SPILLWAY_REQUIRES(mutex);
+  void give_pieces(Block* block) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool can_go(Block* from, Range chunk, bool& has_free) SPILLWAY_REQUIRES(mutex);
+  void drop_free_parts(Block* from, Range chunk) SPILLWAY_REQUIRES(mutex);
+  void settle_holes(Block* around) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::vector<Range> missing(const std::vector<Block*>& blocks) const
+      SPILLWAY_REQUIRES(mutex);
 
   const driver::Device device_;
-  const driver::Stream stream_;
-  Backing backing_;
-  Blocks blocks_;
-  std::set<std::pair<Bytes, driver::DevicePtr>> free_;
-  Bytes pending_;
-  std::uint64_t fence_waits_ = 0;
+  const RegionKey key_;
+  const Range range_;
+  Timelines& timelines_;
+  BlockStore records_ SPILLWAY_GUARDED_BY(mutex);
+  BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
+  FreeBins free_ SPILLWAY_GUARDED_BY(mutex);
+  Backing backing_ SPILLWAY_GUARDED_BY(mutex);
+  Block* first_ SPILLWAY_GUARDED_BY(mutex);
+  Block* gaps_ SPILLWAY_GUARDED_BY(mutex) = nullptr;
+  Bytes cached_ SPILLWAY_GUARDED_BY(mutex);      // free
+  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // live
+  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);  // calls, totals and waits
 };
 
 }  // namespace spillway

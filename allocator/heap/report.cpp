@@ -32,22 +32,87 @@ std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags)
   return sorted;
 }
 
+HeapBlockInfo info(const Block& block, const RegionKey& key) {
+  const bool live = block.state == BlockState::kLive;
+  return {block.at,
+          block.size,
+          block.requested,
+          live,
+          block.fenced(),
+          block.evicted,
+          block.tag,
+          key.pool,
+          key.stream};
+}
+
+/// Calls `visit(block, region)` for every live block, with its region's lock held.
+template <typename Visit>
+void each_live(const Regions& regions, Visit visit) {
+  for (const auto& region : regions.all()) {
+    const LightLock lock(region->mutex);
+    for (const Block* block = region->first(); block != nullptr; block = block->after) {
+      if (block->state == BlockState::kLive) visit(*block, *region);
+    }
+  }
+}
+
 }  // namespace
+
+HeapStats Heap::stats() const {
+  const Lock lock(state_->mutex);
+  HeapStats stats;
+  state_->books.read(stats);
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
+    region->read(stats);
+  }
+  stats.rounding = stats.live > stats.requested ? stats.live - stats.requested : Bytes{};
+  return stats;
+}
+
+std::vector<HeapTagInfo> Heap::tags() const {
+  const Lock lock(state_->mutex);
+  std::vector<HeapTagInfo> tags = state_->books.tags();
+  each_live(state_->regions, [&](const Block& block, const Region&) {
+    const auto known = std::find_if(
+        tags.begin(), tags.end(), [&](const HeapTagInfo& tag) { return tag.tag == block.tag; });
+    if (known == tags.end()) return;  // handed out since
+    known->requested += block.requested;
+    if (block.evicted) known->evicted += block.size;
+  });
+  return tags;
+}
+
+HeapBlockInfo Heap::find(driver::DevicePtr at) const {
+  Region* const region = state_->regions.around(at);
+  if (region == nullptr) return {};
+  const LightLock lock(region->mutex);
+  const Block* const block = region->around(at);
+  return block == nullptr ? HeapBlockInfo{} : info(*block, region->key());
+}
+
+std::vector<HeapBlockInfo> Heap::blocks_of(TagId tag) const {
+  const Lock lock(state_->mutex);
+  std::vector<HeapBlockInfo> blocks;
+  each_live(state_->regions, [&](const Block& block, const Region& region) {
+    if (block.tag == tag) blocks.push_back(info(block, region.key()));
+  });
+  return blocks;
+}
 
 std::string Heap::report() const {
   const HeapStats now = stats();
   std::map<TagId, Bytes> tags;
   Bytes largest;
-  Bytes cap;
+  const Bytes cap = limit();
   {
     const Lock lock(state_->mutex);
-    cap = state_->limit;
-    for (const auto& [begin, region] : state_->regions) {
+    for (const auto& region : state_->regions.all()) {
+      const LightLock region_lock(region->mutex);
       largest = std::max(largest, region->largest_free());
-      for (const auto& [at, block] : region->blocks()) {
-        if (block.state == BlockState::kLive) tags[block.tag] += block.size;
-      }
     }
+    each_live(state_->regions,
+              [&](const Block& block, const Region&) { tags[block.tag] += block.size; });
   }
   std::size_t free = 0;
   std::size_t total = 0;
@@ -58,9 +123,9 @@ std::string Heap::report() const {
                      text_of(now.held);
   if (!cap.zero()) text += " (limit " + text_of(cap) + ")";
   text += ", live " + text_of(now.live) + " in " + std::to_string(now.live_blocks) + " blocks";
-  text += ", cached " + text_of(now.held - now.live - now.lost) + " (largest block " +
-          text_of(largest) + ", pending " + text_of(now.pending) + ")";
-  if (!now.lost.zero()) text += ", lost " + text_of(now.lost);
+  text += ", cached " + text_of(now.cached) + " (largest block " + text_of(largest) + ", pending " +
+          text_of(now.pending) + ")";
+  if (!now.evicted.zero()) text += ", evicted " + text_of(now.evicted);
   if (known) text += ", the driver has " + text_of(Bytes{free}) + " of " + text_of(Bytes{total});
   text += "; live by tag:";
   for (const auto& [tag, bytes] : by_size(tags)) {
@@ -78,17 +143,17 @@ std::string Heap::report() const {
 std::vector<HeapSegmentInfo> Heap::segments() const {
   const Lock lock(state_->mutex);
   std::vector<HeapSegmentInfo> segments;
-  for (const auto& [begin, region] : state_->regions) {
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
     driver::DevicePtr end;
-    for (const auto& [at, block] : region->blocks()) {
-      if (at != end || end == driver::DevicePtr{}) {
-        segments.push_back({at, Bytes{}, region->stream().handle(), {}});
+    for (const Block* block = region->first(); block != nullptr; block = block->after) {
+      if (block->state != BlockState::kFree && block->state != BlockState::kLive) continue;
+      if (block->at != end || end == driver::DevicePtr{}) {
+        segments.push_back({block->at, Bytes{}, region->key().stream, region->key().pool, {}});
       }
-      const bool live = block.state == BlockState::kLive;
-      segments.back().blocks.push_back(
-          {at, block.size, block.requested, live, !block.fences.empty(), block.tag});
-      segments.back().size += block.size;
-      end = at + block.size;
+      segments.back().blocks.push_back(info(*block, region->key()));
+      segments.back().size += block->size;
+      end = block->end();
     }
   }
   return segments;

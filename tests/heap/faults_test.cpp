@@ -2,6 +2,8 @@
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
+#include <utility>
+
 namespace spillway {
 namespace {
 
@@ -79,16 +81,16 @@ TEST_F(HeapFaultsTest, OutOfMemoryAtTheDriverIsTriedAgainAfterATrim) {
   EXPECT_EQ(heap_->stats().held, 6_MiB);
 }
 
-TEST_F(HeapFaultsTest, ABlockWhoseUsersCannotBeMarkedIsNeverHandedOutAgain) {
+TEST_F(HeapFaultsTest, ABlockWhoseUsersCannotBeMarkedIsNotHandedOutUntilTheyCan) {
   const auto block = allocate(4_MiB);
   heap_->record_use(block, side_);
-  const Fault<&Api::EventRecord> fault(table_, 1, CUDA_ERROR_UNKNOWN);
   free(block);
-
-  EXPECT_EQ(heap_->stats().lost, 4_MiB);
-  EXPECT_EQ(heap_->stats().live, 0_B);
-  EXPECT_NE(allocate(4_MiB), block);
-  EXPECT_EQ(heap_->trim_sync(), 0_B);
+  const auto record =
+      std::exchange(table_.EventRecord, [](CUevent, CUstream) { return CUDA_ERROR_UNKNOWN; });
+  EXPECT_EQ(heap_->allocate(4_MiB, main_, TagId::kUntagged).status().code(), Code::kDriver);
+  table_.EventRecord = record;
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB), block);
 }
 
 TEST_F(HeapFaultsTest, AChunkThatCannotBeUnmappedIsKeptAndUsed) {

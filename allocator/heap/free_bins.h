@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/heap/block.h"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace spillway {
+
+/// Free blocks by size: lists of blocks whose sizes differ by at most a thirty-second, and a bit
+/// for each list that holds one, so that the next larger block is found in constant time.
+class FreeBins {
+ public:
+  /// Sizes are multiples of this.
+  static constexpr std::uint64_t kUnit = 512;
+
+  void add(Block* block) {
+    const std::size_t bin = bin_of(block->size);
+    Block*& head = heads_[bin];
+    block->listed_before = nullptr;
+    block->listed_after = head;
+    if (head != nullptr) {
+      head->listed_before = block;
+    } else {
+      words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
+      summary_ |= std::uint64_t{1} << (bin / 64);
+    }
+    head = block;
+  }
+
+  void remove(Block* block) {
+    Block* const before = block->listed_before;
+    Block* const after = block->listed_after;
+    if (after != nullptr) after->listed_before = before;
+    if (before != nullptr) {
+      before->listed_after = after;
+      return;
+    }
+    const std::size_t bin = bin_of(block->size);
+    heads_[bin] = after;
+    if (after != nullptr) return;
+    words_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
+    if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
+  }
+
+  /// The list that blocks of `size` are in; follow Block::listed_after.
+  [[nodiscard]] Block* same_bin(Bytes size) const { return heads_[bin_of(size)]; }
+
+  /// The first list of blocks that are all larger than those of `size`'s list; null where none is.
+  [[nodiscard]] Block* larger_bin(Bytes size) const {
+    const std::size_t bin = bin_of(size) + 1;
+    const std::uint64_t in_word = words_[bin / 64] >> (bin % 64);
+    if (in_word != 0) return heads_[bin + static_cast<std::size_t>(std::countr_zero(in_word))];
+    const std::uint64_t words =
+        bin / 64 == kWords - 1 ? 0 : summary_ >> (bin / 64 + 1) << (bin / 64 + 1);
+    if (words == 0) return nullptr;
+    const auto word = static_cast<std::size_t>(std::countr_zero(words));
+    return heads_[word * 64 + static_cast<std::size_t>(std::countr_zero(words_[word]))];
+  }
+
+  [[nodiscard]] Bytes largest() const;
+
+  /// Calls `visit(block)` for every block.
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (Block* head : heads_) {
+      for (Block* block = head; block != nullptr; block = block->listed_after)
+        visit(block);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWords = 18;  // up to 2^44 bytes
+
+  static std::size_t bin_of(Bytes size) {
+    const std::uint64_t units = size.count() / kUnit;
+    if (units < 64) return units;
+    const auto shift = static_cast<std::size_t>(std::bit_width(units)) - 6;
+    return shift * 32 + (units >> shift);
+  }
+
+  std::array<Block*, kWords * 64> heads_{};
+  std::array<std::uint64_t, kWords> words_{};
+  std::uint64_t summary_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/heap/region.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+/// A heap's regions, by what their blocks have in common and by address. They live as long as the
+/// heap. Threads: look-ups take no lock; whoever adds holds the heap's.
+class Regions {
+ public:
+  Regions() : by_key_(new_table(64)) {}
+
+  /// Null where there is none.
+  [[nodiscard]] Region* of(const RegionKey& key) const {
+    const Table& table = *by_key_.load(std::memory_order_acquire);
+    for (std::size_t i = hash(key);; ++i) {
+      Region* const region = table[i % table.size()].load(std::memory_order_acquire);
+      if (region == nullptr || region->key() == key) return region;
+    }
+  }
+
+  /// The region whose range `at` lies in, null where there is none.
+  [[nodiscard]] Region* around(driver::DevicePtr at) const {
+    const std::size_t count = piece_count_.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Piece& piece = pieces_[i];
+      // Below the piece, this is a very large number.
+      const std::uint64_t index = (at.address() - piece.begin.address()) >> piece.shift;
+      if (index < piece.regions.size()) {
+        return piece.regions[index].load(std::memory_order_acquire);
+      }
+    }
+    return nullptr;
+  }
+
+  /// Of all regions, in the order in which they were added.
+  [[nodiscard]] const std::vector<std::unique_ptr<Region>>& all() const { return all_; }
+
+  /// False where there are too many. Requires: no other region has its key; `piece` holds its
+  /// range.
+  bool add(std::unique_ptr<Region> region, Range piece);
+
+ private:
+  static constexpr std::size_t kMostPieces = 512;
+  using Table = std::vector<std::atomic<Region*>>;
+
+  struct Piece {
+    driver::DevicePtr begin;
+    unsigned shift = 0;
+    std::array<std::atomic<Region*>, AddressSpace::kRanges> regions{};
+  };
+
+  static std::size_t hash(const RegionKey& key) {
+    const auto stream = reinterpret_cast<std::uintptr_t>(key.stream);
+    const std::uint64_t mixed =
+        (stream ^ (static_cast<std::uint64_t>(key.pool) << 32U)) * 0x9E3779B97F4A7C15U;
+    return (mixed >> 40U) * 2 + static_cast<std::size_t>(key.tier);
+  }
+
+  Table* new_table(std::size_t size) {
+    return tables_.emplace_back(std::make_unique<Table>(size)).get();
+  }
+
+  static void enter(Table& table, Region* region);
+
+  std::vector<std::unique_ptr<Region>> all_;
+  std::vector<std::unique_ptr<Table>> tables_;  // old ones too: somebody may be reading them
+  std::atomic<Table*> by_key_;
+  std::array<Piece, kMostPieces> pieces_;
+  std::atomic<std::size_t> piece_count_{0};
+};
+
+}  // namespace spillway
