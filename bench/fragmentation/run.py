@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records and replays, each in a process of its own on the emulated GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from spillway import launch
+
+ROOT = Path(__file__).parents[2]
+WORKLOADS = ("demo", "resnet", "batch", "length")
+# What each allocator needs in its environment.
+ALLOCATORS: dict[str, dict[str, str]] = {
+    "spillway": {},
+    "native": {},
+    "expandable": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+}
+TARGET = 4 << 30  # live bytes at the peak: so much that what memory comes in does not decide
+
+
+class RunFailed(Exception):
+    """A process failed; the message has its last lines."""
+
+
+def record(workload: str, path: Path) -> None:
+    _run("workloads", [workload, str(path)], {})
+
+
+def replay(path: Path, allocator: str, scale: int) -> dict[str, Any]:
+    return json.loads(_run("replay", [allocator, str(path), str(scale)], ALLOCATORS[allocator]))
+
+
+def measure(path: Path, allocators: Iterable[str] = ALLOCATORS, scale: int | None = None) -> dict[str, Any]:
+    """Held over live at their peaks, by allocator. `scale`: default, what brings the peak to TARGET."""
+    if scale is None:
+        small = replay(path, "spillway", 1)["live_peak_bytes"]
+        scale = max(1, -(-TARGET // max(small, 1)))
+    runs = {name: replay(path, name, scale) for name in allocators}
+    any_run = next(iter(runs.values()))
+    return {
+        "scale": scale,
+        "live_peak_bytes": any_run["live_peak_bytes"],
+        "events": any_run["events"],
+        "held_over_live": {
+            name: run["held_peak_bytes"] / run["live_peak_bytes"] for name, run in runs.items()
+        },
+    }
+
+
+def _run(module: str, arguments: list[str], settings: dict[str, str]) -> str:
+    """What the module of this package prints."""
+    environment = {**launch.environment(True, memory="64GiB"), "OMP_NUM_THREADS": "1", **settings}
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.fragmentation.{module}", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr).strip().splitlines()[-12:]
+        raise RunFailed("\n".join([f"{module} {' '.join(arguments)}: status {done.returncode}", *tail]))
+    return done.stdout
