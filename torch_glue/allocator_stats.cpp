@@ -79,14 +79,15 @@ void subtract_accumulated(DeviceStats& stats, const DeviceStats& base) {
       (stats.*array)[kind].freed -= (base.*array)[kind].freed;
     }
   }
+  stats.num_alloc_retries -= base.num_alloc_retries;
   stats.num_ooms -= base.num_ooms;
   stats.num_device_alloc -= base.num_device_alloc;
   stats.num_device_free -= base.num_device_free;
 }
 
-std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::DeviceIndex device,
-                                                                     const Heap& heap) {
-  std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
+std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_segments(
+    c10::DeviceIndex device, const Heap& heap) {
+  std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> segments;
   for (const HeapSegmentInfo& from : heap.segments()) {
     c10::CachingDeviceAllocator::SegmentInfo segment;
     segment.device = device;
@@ -101,7 +102,7 @@ std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::Device
       if (block.live) segment.allocated_size += block.size.count();
       if (block.live || block.fenced) segment.active_size += block.size.count();
     }
-    segments.push_back(std::move(segment));
+    segments.emplace_back(std::move(segment), from.pool);
   }
   return segments;
 }

@@ -5,6 +5,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -17,8 +18,8 @@ c10::CachingDeviceAllocator::DeviceStats torch_stats(const HeapStats& heap);
 void subtract_accumulated(c10::CachingDeviceAllocator::DeviceStats& stats,
                           const c10::CachingDeviceAllocator::DeviceStats& base);
 
-/// A heap's segments and blocks as PyTorch's memory viewer reads them.
-std::vector<c10::CachingDeviceAllocator::SegmentInfo> torch_segments(c10::DeviceIndex device,
-                                                                     const Heap& heap);
+/// A heap's segments and blocks as PyTorch's memory viewer reads them, but for their pool's name.
+std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_segments(
+    c10::DeviceIndex device, const Heap& heap);
 
 }  // namespace spillway

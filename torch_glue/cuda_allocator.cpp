@@ -8,13 +8,14 @@
 
 #include <c10/core/StorageImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace spillway {
 namespace {
 
-void free_block(void* at) {
+void delete_block(void* at) {
   SpillwayAllocator::instance().raw_delete(at);
 }
 
@@ -24,6 +25,12 @@ void check(const Status& status) {
 
 CUstream current_stream(c10::DeviceIndex device) {
   return c10::cuda::getCurrentCUDAStream(device).stream();
+}
+
+bool is_capturing(c10::cuda::CUDAStream stream) {
+  cudaStreamCaptureStatus status{};
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 /// Lets whoever registered one (PyTorch's IPC, Spillway's pending sources) give memory back; true
@@ -47,6 +54,8 @@ void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIn
 }
 
 }  // namespace
+
+SpillwayAllocator::SpillwayAllocator() : checkpoints_(&delete_block) {}
 
 SpillwayAllocator& SpillwayAllocator::instance() {
   static auto* const allocator = new SpillwayAllocator;
@@ -79,22 +88,48 @@ c10::DataPtr SpillwayAllocator::allocate(size_t size) {
 
 void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
   DeviceRuntime& runtime = device(index);
-  const auto attempt = [&] {
-    return runtime.allocate(Bytes{size}, driver::Stream(stream));
-  };
-  auto block = attempt();
-  if (!block.ok() && run_free_memory_callbacks()) block = attempt();
+  TorchPool pool;
+  std::optional<c10::cuda::CUDAStreamCaptureModeGuard> relaxed;
+  if (pools_.any_open()) {
+    // What the heap asks of the driver must not end a capture that is under way.
+    relaxed.emplace(cudaStreamCaptureModeRelaxed);
+    pool = pools_.route(index, stream);
+  }
+  auto block = allocate_in(pool, runtime, size, stream);
+  if (!block.ok()) block = allocate_again(index, pool, size, stream, block.status());
   if (!block.ok()) {
     if (block.status().code() == Code::kOutOfDeviceMemory) {
       out_of_memory(index, size, block.status());
     }
     check(block.status());
   }
-  void* const at = block.value().raw();
+  void* const at = block.value();
   if (at == nullptr) return nullptr;
-  if (history_.on()) tell_allocated(index, runtime, at, size, stream);
+  if (history_.on()) tell_allocated(index, runtime, at, size, stream, pool.name);
   report(at, static_cast<std::int64_t>(size), runtime, index);
   return at;
+}
+
+Result<void*> SpillwayAllocator::allocate_again(c10::DeviceIndex index,
+                                                const TorchPool& pool,
+                                                size_t size,
+                                                cudaStream_t stream,
+                                                const Status& why) {
+  {
+    const Lock lock(mutex_);
+    ++retries_[index];
+  }
+  DeviceRuntime& runtime = device(index);
+  if (run_free_memory_callbacks()) {
+    auto block = allocate_in(pool, runtime, size, stream);
+    if (block.ok()) return block;
+  }
+  if (pool.id != PoolId::kShared) return why;
+  for (const TorchPool& lent : pools_.last_resorts(index)) {
+    auto found = allocate_in(lent, runtime, size, stream);
+    if (found.ok()) return found;
+  }
+  return why;
 }
 
 void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const Status& why) {
@@ -123,21 +158,46 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
 
 void SpillwayAllocator::raw_delete(void* at) {
   if (at == nullptr || in_forked_child()) return;
-  DeviceRuntime* const runtime = owner(at);
-  TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
-  const auto index = static_cast<c10::DeviceIndex>(runtime->device().id);
+  std::optional<c10::cuda::CUDAStreamCaptureModeGuard> relaxed;
+  if (pools_.any_open()) {
+    relaxed.emplace(cudaStreamCaptureModeRelaxed);  // as in allocate_on
+    if (captured_uses_.defer(at)) return;
+  }
+  if (DeviceRuntime* const runtime = owner(at)) return free_block(*runtime, at);
+  const auto memory = provider_of(at);
+  TORCH_CHECK(memory, "Spillway: ", at, " was not allocated by Spillway's allocator");
+  free_provided(*memory, at);
+}
+
+void SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
+  const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
   const bool profiled = c10::memoryProfilingEnabled();
   HeapBlockInfo block;
-  if (profiled || history_.on()) block = runtime->heap().find(driver::DevicePtr(at));
+  if (profiled || history_.on() || checkpoints_.any()) {
+    block = runtime.heap().find(driver::DevicePtr(at));
+  }
   if (history_.on()) tell_freed(index, block);
-  runtime->free(driver::DevicePtr(at));
+  if (!(checkpoints_.any() && checkpoints_.park(block.pool, at)))
+    runtime.free(driver::DevicePtr(at));
   if (profiled) {
-    report(at, -static_cast<std::int64_t>(block.requested.count()), *runtime, index);
+    report(at, -static_cast<std::int64_t>(block.requested.count()), runtime, index);
   }
 }
 
+void SpillwayAllocator::free_provided(ProviderMemory& memory, void* at) {
+  if (history_.on()) {
+    const auto block = memory.find(at).second;
+    HeapBlockInfo info;
+    info.at = driver::DevicePtr(at);
+    info.requested = block.requested;
+    info.stream = block.stream;
+    tell_freed(memory.device(), info);
+  }
+  memory.free(at);
+}
+
 c10::DeleterFnPtr SpillwayAllocator::raw_deleter() const {
-  return &free_block;
+  return &delete_block;
 }
 
 void SpillwayAllocator::copy_data(void* to, const void* from, size_t size) const {
@@ -171,15 +231,16 @@ bool SpillwayAllocator::initialized() {
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
   // Memory of other owners (IPC, from_blob) is theirs to protect.
   if (!at || at.get_deleter() != raw_deleter()) return;
-  if (stream.device_index() != at.device().index()) {
-    absent("keeping memory of one GPU for a stream of another");
-  }
-  device(at.device().index())
-      .heap()
-      .record_use(driver::DevicePtr(at.get()), driver::Stream(stream.stream()));
+  if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at.get());
+  const driver::Stream user(stream.stream());
+  if (device(at.device().index()).heap().record_use(driver::DevicePtr(at.get()), user)) return;
+  if (const auto memory = provider_of(at.get())) memory->record_use(at.get(), stream.stream());
 }
 
-void SpillwayAllocator::emptyCache(c10::MempoolId_t) {
+void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
+  // Memory of a pool that is in use stays: graphs write to what is free in theirs.
+  trim_providers();
+  if (pool != c10::MempoolId_t{0, 0}) return;
   for (auto& known : devices_) {
     auto* const runtime = known.load(std::memory_order_acquire);
     if (runtime == nullptr) continue;
@@ -191,11 +252,16 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t) {
 }
 
 void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
-  DeviceRuntime* const runtime = owner(at);
-  TORCH_CHECK(runtime != nullptr, "Spillway: ", at, " was not allocated by Spillway's allocator");
-  const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
+  if (DeviceRuntime* const runtime = owner(at)) {
+    const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
+    if (size != nullptr) *size = block.size.count();
+    return block.at.raw();
+  }
+  const auto memory = provider_of(at);
+  TORCH_CHECK(memory, "Spillway: ", at, " was not allocated by Spillway's allocator");
+  const auto [base, block] = memory->find(at);
   if (size != nullptr) *size = block.size.count();
-  return block.at.raw();
+  return base;
 }
 
 std::pair<size_t, size_t> SpillwayAllocator::getMemoryInfo(c10::DeviceIndex index) {
@@ -241,7 +307,11 @@ c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::getDeviceStats(c10::
 }
 
 c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::raw_stats(c10::DeviceIndex index) {
-  return torch_stats(device(index).heap().stats());
+  auto stats = torch_stats(device(index).heap().stats());
+  const Lock lock(mutex_);
+  const auto retries = retries_.find(index);
+  if (retries != retries_.end()) stats.num_alloc_retries = retries->second;
+  return stats;
 }
 
 void SpillwayAllocator::resetAccumulatedStats(c10::DeviceIndex index) {

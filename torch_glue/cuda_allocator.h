@@ -5,6 +5,9 @@
 #include "allocator/runtime/device_runtime.h"
 #include "torch_glue/history/history.h"
 #include "torch_glue/history/mapped_ranges.h"
+#include "torch_glue/pools/captured_uses.h"
+#include "torch_glue/pools/checkpoints.h"
+#include "torch_glue/pools/pool_table.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -12,6 +15,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,9 +25,8 @@ namespace ccc = c10::cuda::CUDACachingAllocator;
 
 /// PyTorch's CUDA allocator over Spillway's heaps, one heap per device.
 ///
-/// What is not there yet (graph pools, IPC) raises a c10::Error that names
-/// it. Threads: safe; takes no Python lock. Ownership: one per process, never destroyed: tensors
-/// are freed after exit handlers.
+/// What is not supported raises a c10::Error that names it and the way out. Threads: safe; takes no
+/// Python lock. Ownership: one per process, never destroyed: tensors are freed after exit handlers.
 class SpillwayAllocator final : public ccc::CUDAAllocator {
  public:
   static SpillwayAllocator& instance();
@@ -90,7 +93,7 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   ccc::ShareableHandle shareIpcHandle(void* at) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
 
-  // CUDAAllocator: not there yet
+  // CUDAAllocator: graphs and memory pools (cuda_allocator_pools.cpp)
   void beginAllocateToPool(c10::DeviceIndex device,
                            c10::MempoolId_t pool,
                            std::function<bool(cudaStream_t)> filter) override;
@@ -101,6 +104,7 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
                           c10::MempoolId_t pool,
                           std::shared_ptr<ccc::CUDAAllocator> provider) override;
   void setUseOnOOM(c10::DeviceIndex device, c10::MempoolId_t pool, bool use) override;
+  /// No two blocks of the pool share physical memory from now on.
   void setNoSplit(c10::DeviceIndex device, c10::MempoolId_t pool) override;
   bool checkPoolLiveAllocations(c10::DeviceIndex device,
                                 c10::MempoolId_t pool,
@@ -111,22 +115,45 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
                                               std::shared_ptr<ccc::AllocatorState> state) override;
 
  private:
-  /// Throws NotImplementedError: what is not there yet, and the way out.
+  /// Throws NotImplementedError: what is not supported, and the way out.
   [[noreturn]] static void absent(const char* what);
 
-  SpillwayAllocator() = default;
+  SpillwayAllocator();
   ~SpillwayAllocator() override = default;
 
   DeviceRuntime& device(c10::DeviceIndex index);
   void* allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream);
+  /// After an attempt failed with `why`: memory that others give back, and pools that lend theirs.
+  Result<void*> allocate_again(c10::DeviceIndex index,
+                               const TorchPool& pool,
+                               size_t size,
+                               cudaStream_t stream,
+                               const Status& why);
+  static Result<void*> allocate_in(const TorchPool& pool,
+                                   DeviceRuntime& runtime,
+                                   size_t size,
+                                   cudaStream_t stream);
+  void free_block(DeviceRuntime& runtime, void* at);
+  /// The memory with a provider of its own that has a live block around `at`.
+  std::shared_ptr<ProviderMemory> provider_of(void* at);
+  /// Gives the memory of pools that nobody uses any more back to their providers.
+  void trim_providers();
+  void free_provided(ProviderMemory& memory, void* at);
+  /// The live blocks of a pool, less those that only a checkpoint keeps.
+  std::set<void*> pool_blocks(DeviceRuntime& runtime, PoolId pool);
+  TorchPool heap_pool(c10::DeviceIndex device, c10::MempoolId_t name);
   [[noreturn]] void out_of_memory(c10::DeviceIndex index, size_t size, const Status& why);
   /// The device whose heap has a live block around `at`, null where none has.
   DeviceRuntime* owner(const void* at);
   c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
 
   // For the history, where it is on.
-  void tell_allocated(
-      c10::DeviceIndex index, DeviceRuntime& runtime, void* at, size_t size, cudaStream_t stream);
+  void tell_allocated(c10::DeviceIndex index,
+                      DeviceRuntime& runtime,
+                      void* at,
+                      size_t size,
+                      cudaStream_t stream,
+                      c10::MempoolId_t pool);
   void tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block);
   /// Of what was mapped and unmapped since it was last called.
   void tell_mapping(c10::DeviceIndex index, DeviceRuntime& runtime, const StackRef& stack);
@@ -141,11 +168,17 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   std::atomic<bool> initialized_{false};
   std::atomic<int> device_count_{0};
   History history_;
+  PoolTable pools_;
+  CapturedUses captured_uses_;
+  Checkpoints checkpoints_;
+  std::atomic<bool> any_provider_{false};
   Mutex mutex_;
   std::vector<ccc::OutOfMemoryObserver> observers_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats_base_
       SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, Mapping> mappings_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<c10::DeviceIndex, std::int64_t> retries_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ProviderMemory>> providers_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 /// Makes Spillway's heaps PyTorch's CUDA memory from now on. Doing it twice changes nothing.

@@ -13,8 +13,6 @@ void SpillwayAllocator::absent(const char* what) {
 
 namespace {
 
-constexpr const char* kPools =
-    "CUDA graphs and memory pools (torch.cuda.graph, torch.cuda.MemPool)";
 constexpr const char* kIpc = "sharing CUDA tensors between processes";
 
 }  // namespace
@@ -50,54 +48,6 @@ ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void*) {
 
 std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string) {
   absent(kIpc);
-}
-
-void SpillwayAllocator::beginAllocateToPool(c10::DeviceIndex,
-                                            c10::MempoolId_t,
-                                            std::function<bool(cudaStream_t)>) {
-  absent(kPools);
-}
-
-void SpillwayAllocator::endAllocateToPool(c10::DeviceIndex, c10::MempoolId_t) {
-  absent(kPools);
-}
-
-void SpillwayAllocator::releasePool(c10::DeviceIndex, c10::MempoolId_t) {
-  absent(kPools);
-}
-
-int SpillwayAllocator::getPoolUseCount(c10::DeviceIndex, c10::MempoolId_t) {
-  absent(kPools);
-}
-
-void SpillwayAllocator::createOrIncrefPool(c10::DeviceIndex,
-                                           c10::MempoolId_t,
-                                           std::shared_ptr<ccc::CUDAAllocator>) {
-  absent(kPools);
-}
-
-void SpillwayAllocator::setUseOnOOM(c10::DeviceIndex, c10::MempoolId_t, bool) {
-  absent(kPools);
-}
-
-void SpillwayAllocator::setNoSplit(c10::DeviceIndex, c10::MempoolId_t) {
-  absent(kPools);
-}
-
-bool SpillwayAllocator::checkPoolLiveAllocations(c10::DeviceIndex,
-                                                 c10::MempoolId_t,
-                                                 const std::unordered_set<void*>&) {
-  absent(kPools);
-}
-
-std::shared_ptr<ccc::AllocatorState> SpillwayAllocator::getCheckpointState(c10::DeviceIndex,
-                                                                           c10::MempoolId_t) {
-  absent(kPools);
-}
-
-ccc::CheckpointDelta SpillwayAllocator::setCheckpointPoolState(
-    c10::DeviceIndex, std::shared_ptr<ccc::AllocatorState>) {
-  absent(kPools);
 }
 
 }  // namespace spillway

@@ -5,12 +5,11 @@
 
 #include <c10/cuda/CUDAFunctions.h>
 
-#include <iterator>
 #include <limits>
 
 namespace spillway {
 
-ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t, bool include_traces) {
+ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t pool, bool include_traces) {
   ccc::SnapshotInfo info;
   info.config_metadata = {};
   info.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
@@ -23,20 +22,28 @@ ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t, bool include_tra
       tell_mapping(device, *runtime, nullptr);
       history_.record({TraceEntry::SNAPSHOT, device, 0, 0, nullptr, {0, 0}});
     }
-    auto segments = torch_segments(device, runtime->heap());
-    std::move(segments.begin(), segments.end(), std::back_inserter(info.segments));
+    for (auto& [segment, id] : torch_segments(device, runtime->heap())) {
+      segment.owner_private_pool_id = pools_.name_of(id);
+      const bool wanted = pool == c10::MempoolId_t{0, 0} || pool == segment.owner_private_pool_id;
+      if (wanted) info.segments.push_back(std::move(segment));
+    }
+    pools_.describe_provided(device, pool, info.segments);
   }
   history_.fill(info, static_cast<size_t>(device_count_.load()), include_traces);
   return info;
 }
 
-void SpillwayAllocator::tell_allocated(
-    c10::DeviceIndex index, DeviceRuntime& runtime, void* at, size_t size, cudaStream_t stream) {
+void SpillwayAllocator::tell_allocated(c10::DeviceIndex index,
+                                       DeviceRuntime& runtime,
+                                       void* at,
+                                       size_t size,
+                                       cudaStream_t stream,
+                                       c10::MempoolId_t pool) {
   const StackRef stack = history_.gather(RecordContext::STATE);
   tell_mapping(index, runtime, stack);
   const auto address = reinterpret_cast<size_t>(at);
   history_.keep(address, stack);
-  history_.record({TraceEntry::ALLOC, index, address, size, stream, {0, 0}}, stack);
+  history_.record({TraceEntry::ALLOC, index, address, size, stream, pool}, stack);
 }
 
 void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
@@ -45,9 +52,10 @@ void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& 
   const StackRef stack = history_.gather(RecordContext::ALL);
   const auto address = static_cast<size_t>(block.at.address());
   const size_t size = block.requested.count();
+  const c10::MempoolId_t pool = pools_.name_of(block.pool);
   history_.forget(address);
-  history_.record({TraceEntry::FREE_REQUESTED, index, address, size, nullptr, {0, 0}}, stack);
-  history_.record({TraceEntry::FREE_COMPLETED, index, address, size, nullptr, {0, 0}}, stack);
+  history_.record({TraceEntry::FREE_REQUESTED, index, address, size, block.stream, pool}, stack);
+  history_.record({TraceEntry::FREE_COMPLETED, index, address, size, block.stream, pool}, stack);
 }
 
 void SpillwayAllocator::tell_mapping(c10::DeviceIndex index,

@@ -172,8 +172,11 @@ Bytes Heap::trim_sync() {
 
 Bytes Heap::State::trim() {
   Bytes bytes;
-  for (const auto& region : regions.all())
-    bytes += trim(*region);
+  for (const auto& region : regions.all()) {
+    const LightLock lock(region->mutex);
+    // Free memory of a pool in use is still written to, by replays of the graphs captured in it.
+    if (region->key().pool == PoolId::kShared || region->released) bytes += region->trim();
+  }
   return bytes;
 }
 

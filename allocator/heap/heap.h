@@ -163,8 +163,9 @@ class Heap {
   /// kDriver; kInvalidArgument where one of them is not the start of a live block.
   Status restore(std::span<const driver::DevicePtr> blocks);
 
-  /// Waits for the fences of free blocks and returns all free chunks to the driver; returns how
-  /// many bytes. Stream: may block the host (counted in driver::Counters::host_syncs).
+  /// Waits for the fences of free blocks and returns all free chunks to the driver, except those of
+  /// pools that are not released; returns how many bytes. Stream: may block the host (counted in
+  /// driver::Counters::host_syncs).
   Bytes trim_sync();
 
   /// Caps the bytes held from the driver; zero removes the cap.

@@ -35,9 +35,9 @@ DeviceRuntime::~DeviceRuntime() {
   heap_.reset();
 }
 
-Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream) {
+Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream, PoolId pool) {
   const TagId tag = current_tag();
-  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag);
+  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, pool);
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
                                       block.value().address(),

@@ -36,7 +36,9 @@ class DeviceRuntime {
 
   /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
   /// programs. As Heap::allocate.
-  Result<driver::DevicePtr> allocate(Bytes size, driver::Stream stream);
+  Result<driver::DevicePtr> allocate(Bytes size,
+                                     driver::Stream stream,
+                                     PoolId pool = PoolId::kShared);
 
   /// Gives back what allocate gave. As Heap::free.
   void free(driver::DevicePtr at);

@@ -12,9 +12,10 @@ def use_allocator() -> None:
     """Let Spillway's heap serve all CUDA memory of this process.
 
     Call it before anything touches the GPU. ``torch.cuda.memory_allocated()`` and its relatives,
-    ``empty_cache()`` and out-of-memory errors go on working; "reserved" memory is what is held from the
-    driver. What is not there yet (CUDA graphs, memory pools, sharing between processes) raises an error
-    that names it. Calling it again changes nothing.
+    ``empty_cache()``, out-of-memory errors, CUDA graphs, ``torch.cuda.MemPool`` and the memory viewer's
+    snapshots and history go on working; "reserved" memory is what is held from the driver. What is not
+    supported (sharing between processes, switching caching off) raises an error that names it. Calling it
+    again changes nothing.
 
     Raises:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.

@@ -63,6 +63,14 @@ TEST_F(HeapPoolsTest, AReleasedPoolGivesTheOthersBackAsItsBlocksAreFreed) {
   EXPECT_EQ(heap_->stats().held, 0_B);
 }
 
+TEST_F(HeapPoolsTest, TrimmingLeavesThePoolsThatAreInUseAlone) {
+  free(allocate_in(kGraph, 4_MiB));
+  free(allocate(2_MiB));
+  heap_->trim_sync();
+
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+}
+
 TEST_F(HeapPoolsTest, ReleasingAnotherPoolLeavesThisOneAlone) {
   free(allocate_in(kGraph, 4_MiB));
   free(allocate(4_MiB));
