@@ -6,6 +6,7 @@
 #include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/stats_dict.h"
+#include "torch_glue/tags_module.h"
 
 #include <pybind11/pybind11.h>
 
@@ -55,4 +56,5 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
   spillway::define_lifetimes(module);
+  spillway::define_tags(module);
 }

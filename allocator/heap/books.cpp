@@ -6,6 +6,12 @@
 
 namespace spillway {
 
+void Books::retag(TagId from, TagId to, Bytes size) {
+  tag_of(from).live.remove(size);
+  Tag& books = tag_of(to);
+  books.live_peak.raise(books.live.add(size).bytes().count());
+}
+
 void Books::mapped(Bytes size, std::uint64_t chunks) {
   const Lock lock(mutex_);
   slow_.driver_allocations += chunks;

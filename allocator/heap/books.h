@@ -87,6 +87,8 @@ class Books {
     tag_of(tag).live.remove(size);
   }
 
+  void retag(TagId from, TagId to, Bytes size);
+
   void mapped(Bytes size, std::uint64_t chunks);
   void unmapped(Bytes size);
   void stuck(Bytes size);

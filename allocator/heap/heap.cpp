@@ -161,6 +161,17 @@ bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
   return true;
 }
 
+bool Heap::retag(driver::DevicePtr at, TagId tag) {
+  Region* const region = state_->regions.around(at);
+  if (region == nullptr) return false;
+  const LightLock lock(region->mutex);
+  Block* const block = region->around(at);
+  if (block == nullptr) return false;
+  state_->books.retag(block->tag, tag, block->size);
+  block->tag = tag;
+  return true;
+}
+
 bool Heap::owns(driver::DevicePtr at) const {
   return state_->regions.around(at) != nullptr;
 }

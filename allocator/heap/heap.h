@@ -163,6 +163,10 @@ class Heap {
   /// kDriver; kInvalidArgument where one of them is not the start of a live block.
   Status restore(std::span<const driver::DevicePtr> blocks);
 
+  /// The live block around `at` is for `tag` from now on, in the books too. Returns false where
+  /// `at` is not inside a live block.
+  bool retag(driver::DevicePtr at, TagId tag);
+
   /// Waits for the fences of free blocks and returns all free chunks to the driver, except those of
   /// pools that are not released; returns how many bytes. Stream: may block the host (counted in
   /// driver::Counters::host_syncs).

@@ -44,7 +44,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
                                       size,
                                       tag,
                                       reinterpret_cast<std::uint64_t>(stream.handle()),
-                                      0);
+                                      static_cast<std::uint64_t>(pool));
   }
   return block;
 }
@@ -52,6 +52,15 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
 void DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
   heap_->free(at);
+}
+
+void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {
+  const HeapBlockInfo block = heap_->find(at);
+  if (!block.live || block.tag == role || !is_role(tag_name(block.tag))) return;
+  heap_->retag(at, role);
+  if (LifetimeRecorder::on()) {
+    LifetimeRecorder::instance().retagged(device_.id, block.at.address(), role);
+  }
 }
 
 Result<Bytes> DeviceRuntime::granularity() const {

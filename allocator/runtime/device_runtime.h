@@ -43,6 +43,10 @@ class DeviceRuntime {
   /// Gives back what allocate gave. As Heap::free.
   void free(driver::DevicePtr at);
 
+  /// The live block around `at` is for `role` from now on, unless a scope that the program opened
+  /// has named it.
+  void give_role(driver::DevicePtr at, TagId role);
+
   /// What the device's physical memory comes in multiples of. Errors: kDriver.
   [[nodiscard]] Result<Bytes> granularity() const;
 

@@ -22,9 +22,26 @@ from __future__ import annotations
 
 from spillway.allocator import use_allocator
 from spillway.offload import CPUOffload, step
+from spillway.roles import unwatch, watch
 from spillway.statistics import stats
+from spillway.summary import memory_by_tag, memory_summary
+from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
-__all__ = ["CPUOffload", "__version__", "read_trace", "record_trace", "stats", "step", "use_allocator"]
+__all__ = [
+    "CPUOffload",
+    "__version__",
+    "memory_by_tag",
+    "memory_summary",
+    "read_trace",
+    "record_trace",
+    "stats",
+    "step",
+    "tag",
+    "tag_matches",
+    "unwatch",
+    "use_allocator",
+    "watch",
+]
 
 __version__ = "0.1.0"

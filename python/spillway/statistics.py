@@ -38,7 +38,9 @@ def stats() -> dict[str, Any]:
         ``heap``
             ``live_bytes``, ``live_peak_bytes``, ``requested_bytes``, ``held_bytes`` (from the driver),
             ``held_peak_bytes``, ``away_at_live_peak_bytes``, ``away_at_held_peak_bytes`` (on the host only,
-            when that peak was reached), ``pending_bytes`` (free, but a copy still uses it),
+            when that peak was reached), ``evicted_bytes`` (of the live ones: paused), ``cached_bytes`` (free
+            and held), and three wastes: ``rounding_bytes``, ``stranded_bytes`` (free, in chunks that hold
+            live blocks too), ``pending_bytes`` (free, but a copy still uses it),
             ``live_blocks``, ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
             ``fence_waits``, ``out_of_memory``.
         ``host``

@@ -57,6 +57,20 @@ TEST_F(HeapTagsTest, TheBlocksOfATagAreFound) {
   EXPECT_EQ(blocks[0].stream, side_.handle());
 }
 
+TEST_F(HeapTagsTest, ARetaggedBlockIsInItsNewTagsBooks) {
+  const auto block = allocate(3_MiB, main_, TagId{3});
+  static_cast<void>(allocate(1_MiB, main_, TagId{3}));
+
+  EXPECT_TRUE(heap_->retag(block + 512_B, TagId{4}));
+  EXPECT_EQ(books_of(TagId{3}).live, 1_MiB);
+  EXPECT_EQ(books_of(TagId{4}).live, 3_MiB);
+  EXPECT_EQ(books_of(TagId{4}).live_peak, 3_MiB);
+  EXPECT_EQ(heap_->find(block).tag, TagId{4});
+  free(block);
+  EXPECT_EQ(books_of(TagId{4}).live, 0_B);
+  EXPECT_FALSE(heap_->retag(block, TagId{3}));
+}
+
 TEST_F(HeapTagsTest, TheThreeKindsOfWasteAreCounted) {
   const auto first = allocate(1_MiB + 1_B);
   const auto second = allocate(3_MiB - 512_B);

@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/engine.h"
+#include "torch_glue/tags/tag_timeline.h"
 
 #include <ATen/SavedTensorHooks.h>
 
@@ -44,6 +45,7 @@ Result<std::uint64_t> enter_region(TagId tag, Ratio ratio) {
                          {}};
   const std::uint64_t id = region.id;
   this_thread().regions.push_back(std::move(region));
+  note_tag();
   return id;
 }
 
@@ -61,6 +63,7 @@ Status leave_region(std::uint64_t id) {
   Runtime::instance().leave_region(region->tag);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();
+  note_tag();
   return {};
 }
 

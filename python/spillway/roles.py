@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tags without a changed line: what modules, optimizers and autograd do says what memory is for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from spillway._load import glue
+
+__all__ = ["unwatch", "watch"]
+
+
+def watch() -> None:
+    """From now on memory gets tags by its role, where the program opens no scope of its own (``tag``).
+
+    ==========================  =============================================================================
+    ``parameter``               parameters and buffers of a module, from its first call on
+    ``input``                   tensors that nobody has tagged and that are given to a module, by position
+    ``activation/MODULE``       what a module's forward pass allocates; the outermost one's: ``activation``
+    ``workspace/MODULE``        what the backward of that allocates; other backward passes: ``workspace``
+    ``gradient``                what has become the ``grad`` of a tensor
+    ``optimizer``               what an optimizer of ``torch.optim`` allocates in a step, and its state
+    ==========================  =============================================================================
+
+    MODULE is the module's full name below the outermost one that was called, such as ``layers.3.mlp``.
+    Everything else stays untagged. Results do not change. Code that ``torch.compile`` traces is not
+    watched inside. Costs a few microseconds per call of a module. Twice changes nothing; ``unwatch()``
+    ends it.
+    """
+    _Watch.begin()
+
+
+def unwatch() -> None:
+    """Gives no roles from now on, and takes all hooks away. Memory keeps the tags it has."""
+    _Watch.end()
+
+
+class _Calls(threading.local):
+    """The calls of modules that are open on a thread, with the roles that were before them."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Any, int]] = []
+        self.optimizer: int | None = None
+
+
+class _Watch:
+    handles: list[Any] | None = None
+    lock = threading.Lock()
+
+    @classmethod
+    def begin(cls) -> None:
+        from torch.nn.modules import module
+        from torch.optim import optimizer
+
+        with cls.lock:
+            if cls.handles is not None:
+                return
+            hooks = _Hooks()
+            glue().roles_in_backward(True)
+            cls.handles = [
+                module.register_module_forward_pre_hook(hooks.before_module),
+                module.register_module_forward_hook(hooks.after_module, always_call=True),
+                optimizer.register_optimizer_step_pre_hook(hooks.before_step),
+                optimizer.register_optimizer_step_post_hook(hooks.after_step),
+            ]
+
+    @classmethod
+    def end(cls) -> None:
+        with cls.lock:
+            for handle in cls.handles or ():
+                handle.remove()
+            cls.handles = None
+            glue().roles_in_backward(False)
+            glue().set_role(0)
+
+
+class _Hooks:
+    def __init__(self) -> None:
+        import torch
+
+        self.compiling = torch.compiler.is_compiling
+        self.glue = glue()
+        self.roles: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of modules that were met
+        self.optimizers: WeakSet[Any] = WeakSet()  # whose state has its role
+        self.calls = _Calls()
+        self.parameter = self.glue.intern_tag("parameter")
+        self.optimizer = self.glue.intern_tag("optimizer")
+
+    def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
+        if self.compiling():
+            return
+        open_calls = self.calls.open
+        role = self.roles.get(module)
+        if role is None:
+            role = self.meet(open_calls[0][0] if open_calls else module, module)
+        before = self.glue.enter_module(role, arguments, not open_calls)
+        open_calls.append((module, before))
+
+    def after_module(self, module: Any, _arguments: Any, _output: Any) -> None:
+        if self.compiling():
+            return
+        open_calls = self.calls.open
+        # A call that was left without its hook, as by an interrupt, ends with the one around it.
+        while open_calls and any(one is module for one, _ in open_calls):
+            ended, before = open_calls.pop()
+            if ended is module:
+                self.glue.set_role(before)
+                return
+
+    def meet(self, outermost: Any, module: Any) -> int:
+        """Learns the names below `outermost` and gives its parameters their role."""
+        for path, below in outermost.named_modules():
+            name = f"activation/{path.replace('*', '_').replace('/', '_')}" if path else "activation"
+            self.roles.setdefault(below, self.glue.intern_tag(name))
+        self.glue.give_roles(_memory(outermost), self.parameter)
+        # One that is called inside another and is no part of it: known by its class.
+        return self.roles.setdefault(module, self.glue.intern_tag(f"activation/{type(module).__name__}"))
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        if optimizer not in self.optimizers:
+            self.optimizers.add(optimizer)
+            self.glue.give_roles(_parameters(optimizer), self.parameter)
+            self.glue.give_roles(_state(optimizer.state), self.optimizer)
+        self.calls.optimizer = self.glue.set_role(self.optimizer)
+
+    def after_step(self, *_: Any) -> None:
+        if self.calls.optimizer is not None:
+            self.glue.set_role(self.calls.optimizer)
+            self.calls.optimizer = None
+
+
+def _memory(module: Any) -> Iterator[Any]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _parameters(optimizer: Any) -> Iterator[Any]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _state(state: Any) -> Iterator[Any]:
+    """All that lies in an optimizer's state; what is no tensor is passed over by who asks."""
+    for value in state.values():
+        if isinstance(value, dict):
+            yield from _state(value)
+        else:
+            yield value

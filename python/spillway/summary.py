@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds a GPU's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spillway._load import glue
+
+__all__ = ["memory_by_tag", "memory_summary"]
+
+
+def _device(device: Any) -> int:
+    import torch
+
+    index = torch.cuda._utils._get_device_index(device, optional=True)
+    count = torch.cuda.device_count()
+    if not 0 <= index < count:
+        raise ValueError(f"device {device!r}: expected one of the {count} GPUs")
+    return index
+
+
+def memory_by_tag(device: Any = None) -> dict[str, Any]:
+    """The memory of one GPU by tag, as numbers. Sizes are bytes.
+
+    ``allocator`` (str)
+        whose memory it is: "spillway" after ``use_allocator()``. Under another allocator ``tags`` is empty
+        and only ``total`` has what that one tells; what it does not know is None.
+    ``tags``
+        by tag ("" for none): ``allocated`` (live on the device, as rounded), ``away`` (its memory was
+        given back by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
+    ``cached``
+        free bytes that are held from the driver, by pool and stream: a list of ``pool``, ``stream``,
+        ``bytes``. Free memory has no tag: whoever asks next gets it.
+    ``total``
+        ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
+        ``held`` (from the driver), ``peak``, ``held_peak``, and the three wastes ``rounding``,
+        ``stranded`` (free, in chunks that hold live blocks too) and ``pending`` (free, but a copy or
+        another stream may still use it).
+
+    Args:
+        device: which GPU; default: the current one.
+
+    Raises:
+        ValueError: there is no such GPU.
+    """
+    index = _device(device)
+    stats = glue().stats()
+    if stats["allocator"] != "spillway":
+        return _of_another(index, stats)
+    tags = {
+        name: {
+            "allocated": books["live_bytes"] - books["evicted_bytes"],
+            "away": books["evicted_bytes"],
+            "waste": books["live_bytes"] - books["requested_bytes"],
+            "peak": books["live_peak_bytes"],
+            "blocks": books["blocks"],
+        }
+        for name, books in sorted(glue().memory_by_tag(index).items())
+    }
+    cached = [
+        {"pool": pool, "stream": stream, "bytes": free} for pool, stream, free in glue().cached_memory(index)
+    ]
+    on_device = stats["devices"].get(index)
+    heap = on_device["heap"] if on_device else None
+    total = dict.fromkeys(_TOTALS, 0)
+    if heap is not None:
+        total = {
+            "allocated": heap["live_bytes"] - heap["evicted_bytes"],
+            "cached": heap["cached_bytes"],
+            "away": heap["evicted_bytes"] + on_device["residency"]["away_bytes"],
+            "held": heap["held_bytes"],
+            "peak": heap["live_peak_bytes"],
+            "held_peak": heap["held_peak_bytes"],
+            "rounding": heap["rounding_bytes"],
+            "stranded": heap["stranded_bytes"],
+            "pending": heap["pending_bytes"],
+        }
+    return {"device": index, "allocator": "spillway", "tags": tags, "cached": cached, "total": total}
+
+
+_TOTALS = ("allocated", "cached", "away", "held", "peak", "held_peak", "rounding", "stranded", "pending")
+
+
+def _of_another(index: int, stats: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    known = torch.cuda.memory_stats(index) if stats["allocator"] in ("native", "cudaMallocAsync") else {}
+    on_device = stats["devices"].get(index)
+    total: dict[str, Any] = dict.fromkeys(_TOTALS)
+    total["away"] = on_device["residency"]["away_bytes"] if on_device else 0
+    if known:
+        total["allocated"] = known["allocated_bytes.all.current"]
+        total["peak"] = known["allocated_bytes.all.peak"]
+        total["held"] = known["reserved_bytes.all.current"]
+        total["held_peak"] = known["reserved_bytes.all.peak"]
+        total["cached"] = total["held"] - total["allocated"]
+    if known.get("requested_bytes.all.current"):
+        total["rounding"] = total["allocated"] - known["requested_bytes.all.current"]
+    return {"device": index, "allocator": stats["allocator"], "tags": {}, "cached": [], "total": total}
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def memory_summary(device: Any = None) -> str:
+    """``memory_by_tag`` as a table to print: a line per tag, largest first, then what is cached, and totals.
+
+    ``torch.cuda.memory_summary()`` stays PyTorch's.
+    """
+    books = memory_by_tag(device)
+    total = books["total"]
+    emulated = " (emulated)" if glue().stats()["emulated"] else ""
+    lines = [f"GPU {books['device']}{emulated}, memory of the allocator '{books['allocator']}'"]
+    header = ("tag", "allocated", "cached", "away", "waste", "peak")
+    rows: list[tuple[str, ...]] = []
+    for name, tag in sorted(books["tags"].items(), key=lambda item: (-item[1]["peak"], item[0])):
+        sizes = (tag["allocated"], None, tag["away"], tag["waste"], tag["peak"])
+        rows.append((name or "(untagged)", *("" if size is None else _size(size) for size in sizes)))
+    for free in books["cached"]:
+        if free["bytes"]:
+            where = f"stream {free['stream']:#x}" + (f", pool {free['pool']}" if free["pool"] else "")
+            rows.append((f"(free) {where}", "", _size(free["bytes"]), "", "", ""))
+    wastes = [total[waste] for waste in ("rounding", "stranded", "pending")]
+    waste = None if None in wastes else sum(wastes)
+    sizes = (total["allocated"], total["cached"], total["away"], waste, total["peak"])
+    rows.append(("total", *(_size(size) for size in sizes)))
+    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    for row in [header, *rows]:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['held_peak'])} at the peak")
+    lines.append(
+        "waste: "
+        + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))
+    )
+    if books["allocator"] != "spillway":
+        lines.append("by tag: unknown; only Spillway's allocator knows (spillway.use_allocator())")
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for memory: scopes that a program opens."""
+
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from types import TracebackType
+
+from spillway._load import glue
+
+__all__ = ["tag", "tag_matches"]
+
+
+class tag(ContextDecorator):
+    """Memory that is allocated inside belongs to this name; also a decorator.
+
+    Scopes nest: inside ``tag("encoder")``, ``tag("mlp")`` is "encoder/mlp". A scope holds for the thread
+    that enters it, and for the backward pass of what is recorded in it, whichever thread runs that. The
+    backward of what was recorded outside all scopes belongs to the scope around the call of ``backward()``.
+
+    A scope names more strongly than the roles that ``spillway.watch()`` gives.
+
+    Args:
+        name: components joined by "/", none of them empty, without "*".
+
+    Raises:
+        TypeError: ``name`` is not a string.
+        ValueError: ``name`` is not such a path; at entry.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"tag must be a string, not {name!r}")
+        self.name = name
+
+    def __enter__(self) -> tag:
+        glue().push_tag(self.name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        glue().pop_tag()
+
+    def __repr__(self) -> str:
+        return f"tag({self.name!r})"
+
+
+def tag_matches(pattern: str, path: str) -> bool:
+    """Whether a tag, or one that it lies in, fits a pattern, component by component.
+
+    In a component "*" stands for any run of characters; "**" alone for any number of components. So
+    "activation" fits "activation/layers.0", "activation/layers.*" does, and "**/mlp" fits "encoder/1/mlp".
+    """
+    matches: bool = glue().tag_matches(pattern, path)
+    return matches
