@@ -15,8 +15,9 @@
 namespace spillway {
 namespace {
 
+/// As destructors call it: what is no memory of ours is counted by the heap, and nothing else.
 void delete_block(void* at) {
-  SpillwayAllocator::instance().raw_delete(at);
+  SpillwayAllocator::instance().release(at);
 }
 
 void check(const Status& status) {
@@ -157,36 +158,47 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
 }
 
 void SpillwayAllocator::raw_delete(void* at) {
-  if (at == nullptr || in_forked_child()) return;
+  TORCH_CHECK(release(at), "Spillway: ", at, " is no live memory of Spillway's allocator");
+}
+
+bool SpillwayAllocator::release(void* at) {
+  if (at == nullptr || in_forked_child()) return true;
   std::optional<c10::cuda::CUDAStreamCaptureModeGuard> relaxed;
   if (pools_.any_open()) {
     relaxed.emplace(cudaStreamCaptureModeRelaxed);  // as in allocate_on
-    if (captured_uses_.defer(at)) return;
+    if (captured_uses_.defer(at)) return true;
   }
-  if (DeviceRuntime* const runtime = owner(at)) return free_block(*runtime, at);
+  for (auto& known : devices_) {
+    auto* const runtime = known.load(std::memory_order_acquire);
+    if (runtime != nullptr && runtime->heap().owns(driver::DevicePtr(at))) {
+      return free_block(*runtime, at);
+    }
+  }
   const auto memory = provider_of(at);
-  TORCH_CHECK(memory, "Spillway: ", at, " was not allocated by Spillway's allocator");
-  free_provided(*memory, at);
+  return memory && free_provided(*memory, at);
 }
 
-void SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
-  const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
+bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
   const bool profiled = c10::memoryProfilingEnabled();
-  HeapBlockInfo block;
-  if (profiled || history_.on() || checkpoints_.any()) {
-    block = runtime.heap().find(driver::DevicePtr(at));
+  if (!profiled && !history_.on() && !checkpoints_.any()) {
+    return runtime.free(driver::DevicePtr(at));
   }
+  const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
+  const HeapBlockInfo block = runtime.heap().find(driver::DevicePtr(at));
+  // What is no block's start the heap refuses, and counts.
+  if (!block.live || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
   if (history_.on()) tell_freed(index, block);
-  if (!(checkpoints_.any() && checkpoints_.park(block.pool, at)))
-    runtime.free(driver::DevicePtr(at));
+  if (!checkpoints_.park(block.pool, at)) runtime.free(block.at);
   if (profiled) {
     report(at, -static_cast<std::int64_t>(block.requested.count()), runtime, index);
   }
+  return true;
 }
 
-void SpillwayAllocator::free_provided(ProviderMemory& memory, void* at) {
+bool SpillwayAllocator::free_provided(ProviderMemory& memory, void* at) {
+  const auto [base, block] = memory.find(at);
+  if (base != at) return false;
   if (history_.on()) {
-    const auto block = memory.find(at).second;
     HeapBlockInfo info;
     info.at = driver::DevicePtr(at);
     info.requested = block.requested;
@@ -194,6 +206,7 @@ void SpillwayAllocator::free_provided(ProviderMemory& memory, void* at) {
     tell_freed(memory.device(), info);
   }
   memory.free(at);
+  return true;
 }
 
 c10::DeleterFnPtr SpillwayAllocator::raw_deleter() const {
@@ -231,10 +244,17 @@ bool SpillwayAllocator::initialized() {
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
   // Memory of other owners (IPC, from_blob) is theirs to protect.
   if (!at || at.get_deleter() != raw_deleter()) return;
-  if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at.get());
+  record_use(at.get(), stream);
+}
+
+void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
+  if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at);
   const driver::Stream user(stream.stream());
-  if (device(at.device().index()).heap().record_use(driver::DevicePtr(at.get()), user)) return;
-  if (const auto memory = provider_of(at.get())) memory->record_use(at.get(), stream.stream());
+  for (auto& known : devices_) {
+    auto* const runtime = known.load(std::memory_order_acquire);
+    if (runtime != nullptr && runtime->heap().record_use(driver::DevicePtr(at), user)) return;
+  }
+  if (const auto memory = provider_of(at)) memory->record_use(at, stream.stream());
 }
 
 void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {

@@ -33,6 +33,13 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
 
   using ccc::CUDAAllocator::recordStream;
 
+  /// What all doors of PyTorch come to. Throws OutOfMemoryError; null for 0 bytes only.
+  void* allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream);
+  /// False where `at` is no live block's start: nothing has changed then. Throws nothing for that.
+  bool release(void* at);
+  /// The block around `at` is also used by work on `stream`, which may be another device's.
+  void record_use(void* at, c10::cuda::CUDAStream stream);
+
   // c10::Allocator
   c10::DataPtr allocate(size_t size) override;
   c10::DeleterFnPtr raw_deleter() const override;
@@ -122,7 +129,6 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   ~SpillwayAllocator() override = default;
 
   DeviceRuntime& device(c10::DeviceIndex index);
-  void* allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream);
   /// After an attempt failed with `why`: memory that others give back, and pools that lend theirs.
   Result<void*> allocate_again(c10::DeviceIndex index,
                                const TorchPool& pool,
@@ -133,12 +139,12 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
                                    DeviceRuntime& runtime,
                                    size_t size,
                                    cudaStream_t stream);
-  void free_block(DeviceRuntime& runtime, void* at);
+  bool free_block(DeviceRuntime& runtime, void* at);
   /// The memory with a provider of its own that has a live block around `at`.
   std::shared_ptr<ProviderMemory> provider_of(void* at);
   /// Gives the memory of pools that nobody uses any more back to their providers.
   void trim_providers();
-  void free_provided(ProviderMemory& memory, void* at);
+  bool free_provided(ProviderMemory& memory, void* at);
   /// The live blocks of a pool, less those that only a checkpoint keeps.
   std::set<void*> pool_blocks(DeviceRuntime& runtime, PoolId pool);
   TorchPool heap_pool(c10::DeviceIndex device, c10::MempoolId_t name);

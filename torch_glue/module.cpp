@@ -2,6 +2,7 @@
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/lifetime_module.h"
+#include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -45,6 +46,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   check_torch_version();
   module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
+  module.def("install_pluggable_hooks", &spillway::install_pluggable_hooks, py::arg("allocator"));
   module.def("enter_region", &enter_region, py::arg("offload_ratio"), py::arg("tag"));
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {

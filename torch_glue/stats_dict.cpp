@@ -47,7 +47,8 @@ py::dict heap_dict(const HeapStats& heap) {
                   "driver_allocations"_a = heap.driver_allocations,
                   "driver_releases"_a = heap.driver_releases,
                   "fence_waits"_a = heap.fence_waits,
-                  "out_of_memory"_a = heap.out_of_memory);
+                  "out_of_memory"_a = heap.out_of_memory,
+                  "bad_frees"_a = heap.bad_frees);
 }
 
 py::dict host_dict(const HostArenaStats& host) {

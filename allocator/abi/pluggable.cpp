@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 
@@ -40,10 +41,19 @@ Throw torch_thrower() {
   throw std::runtime_error(text);
 }
 
+std::atomic<const TorchMemory*> torch_memory{nullptr};
+
 }  // namespace
+
+void serve_pluggable(const TorchMemory& memory) {
+  torch_memory.store(&memory, std::memory_order_release);
+}
+
 }  // namespace spillway
 
 void* spillway_malloc(size_t size, int device, void* stream) {
+  const auto* const torch = spillway::torch_memory.load(std::memory_order_acquire);
+  if (torch != nullptr) return torch->allocate(size, device, stream);
   const auto runtime = spillway::Runtime::instance().device(spillway::DeviceId{device});
   if (!runtime.ok()) throw std::runtime_error(runtime.status().message());
   auto block = runtime.value()->allocate(spillway::Bytes{size},
@@ -54,6 +64,8 @@ void* spillway_malloc(size_t size, int device, void* stream) {
 
 void spillway_free(void* at, size_t, int device, void*) {
   if (at == nullptr || spillway::in_forked_child()) return;
+  const auto* const torch = spillway::torch_memory.load(std::memory_order_acquire);
+  if (torch != nullptr) return torch->release(at);
   auto* const runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
   if (runtime != nullptr) runtime->free(spillway::driver::DevicePtr(at));
 }

@@ -3,6 +3,20 @@
 
 #include <cstddef>
 
+namespace spillway {
+
+/// The layer for torch, where it serves these functions itself: it knows PyTorch's pools, observers
+/// and profilers.
+struct TorchMemory {
+  void* (*allocate)(size_t size, int device, void* stream);
+  void (*release)(void* at);
+};
+
+/// From now on. `memory` is never freed. Threads: safe.
+void serve_pluggable(const TorchMemory& memory);
+
+}  // namespace spillway
+
 /// The functions of PyTorch's CUDAPluggableAllocator. They know nothing of torch, and throw what it
 /// expects all the same.
 extern "C" {

@@ -104,20 +104,21 @@ Result<driver::DevicePtr> Heap::State::allocate(const RegionKey& key,
   return block->at;
 }
 
-void Heap::free(driver::DevicePtr at) {
-  if (at == driver::DevicePtr{}) return;
+bool Heap::free(driver::DevicePtr at) {
+  if (at == driver::DevicePtr{}) return true;
   Region* const region = state_->regions.around(at);
-  SPILLWAY_CHECK(region != nullptr);
+  if (region == nullptr) return state_->refuse_free();
   {
     const LightLock lock(region->mutex);
     Block* const block = region->starting(at);
-    SPILLWAY_CHECK(block != nullptr);
+    if (block == nullptr) return state_->refuse_free();
     state_->books.take_back(block->tag, block->size, block->requested);
     region->give(block);
-    if (!region->released) return;
+    if (!region->released) return true;
   }
   const Lock lock(state_->mutex);
   state_->trim(*region);
+  return true;
 }
 
 void Heap::release_pool(PoolId pool) {

@@ -51,6 +51,7 @@ struct HeapStats {
   std::uint64_t fence_waits =
       0;  // stream waits made because a block was reused before its fence passed
   std::uint64_t out_of_memory = 0;  // times allocate() failed
+  std::uint64_t bad_frees = 0;      // times free() was given what is no live block's start
 };
 
 /// What one tag's live blocks amount to.
@@ -117,10 +118,11 @@ class Heap {
                                      TagId tag,
                                      PoolId pool = PoolId::kShared);
 
-  /// Gives a block back. Requires: `at` came from allocate and is live (null is ignored).
+  /// Gives a block back (null is ignored). Returns false, counts it, and does nothing where `at` is
+  /// not the start of a live block.
   /// Stream: work already submitted to its own stream, its uses and its fences come first for
   /// whoever gets it next.
-  void free(driver::DevicePtr at);
+  bool free(driver::DevicePtr at);
 
   /// Nothing more will be allocated from `pool`: its free chunks are given back now, the others
   /// when a block in it is freed. Unknown pools and kShared are ignored.

@@ -8,6 +8,7 @@
 #include "allocator/heap/regions.h"
 #include "allocator/heap/timelines.h"
 
+#include <atomic>
 #include <map>
 #include <span>
 #include <vector>
@@ -34,8 +35,14 @@ struct Heap::State {
   Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks);
   Status restore(ByRegion blocks) SPILLWAY_REQUIRES(mutex);
 
+  bool refuse_free() {
+    ++bad_frees;
+    return false;
+  }
+
   const driver::Device device;
   const HeapOptions options;
+  std::atomic<std::uint64_t> bad_frees{0};
   mutable Mutex mutex;
   Books books;
   Timelines timelines;

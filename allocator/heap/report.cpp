@@ -66,6 +66,7 @@ HeapStats Heap::stats() const {
     const LightLock region_lock(region->mutex);
     region->read(stats);
   }
+  stats.bad_frees = state_->bad_frees.load();
   stats.rounding = stats.live > stats.requested ? stats.live - stats.requested : Bytes{};
   return stats;
 }

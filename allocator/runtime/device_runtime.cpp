@@ -49,9 +49,9 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   return block;
 }
 
-void DeviceRuntime::free(driver::DevicePtr at) {
+bool DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
-  heap_->free(at);
+  return heap_->free(at);
 }
 
 void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {

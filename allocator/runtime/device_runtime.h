@@ -41,7 +41,7 @@ class DeviceRuntime {
                                      PoolId pool = PoolId::kShared);
 
   /// Gives back what allocate gave. As Heap::free.
-  void free(driver::DevicePtr at);
+  bool free(driver::DevicePtr at);
 
   /// The live block around `at` is for `role` from now on, unless a scope that the program opened
   /// has named it.

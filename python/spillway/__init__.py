@@ -20,7 +20,7 @@ Importing this package imports no torch; that happens on first use.
 
 from __future__ import annotations
 
-from spillway.allocator import use_allocator
+from spillway.allocator import library_path, pluggable_allocator, use_allocator
 from spillway.offload import CPUOffload, step
 from spillway.roles import unwatch, watch
 from spillway.statistics import stats
@@ -31,8 +31,10 @@ from spillway.trace import read_trace, record_trace
 __all__ = [
     "CPUOffload",
     "__version__",
+    "library_path",
     "memory_by_tag",
     "memory_summary",
+    "pluggable_allocator",
     "read_trace",
     "record_trace",
     "stats",

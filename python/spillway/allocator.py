@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
-from spillway._load import glue
+from typing import TYPE_CHECKING
 
-__all__ = ["use_allocator"]
+from spillway._load import glue
+from spillway.launch import LIBRARIES, LaunchError
+
+if TYPE_CHECKING:
+    from torch.cuda.memory import CUDAPluggableAllocator
+
+__all__ = ["library_path", "pluggable_allocator", "use_allocator"]
 
 
 def use_allocator() -> None:
@@ -22,3 +28,32 @@ def use_allocator() -> None:
         ValueError: a ``SPILLWAY_*`` variable has a value that cannot be used.
     """
     glue().use_allocator()
+
+
+def library_path() -> str:
+    """The path of ``libspillway.so``, for ``torch.cuda.memory.CUDAPluggableAllocator(path, "spillway_malloc",
+    "spillway_free")`` and for programs that use the C interface.
+
+    Raises LaunchError where this build has none.
+    """
+    path = LIBRARIES / "libspillway.so"
+    if not path.exists():
+        raise LaunchError(f"{path} is missing: build it with scripts/build, or install the package again")
+    return str(path)
+
+
+def pluggable_allocator() -> CUDAPluggableAllocator:
+    """Spillway's heap behind PyTorch's pluggable allocator, with all functions that PyTorch can use::
+
+        torch.cuda.memory.change_current_allocator(spillway.pluggable_allocator())
+        pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())  # under PyTorch's own
+
+    ``use_allocator()`` serves the same memory and is to be preferred: PyTorch refuses statistics, snapshots,
+    graphs and more for every pluggable allocator (docs/allocator.md has the list). Without these functions
+    ``record_stream`` would do nothing and memory of a graph would be given to others.
+    """
+    from torch.cuda.memory import CUDAPluggableAllocator
+
+    made = CUDAPluggableAllocator(library_path(), "spillway_malloc", "spillway_free")
+    glue().install_pluggable_hooks(made.allocator())
+    return made

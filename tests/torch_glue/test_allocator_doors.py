@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same programs under PyTorch's own allocator and Spillway's doors; what PyTorch refuses under one."""
+
+import pytest
+from conftest import EMULATED, run
+
+BEGIN = "import torch, spillway\n"
+CHANGE = "torch.cuda.memory.change_current_allocator({})\n"
+DOORS = {
+    "native": BEGIN,
+    "subclass": BEGIN + "spillway.use_allocator()\n",
+    "pluggable": BEGIN + CHANGE.format("spillway.pluggable_allocator()"),
+    # As in PyTorch's documentation, with nothing of ours but the library.
+    "plain": "import torch, spillway\nmade = torch.cuda.memory.CUDAPluggableAllocator(\n"
+    '    spillway.library_path(), "spillway_malloc", "spillway_free")\n' + CHANGE.format("made"),
+}
+
+TRAINING = """
+from torch import nn
+from torch.nn import functional as F
+
+class Block(nn.Module):
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm = nn.BatchNorm2d(after)
+        self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.way = nn.Conv2d(before, after, 1, stride, bias=False)
+    def forward(self, x):
+        y = self.norm2(self.second(F.relu(self.norm(self.first(x)))))
+        return F.relu(y + self.way(x))
+
+def resnet():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1), Block(8, 8, 1), Block(8, 16, 2), Block(16, 32, 2),
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Flatten(1),
+                         nn.Linear(16 * 32, 10))
+
+def bits(tensors):
+    return [t.detach().cpu().contiguous().view(torch.int32).sum(dtype=torch.int64).item() for t in tensors]
+
+def train(make, shape, ratio):
+    torch.manual_seed(0)
+    model = make().cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses, moved = [], []
+    for step in range(3):
+        torch.manual_seed(step)
+        x, y = torch.randn(shape).cuda(), torch.randint(10, (shape[0],)).cuda()
+        with spillway.CPUOffload(ratio, tag=make.__name__ + str(ratio)):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        last = spillway.stats()["tags"][make.__name__ + str(ratio)]["last"]
+        moved.append([last["movable_bytes"], last["moved_bytes"]])
+        losses.append(loss.item())
+    return {"bits": [losses, bits([p.float() for p in model.state_dict().values()])], "moved": moved}
+
+report({
+    "resnet": [train(resnet, (4, 3, 16, 16), ratio) for ratio in (0, 0.5)],
+    "transformer": [train(transformer, (4, 16, 32), ratio) for ratio in (0, 0.5)],
+    "held": spillway.stats()["pending_sources"]["peak_bytes"],
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def trained():
+    settings = {"SPILLWAY_EMULATE_SCHEDULE": "late"} if EMULATED else {}
+    return {door: run(begin + TRAINING, **settings) for door, begin in DOORS.items()}
+
+
+@pytest.mark.parametrize("model", ["resnet", "transformer"])
+@pytest.mark.parametrize("door", ["subclass", "pluggable", "plain"])
+def test_training_has_the_bits_of_the_native_allocator(trained, door, model):
+    for ours, native in zip(trained[door][model], trained["native"][model], strict=True):
+        assert ours["bits"] == native["bits"]
+
+
+@pytest.mark.parametrize("model", ["resnet", "transformer"])
+@pytest.mark.parametrize("door", DOORS)
+def test_half_moves_exactly_its_share(trained, door, model):
+    native = trained["native"][model][1]["moved"]
+    assert trained[door][model][1]["moved"] == native
+    assert all(0 < 2 * moved <= movable for movable, moved in native)
+
+
+def test_copies_are_fenced_where_the_memory_is_ours_and_held_over_the_native_allocator(trained):
+    assert trained["native"]["held"] > 0
+    assert [trained[door]["held"] for door in ("subclass", "pluggable", "plain")] == [0, 0, 0]
+
+
+SURFACE = """
+facts = {}
+def raised(attempt):
+    try:
+        attempt()
+    except Exception as error:
+        return [type(error).__name__, str(error).splitlines()[0]]
+MiB = 1 << 20
+def make(n):
+    return torch.empty(n, dtype=torch.uint8, device="cuda")
+def heap():
+    return spillway.stats()["devices"][0]["heap"]
+
+a = make(4 * MiB)
+facts["live"] = heap()["live_bytes"]
+facts["empty"] = make(0).numel()
+del a
+held = heap()["held_bytes"]
+torch.cuda.empty_cache()
+facts["emptied"] = [held, heap()["held_bytes"]]
+facts["oom"] = raised(lambda: make(1 << 45))
+torch.cuda.set_per_process_memory_fraction(64 * MiB / torch.cuda.mem_get_info()[1])
+facts["capped"] = raised(lambda: make(80 * MiB))
+torch.cuda.set_per_process_memory_fraction(1.0)
+facts["after"] = make(80 * MiB).numel()
+
+# record_stream keeps the bytes for the other stream.
+side = torch.cuda.Stream()
+values = []
+for value in range(3):
+    t = torch.full((1 << 20,), float(value), device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        u = t + 1
+    t.record_stream(side)
+    del t
+    torch.full((1 << 20,), -1.0, device="cuda")
+    torch.cuda.current_stream().wait_stream(side)
+    values.append(u.unique().tolist())
+facts["recorded"] = values
+
+def graph():
+    made = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(made):
+        make(MiB)
+attempts = {
+    "memory_allocated": torch.cuda.memory_allocated,
+    "max_memory_allocated": torch.cuda.max_memory_allocated,
+    "memory_reserved": torch.cuda.memory_reserved,
+    "memory_stats": torch.cuda.memory_stats,
+    "memory_summary": torch.cuda.memory_summary,
+    "reset_peak_memory_stats": torch.cuda.reset_peak_memory_stats,
+    "reset_accumulated_memory_stats": torch.cuda.reset_accumulated_memory_stats,
+    "memory_snapshot": torch.cuda.memory_snapshot,
+    "_snapshot": torch.cuda.memory._snapshot,
+    "_record_memory_history": torch.cuda.memory._record_memory_history,
+    "get_per_process_memory_fraction": torch.cuda.get_per_process_memory_fraction,
+    "MemPool": torch.cuda.MemPool,
+    "share": lambda: make(4).untyped_storage()._share_cuda_(),
+    "OutOfMemoryObserver": lambda: torch._C._cuda_attach_out_of_memory_observer(lambda *_: None),
+    "isHistoryEnabled": torch._C._cuda_isHistoryEnabled,
+    "getCheckpointState": lambda: torch._C._cuda_getCheckpointState(0, (1, 0)),
+    "checkPoolLiveAllocations": lambda: torch._C._cuda_checkPoolLiveAllocations(0, (1, 0), set()),
+}
+facts["refused"] = {name: raised(attempt) for name, attempt in attempts.items()}
+report(facts)
+"""
+
+
+@pytest.fixture(scope="module")
+def pluggable():
+    return run(DOORS["pluggable"] + SURFACE, SPILLWAY_EMULATE_SCHEDULE="late")
+
+
+@pytest.fixture(scope="module")
+def subclass():
+    return run(DOORS["subclass"] + SURFACE)
+
+
+# docs/allocator.md has this table.
+REFUSED = [
+    "MemPool",
+    "OutOfMemoryObserver",
+    "_record_memory_history",
+    "_snapshot",
+    "checkPoolLiveAllocations",
+    "getCheckpointState",
+    "get_per_process_memory_fraction",
+    "isHistoryEnabled",
+    "max_memory_allocated",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "share",
+]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_pytorch_refuses_it_under_a_pluggable_allocator(pluggable, name):
+    kind, text = pluggable["refused"][name]
+    assert kind in ("RuntimeError", "NotImplementedError") and "luggable" in text
+
+
+def test_the_subclass_refuses_sharing_alone_and_unknown_pools(subclass):
+    refused = {name: told for name, told in subclass["refused"].items() if told}
+    assert sorted(refused) == ["checkPoolLiveAllocations", "getCheckpointState", "share"]
+    assert "no memory pool" in refused["getCheckpointState"][1]
+
+
+@pytest.mark.parametrize("door", ["subclass", "pluggable"])
+def test_memory_runs_out_with_pytorchs_error_and_work_goes_on(door, subclass, pluggable):
+    facts = subclass if door == "subclass" else pluggable
+    for name in ("oom", "capped"):
+        assert facts[name][0] == "OutOfMemoryError" and facts[name][1].startswith("CUDA out of memory.")
+    assert facts["after"] == 80 << 20
+
+
+@pytest.mark.parametrize("door", ["subclass", "pluggable"])
+def test_the_hooks_of_the_pluggable_door_do_what_the_subclass_does(door, subclass, pluggable):
+    facts = subclass if door == "subclass" else pluggable
+    assert facts["live"] == 4 << 20 and facts["empty"] == 0
+    assert facts["emptied"][0] >= 4 << 20 and facts["emptied"][1] == 0
+    assert facts["recorded"] == [[1.0], [2.0], [3.0]]
+
+
+def test_without_the_layer_for_torch_the_library_still_raises_pytorchs_error(program):
+    kind, live = program(
+        DOORS["plain"]
+        + """
+try:
+    torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    import sys
+    loaded = [name for name in sys.modules if "_glue" in name]
+    report([loaded, str(error).startswith("CUDA out of memory")])
+"""
+    )
+    assert kind == [] and live
+
+
+def test_a_mempool_of_the_native_allocator_takes_its_memory_from_the_heap(program):
+    live, value, gone = program(
+        BEGIN
+        + """
+import gc
+pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())
+with torch.cuda.use_mem_pool(pool):
+    a = torch.full((1 << 20,), 3.0, device="cuda")
+def live():
+    return spillway.stats()["devices"][0]["heap"]["live_bytes"]
+facts = [live(), a.sum().item()]
+del a, pool
+gc.collect()
+report(facts + [live()])
+"""
+    )
+    assert live >= 4 << 20 and value == 3.0 * (1 << 20) and gone == 0
+
+
+def test_another_allocator_gets_no_hooks(program):
+    assert program(
+        BEGIN
+        + """
+from spillway._load import glue
+try:
+    glue().install_pluggable_hooks(torch._C._cuda_getAllocator())
+    report(False)
+except TypeError as error:
+    report("CUDAPluggableAllocator" in str(error))
+"""
+    )
+
+
+@pytest.mark.parametrize("door", ["subclass", "pluggable"])
+def test_bad_frees_are_refused_and_counted(door, program):
+    errors, bad, sums = program(
+        DOORS[door]
+        + """
+import ctypes
+library = ctypes.CDLL(spillway.library_path())
+library.spillway_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+t = torch.ones(1 << 18, device="cuda")
+inside, foreign = t.data_ptr() + 512, torch.ones(4).data_ptr()
+gone = torch.ones(1 << 18, device="cuda")
+at = gone.data_ptr()
+del gone
+errors = []
+for each in (inside, foreign, at):
+    library.spillway_free(each, 4, 0, None)
+    try:
+        torch.cuda.caching_allocator_delete(each)
+    except (RuntimeError, ValueError) as error:
+        errors.append(str(error))
+report([errors, spillway.stats()["devices"][0]["heap"]["bad_frees"], t.sum().item()])
+"""
+    )
+    assert sums == 1 << 18
+    assert bad >= 2
+    if door == "subclass":
+        assert len(errors) == 3 and all("no live memory" in error for error in errors)

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/pluggable/hooks.h"
+
+#include "allocator/abi/pluggable.h"
+#include "torch_glue/cuda_allocator.h"
+
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+namespace spillway {
+namespace {
+
+using torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
+
+SpillwayAllocator& ours() {
+  return SpillwayAllocator::instance();
+}
+
+void* allocate(size_t size, int device, void* stream) {
+  return ours().allocate_on(
+      static_cast<c10::DeviceIndex>(device), size, static_cast<cudaStream_t>(stream));
+}
+
+void release(void* at) {
+  ours().release(at);
+}
+
+constexpr TorchMemory kMemory{&allocate, &release};
+
+c10::DeviceIndex index_of(int device) {
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+}  // namespace
+
+void install_pluggable_hooks(const std::shared_ptr<ccc::CUDAAllocator>& allocator) {
+  auto* const pluggable = dynamic_cast<CUDAPluggableAllocator*>(allocator.get());
+  TORCH_CHECK_TYPE(pluggable != nullptr, "Spillway: not a CUDAPluggableAllocator");
+  serve_pluggable(kMemory);
+  pluggable->set_init_fn([](int device_count) { ours().init(device_count); });
+  pluggable->set_reset_fn([] { ours().emptyCache({0, 0}); });
+  pluggable->set_memory_fraction_fn(
+      [](double fraction, int device) { ours().setMemoryFraction(fraction, index_of(device)); });
+  pluggable->set_base_alloc_fn(
+      [](void* at, size_t* size) { return ours().getBaseAllocation(at, size); });
+  pluggable->set_record_stream_fn([](void* at, cudaStream_t stream) {
+    ours().record_use(at, c10::cuda::getStreamFromExternal(stream, c10::cuda::current_device()));
+  });
+  pluggable->set_begin_allocate_to_pool(
+      [](int device, c10::MempoolId_t pool, std::function<bool(cudaStream_t)> filter) {
+        ours().beginAllocateToPool(index_of(device), pool, std::move(filter));
+      });
+  pluggable->set_end_allocate_to_pool_fn(
+      [](int device, c10::MempoolId_t pool) { ours().endAllocateToPool(index_of(device), pool); });
+  pluggable->set_release_pool(
+      [](int device, c10::MempoolId_t pool) { ours().releasePool(index_of(device), pool); });
+}
+
+}  // namespace spillway
