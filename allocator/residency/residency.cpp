@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/residency/residency.h"
 
+#include "allocator/transfer/free_ranges.h"
+
 #include <utility>
 
 namespace spillway {
@@ -19,18 +21,21 @@ Result<Stash> Residency::stash(driver::DevicePtr source, Bytes size, driver::Str
   stashed_ += size.count();
   on_host_ += size.count();
   ++stashes_;
-  Stash stash{std::move(slot), written.value(), {}, false};
+  Stash stash{std::move(slot), written.value(), false, false};
   set_away(stash, true);
   return stash;
 }
 
 Result<driver::Fence> Residency::fetch(Stash& stash,
                                        driver::DevicePtr destination,
-                                       driver::Stream consumer) {
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read,
-                            copies_.to_device(stash.slot, stash.written, destination, consumer));
+                                       driver::Stream consumer,
+                                       Haste haste) {
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const driver::Fence read,
+      copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
   heap_.add_fence(destination, read);  // the block may be freed before the copy has passed
-  stash.last_fetch = read;
+  add_fence(stash.slot.fences, read);
+  stash.fetched = true;
   fetched_ += stash.slot.size.count();
   ++fetches_;
   set_away(stash, false);
@@ -50,10 +55,9 @@ void Residency::set_away(Stash& stash, bool away) {
 void Residency::drop(Stash stash) {
   set_away(stash, false);
   on_host_ -= stash.slot.size.count();
-  // Copies in come after the copy out and after each other, so the latest stands for all of them.
-  const bool fetched = stash.last_fetch.set();
-  if (!fetched) ++dropped_;
-  arena_.give(std::move(stash.slot), fetched ? stash.last_fetch : stash.written);
+  if (!stash.fetched) ++dropped_;
+  // Copies in come after the copy out, so it has passed when they have.
+  arena_.give(std::move(stash.slot), stash.fetched ? driver::Fence{} : stash.written);
 }
 
 ResidencyStats Residency::stats() const {

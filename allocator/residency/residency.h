@@ -24,9 +24,9 @@ struct ResidencyStats {
 /// The host copy of one storage. Made by Residency::stash, ended by Residency::drop, exactly once.
 struct Stash {
   HostSlot slot;
-  driver::Fence written;     // the copy out
-  driver::Fence last_fetch;  // the latest copy in, unset where there was none
-  bool away = false;         // counted as not on the device
+  driver::Fence written;  // the copy out
+  bool fetched = false;   // copies in were begun; slot.fences has the latest of each stream
+  bool away = false;      // counted as not on the device
 };
 
 /// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
@@ -50,12 +50,16 @@ class Residency {
   /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
   /// host copy stays. The returned fence must be waited for (driver::Timeline::wait) by every
   /// stream that reads the destination.
-  Result<driver::Fence> fetch(Stash& stash, driver::DevicePtr destination, driver::Stream consumer);
+  /// `haste`: whether somebody waits for it already.
+  Result<driver::Fence> fetch(Stash& stash,
+                              driver::DevicePtr destination,
+                              driver::Stream consumer,
+                              Haste haste = Haste::kAhead);
 
   /// The fetched copy has left the device again while the stash lives on; only the books change.
   void set_away(Stash& stash, bool away);
 
-  /// Ends the stash: its slot goes back with the fence of its last copy (law 4).
+  /// Ends the stash: its slot goes back with the fences of its last copies (law 4).
   void drop(Stash stash);
 
   [[nodiscard]] ResidencyStats stats() const;

@@ -27,9 +27,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
 DeviceRuntime::~DeviceRuntime() {
   if (!copies_) return;
   // Heap and arena hold fences of the copy engine, so it goes last, and its copies end first.
-  const driver::CurrentDevice current(*device_.api, device_.context);
-  device_.api->StreamSynchronize(copies_->out_stream().handle());
-  device_.api->StreamSynchronize(copies_->in_stream().handle());
+  copies_->drain_sync();
   residency_.reset();
   arena_.reset();
   heap_.reset();

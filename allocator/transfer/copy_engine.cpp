@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/copy_engine.h"
 
+#include "allocator/transfer/copy_parts.h"
+#include "allocator/transfer/free_ranges.h"
+
 #include <array>
 #include <map>
+#include <vector>
 
 namespace spillway {
 
@@ -10,26 +14,36 @@ using driver::Fence;
 using driver::Stream;
 using driver::Timeline;
 
-struct CopyEngine::State {
-  State(const driver::Device& on, CUstream out_stream, CUstream in_stream)
-      : device(on), out(on, Stream(out_stream)), in(on, Stream(in_stream)) {}
+namespace {
 
-  /// Makes `queue` wait for everything submitted to `stream` so far.
-  Status wait_for_stream(const Timeline& queue, Stream stream) {
-    SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, timeline_of(stream).mark());
-    return Timeline::wait(queue.stream(), so_far);
+using Streams = std::array<CUstream, 4>;  // out and in ahead, out and in waited for
+
+/// Makes them all, or none. Errors: kDriver.
+Status make_streams(const driver::Api& api, Streams& streams) {
+  for (auto each = streams.begin(); each != streams.end(); ++each) {
+    const Status status =
+        SPILLWAY_CALL(api, StreamCreateWithPriority, &*each, CU_STREAM_NON_BLOCKING, 0);
+    if (status.ok()) continue;
+    while (each != streams.begin())
+      api.StreamDestroy(*--each);
+    return status;
   }
+  return {};
+}
 
-  /// The fence of the copy just queued. Where none can be had, nobody could wait for the copy, so
-  /// it is waited for here.
-  Result<Fence> fence_of_copy(Timeline& queue) const {
-    Result<Fence> fence = queue.mark();
-    if (!fence.ok()) {
-      driver::count_host_sync();
-      device.api->StreamSynchronize(
-          queue.stream().handle());  // fails only where nothing runs any more
-    }
-    return fence;
+}  // namespace
+
+struct CopyEngine::State {
+  State(const driver::Device& on, const Streams& streams)
+      : device(on),
+        queues{Timeline(on, Stream(streams[0])),
+               Timeline(on, Stream(streams[1])),
+               Timeline(on, Stream(streams[2])),
+               Timeline(on, Stream(streams[3]))} {}
+
+  Timeline& queue(CopyDirection direction, Haste haste) {
+    return queues.at((haste == Haste::kWaitedFor ? 2U : 0U) +
+                     (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
   Timeline& timeline_of(Stream stream) {
@@ -37,9 +51,31 @@ struct CopyEngine::State {
     return others.try_emplace(stream.handle(), device, stream).first->second;
   }
 
+  /// Queues `parts` behind everything submitted to `other` so far and behind `fences`. Where a call
+  /// fails, or nobody could wait for the copies because no fence can be had, those that were queued
+  /// are waited for here.
+  Result<Fence> copy(CopyParts& parts,
+                     Timeline& queue,
+                     Stream other,
+                     const std::vector<Fence>& fences) {
+    SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, timeline_of(other).mark());
+    SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), so_far));
+    for (const Fence fence : fences) {
+      SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), fence));
+    }
+    bool queued = false;
+    const Status status = parts.submit(*device.api, queue.stream(), queued);
+    Result<Fence> fence = status.ok() ? queue.mark() : Result<Fence>(status);
+    if (!fence.ok() && queued) {
+      driver::count_host_sync();
+      device.api->StreamSynchronize(
+          queue.stream().handle());  // fails only where nothing runs any more
+    }
+    return fence;
+  }
+
   const driver::Device device;
-  Timeline out;
-  Timeline in;
+  std::array<Timeline, 4> queues;  // as in Streams
   Mutex mutex;
   std::map<CUstream, Timeline> others SPILLWAY_GUARDED_BY(mutex);  // producers and consumers
 };
@@ -47,25 +83,18 @@ struct CopyEngine::State {
 CopyEngine::CopyEngine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<CopyEngine>> CopyEngine::create(const driver::Device& device) {
-  const driver::Api& api = *device.api;
-  const driver::CurrentDevice current(api, device.context);
-  CUstream out = nullptr;
-  CUstream in = nullptr;
-  SPILLWAY_RETURN_IF_ERROR(
-      SPILLWAY_CALL(api, StreamCreateWithPriority, &out, CU_STREAM_NON_BLOCKING, 0));
-  if (Status status = SPILLWAY_CALL(api, StreamCreateWithPriority, &in, CU_STREAM_NON_BLOCKING, 0);
-      !status.ok()) {
-    api.StreamDestroy(out);
-    return status;
-  }
-  return std::unique_ptr<CopyEngine>(new CopyEngine(std::make_unique<State>(device, out, in)));
+  const driver::CurrentDevice current(*device.api, device.context);
+  Streams streams{};
+  SPILLWAY_RETURN_IF_ERROR(make_streams(*device.api, streams));
+  return std::unique_ptr<CopyEngine>(new CopyEngine(std::make_unique<State>(device, streams)));
 }
 
 CopyEngine::~CopyEngine() {
   const driver::Device device = state_->device;
   const driver::CurrentDevice current(*device.api, device.context);
-  const std::array<CUstream, 2> streams = {state_->out.stream().handle(),
-                                           state_->in.stream().handle()};
+  Streams streams{};
+  for (std::size_t each = 0; each < streams.size(); ++each)
+    streams.at(each) = state_->queues.at(each).stream().handle();
   for (CUstream stream : streams)
     device.api->StreamSynchronize(stream);
   state_.reset();
@@ -73,47 +102,64 @@ CopyEngine::~CopyEngine() {
     device.api->StreamDestroy(stream);
 }
 
-Result<Fence> CopyEngine::to_host(driver::DevicePtr source, HostSlot& slot, Stream producer) {
-  State& state = *state_;
-  const driver::CurrentDevice current(*state.device.api, state.device.context);
-  SPILLWAY_RETURN_IF_ERROR(state.wait_for_stream(state.out, producer));
-  for (const Fence fence : slot.fences) {
-    SPILLWAY_RETURN_IF_ERROR(Timeline::wait(state.out.stream(), fence));
+Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream producer, Haste haste) {
+  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
+  CopyParts parts(CopyDirection::kOut);
+  std::vector<Fence> fences;
+  for (const CopyOut& copy : copies) {
+    parts.add(copy.source, copy.slot->data, copy.slot->size);
+    for (const Fence fence : copy.slot->fences)
+      add_fence(fences, fence);
   }
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*state.device.api,
-                                         MemcpyDtoHAsync,
-                                         slot.data,
-                                         source.address(),
-                                         slot.size.count(),
-                                         state.out.stream().handle()));
-  SPILLWAY_ASSIGN_OR_RETURN(const Fence written, state.fence_of_copy(state.out));
-  slot.fences.clear();
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const Fence written,
+      state_->copy(parts, state_->queue(CopyDirection::kOut, haste), producer, fences));
+  for (const CopyOut& copy : copies)
+    copy.slot->fences.clear();
   return written;
+}
+
+Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies, Stream consumer, Haste haste) {
+  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
+  CopyParts parts(CopyDirection::kIn);
+  std::vector<Fence> fences;
+  for (const CopyIn& copy : copies) {
+    parts.add(copy.destination, copy.slot->data, copy.slot->size);
+    add_fence(fences, copy.written);
+  }
+  return state_->copy(parts, state_->queue(CopyDirection::kIn, haste), consumer, fences);
+}
+
+Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
+                                  HostSlot& slot,
+                                  Stream producer,
+                                  Haste haste) {
+  const CopyOut copy{source, &slot};
+  return to_host({&copy, 1}, producer, haste);
 }
 
 Result<Fence> CopyEngine::to_device(const HostSlot& slot,
                                     Fence written,
                                     driver::DevicePtr destination,
-                                    Stream consumer) {
-  State& state = *state_;
-  const driver::CurrentDevice current(*state.device.api, state.device.context);
-  SPILLWAY_RETURN_IF_ERROR(Timeline::wait(state.in.stream(), written));
-  SPILLWAY_RETURN_IF_ERROR(state.wait_for_stream(state.in, consumer));
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*state.device.api,
-                                         MemcpyHtoDAsync,
-                                         destination.address(),
-                                         slot.data,
-                                         slot.size.count(),
-                                         state.in.stream().handle()));
-  return state.fence_of_copy(state.in);
+                                    Stream consumer,
+                                    Haste haste) {
+  const CopyIn copy{&slot, written, destination};
+  return to_device({&copy, 1}, consumer, haste);
 }
 
-Stream CopyEngine::out_stream() const {
-  return state_->out.stream();
+void CopyEngine::drain_sync() {
+  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
+  driver::count_host_sync();
+  for (const Timeline& queue : state_->queues)
+    state_->device.api->StreamSynchronize(queue.stream().handle());  // fails where nothing runs
 }
 
-Stream CopyEngine::in_stream() const {
-  return state_->in.stream();
+Stream CopyEngine::out_stream(Haste haste) const {
+  return state_->queue(CopyDirection::kOut, haste).stream();
+}
+
+Stream CopyEngine::in_stream(Haste haste) const {
+  return state_->queue(CopyDirection::kIn, haste).stream();
 }
 
 }  // namespace spillway

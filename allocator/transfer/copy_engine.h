@@ -6,13 +6,35 @@
 #include "allocator/transfer/host_arena.h"
 
 #include <memory>
+#include <span>
 
 namespace spillway {
 
-/// One copy stream per direction of one device. A copy returns its fence; nothing here blocks the
-/// host.
+/// Who waits for a copy. Each direction has a queue for both: a copy that is waited for passes
+/// those made ahead, between two of their pieces.
+enum class Haste {
+  kAhead,      // nobody waits yet: a stash, a prefetch
+  kWaitedFor,  // somebody does: a fetch on demand
+};
+
+/// One of several copies out. Borrows the slot for the call.
+struct CopyOut {
+  driver::DevicePtr source;
+  HostSlot* slot;
+};
+
+/// One of several copies in. `written` is the fence of the copy that filled the slot.
+struct CopyIn {
+  const HostSlot* slot;
+  driver::Fence written;
+  driver::DevicePtr destination;
+};
+
+/// The copy streams of one device, two for each direction. Large copies go in pieces, small ones
+/// together: one call, one marker and one wait for all of a call's copies. Copies of one call have
+/// no order among themselves. A copy returns its fence; nothing here blocks the host.
 ///
-/// Threads: safe. Ownership: owns both streams; borrows nothing beyond a call.
+/// Threads: safe. Ownership: owns the streams; borrows nothing beyond a call.
 class CopyEngine {
  public:
   static Result<std::unique_ptr<CopyEngine>> create(const driver::Device& device);
@@ -20,22 +42,39 @@ class CopyEngine {
   CopyEngine(const CopyEngine&) = delete;
   CopyEngine& operator=(const CopyEngine&) = delete;
 
-  /// Copies slot.size bytes from the device into `slot`.
-  /// Stream: after everything submitted to `producer` so far (law 1) and after slot.fences, which
-  /// are cleared (law 4). Errors: kDriver; then nothing was queued and the slot is as it was.
-  Result<driver::Fence> to_host(driver::DevicePtr source, HostSlot& slot, driver::Stream producer);
+  /// Copies slot->size bytes from the device into each slot.
+  /// Stream: after everything submitted to `producer` so far (law 1) and after the slots' fences,
+  /// which are cleared (law 4). Errors: kDriver; then no copy is under way, and the slots' fences
+  /// are as they were. Requires: at least one copy.
+  Result<driver::Fence> to_host(std::span<const CopyOut> copies,
+                                driver::Stream producer,
+                                Haste haste = Haste::kAhead);
 
-  /// Copies slot.size bytes from `slot` to the device.
-  /// Stream: after `written`, the fence of the copy that filled the slot, and after everything
-  /// submitted so far to `consumer`, the stream that `destination` was allocated on (law 3). The
-  /// consumer must still wait for the fence.
+  /// Copies slot->size bytes from each slot to the device.
+  /// Stream: after each `written` and after everything submitted so far to `consumer`, the stream
+  /// that the destinations were allocated on (law 3). The consumer must still wait for the fence.
+  /// Errors: kDriver; then no copy is under way. Requires: at least one copy.
+  Result<driver::Fence> to_device(std::span<const CopyIn> copies,
+                                  driver::Stream consumer,
+                                  Haste haste = Haste::kAhead);
+
+  /// As above, one copy.
+  Result<driver::Fence> to_host(driver::DevicePtr source,
+                                HostSlot& slot,
+                                driver::Stream producer,
+                                Haste haste = Haste::kAhead);
   Result<driver::Fence> to_device(const HostSlot& slot,
                                   driver::Fence written,
                                   driver::DevicePtr destination,
-                                  driver::Stream consumer);
+                                  driver::Stream consumer,
+                                  Haste haste = Haste::kAhead);
 
-  [[nodiscard]] driver::Stream out_stream() const;
-  [[nodiscard]] driver::Stream in_stream() const;
+  /// Blocks the host until no copy runs any more, whatever the driver says. For whoever cannot wait
+  /// for a fence (counted in driver::Counters::host_syncs).
+  void drain_sync();
+
+  [[nodiscard]] driver::Stream out_stream(Haste haste = Haste::kAhead) const;
+  [[nodiscard]] driver::Stream in_stream(Haste haste = Haste::kAhead) const;
 
  private:
   struct State;

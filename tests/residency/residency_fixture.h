@@ -42,8 +42,7 @@ class ResidencyFixture : public HeapTest {
   void synchronize() {
     for (const CUstream stream : streams_)
       table_.StreamSynchronize(stream);
-    table_.StreamSynchronize(copies_->out_stream().handle());
-    table_.StreamSynchronize(copies_->in_stream().handle());
+    copies_->drain_sync();
   }
 
   void fill(driver::DevicePtr at, int value, driver::Stream stream) {

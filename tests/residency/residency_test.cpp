@@ -125,6 +125,21 @@ TEST_F(ResidencyTest, ASlotThatWasFetchedGoesBackWithTheLastCopyIn) {
   arena_->give(std::move(slot), {});
 }
 
+TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  Stash saved = stash(allocate(kSize, main_), main_);
+  fetch(saved, allocate(kSize, main_), main_);
+  const driver::Fence ahead = fetch(saved, allocate(kSize, main_), main_);
+  const driver::Fence waited_for =
+      residency_->fetch(saved, allocate(kSize, main_), main_, Haste::kWaitedFor).value();
+  residency_->drop(std::move(saved));
+
+  HostSlot slot = arena_->take(kSize).value();
+
+  EXPECT_EQ(slot.fences, (std::vector{ahead, waited_for}));
+  arena_->give(std::move(slot), {});
+}
+
 TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheBooksStay) {
   arena_ = std::make_unique<HostArena>(device_, kSize - 1_B);
   make_residency();
@@ -161,7 +176,7 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
   EXPECT_EQ(residency_->fetch(saved, destination, main_).status().code(), Code::kDriver);
 
   EXPECT_TRUE(saved.away);
-  EXPECT_FALSE(saved.last_fetch.set());
+  EXPECT_FALSE(saved.fetched);
   EXPECT_EQ(residency_->stats().fetches, 0U);
   residency_->drop(std::move(saved));
 }

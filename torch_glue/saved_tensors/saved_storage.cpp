@@ -122,7 +122,7 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
     const auto consumer = current_stream(device_);
     if (auto alive = original()) return alias(std::move(alive), consumer);
     storage = arrived();
-    if (!storage) storage = fetch(consumer);
+    if (!storage) storage = fetch(consumer, Haste::kWaitedFor);
     use_on(consumer, storage);
     if (!arrival_->used) next = before_.lock();
     arrival_->used = true;
@@ -158,7 +158,7 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
   return c10::Storage(std::move(alive));
 }
 
-c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer) {
+c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   if (arrival_) device_.residency().set_away(*stash_, true);
   arrival_.reset();
   const c10::cuda::CUDAGuard guard(index_of(device_));
@@ -170,7 +170,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer) {
                        allocator,
                        /*resizable=*/true);
   const auto fence =
-      device_.residency().fetch(*stash_, driver::DevicePtr(storage.data()), ours(consumer));
+      device_.residency().fetch(*stash_, driver::DevicePtr(storage.data()), ours(consumer), haste);
   check(fence.status());
 
   // Nothing below may fail.
@@ -185,7 +185,7 @@ void SavedStorage::prefetch() {
   const Lock lock(mutex_);
   if (!stash_ || hooks_ == 0 || original() || arrived()) return;
   try {
-    fetch(current_stream(device_));
+    fetch(current_stream(device_), Haste::kAhead);
   } catch (const c10::Error& error) {
     // It was only to be early; whoever unpacks it meets the error again if it lasts.
     static_cast<void>(error);

@@ -73,7 +73,7 @@ class SavedStorage {
       SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
-  c10::Storage fetch(c10::cuda::CUDAStream consumer) SPILLWAY_REQUIRES(mutex_);
+  c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);
   void prefetch();
   /// The original where it is alive and has not been given other memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;

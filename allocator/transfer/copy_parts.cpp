@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/transfer/copy_parts.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+void CopyParts::add(driver::DevicePtr device, std::byte* host, Bytes size) {
+  for (Bytes done; done < size; done += kCopyPiece) {
+    device_.push_back((device + done).address());
+    host_.push_back(driver::DevicePtr(host + done.count()).address());
+    sizes_.push_back(std::min(kCopyPiece, size - done).count());
+  }
+}
+
+Status CopyParts::submit(const driver::Api& api, driver::Stream stream, bool& queued) {
+  for (std::size_t from = 0; from < sizes_.size();) {
+    std::size_t to = from + 1;
+    std::size_t bytes = sizes_[from];
+    while (api.MemcpyBatchAsync != nullptr && to < sizes_.size() &&
+           bytes + sizes_[to] <= kCopyPiece.count()) {
+      bytes += sizes_[to];
+      ++to;
+    }
+    SPILLWAY_RETURN_IF_ERROR(submit(api, stream, from, to));
+    queued = true;
+    from = to;
+  }
+  return {};
+}
+
+Status CopyParts::submit(const driver::Api& api,
+                         driver::Stream stream,
+                         std::size_t from,
+                         std::size_t to) {
+  const bool out = direction_ == CopyDirection::kOut;
+  if (to - from > 1) {
+    CUmemcpyAttributes attributes{};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    std::size_t first = 0;
+    return SPILLWAY_CALL(api,
+                         MemcpyBatchAsync,
+                         (out ? host_ : device_).data() + from,
+                         (out ? device_ : host_).data() + from,
+                         sizes_.data() + from,
+                         to - from,
+                         &attributes,
+                         &first,
+                         1,
+                         stream.handle());
+  }
+  void* const host = driver::DevicePtr(host_[from]).raw();
+  return out ? SPILLWAY_CALL(
+                   api, MemcpyDtoHAsync, host, device_[from], sizes_[from], stream.handle())
+             : SPILLWAY_CALL(
+                   api, MemcpyHtoDAsync, device_[from], host, sizes_[from], stream.handle());
+}
+
+}  // namespace spillway
