@@ -137,6 +137,18 @@ TEST_F(ArenaTrimTest, TheBlockingTrimWaitsForFencesAndCountsIt) {
   EXPECT_EQ(arena_->stats().registered, 4_KiB);
 }
 
+TEST_F(ArenaTrimTest, AWaitThatFailsLeavesThePiecesAndTheNextOneWorks) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  arena_->give(take(1_KiB), passed_fence());
+  const Fault<&driver::Api::EventSynchronize> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+
+  EXPECT_FALSE(arena_->trim_sync());
+  EXPECT_EQ(arena_->stats().registered, 8_MiB);
+
+  EXPECT_TRUE(arena_->trim_sync());
+  EXPECT_EQ(arena_->stats().registered, 4_KiB);
+}
+
 TEST_F(ArenaTrimTest, TheBlockingTrimDoesNotWaitWhereASlotIsOut) {
   HostSlot out = take(1_KiB);
   arena_->give(take(1_KiB), stuck_fence());
