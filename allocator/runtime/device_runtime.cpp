@@ -8,6 +8,9 @@ namespace spillway {
 
 Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
                                                              const RuntimeOptions& options) {
+  if (!options.node_pinned_limit.zero()) {
+    SPILLWAY_RETURN_IF_ERROR(NodeLedger(options.ledger).check());
+  }
   std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device));
   HeapOptions heap_options;
   heap_options.away = &made->away_;
@@ -16,6 +19,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   PinnedOptions pinned;
   pinned.limit = options.pinned_limit;
   pinned.node_limit = options.node_pinned_limit;
+  pinned.ledger = options.ledger;
   pinned.ahead = true;
   made->arena_ = std::make_unique<HostArena>(device, pinned);
   SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 namespace spillway {
 
@@ -17,7 +18,8 @@ struct RuntimeOptions {
   /// Most pinned host bytes of all processes of this machine that share a ledger; zero: none.
   /// SPILLWAY_NODE_PINNED_LIMIT
   Bytes node_pinned_limit;
-  Bytes min_bytes{1024};  // smaller storages stay on the device
+  std::string ledger = "/dev/shm";  // the folder of that ledger
+  Bytes min_bytes{1024};            // smaller storages stay on the device
   /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
   static Result<RuntimeOptions> from_environment();
 };
@@ -26,6 +28,8 @@ struct RuntimeOptions {
 /// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones.
 class DeviceRuntime {
  public:
+  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument where the node's ledger cannot be
+  /// trusted.
   static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
                                                        const RuntimeOptions& options);
 

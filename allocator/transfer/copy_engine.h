@@ -11,7 +11,7 @@
 namespace spillway {
 
 /// Who waits for a copy. Each direction has a queue for both: a copy that is waited for passes
-/// those made ahead, between two of their pieces.
+/// those made ahead, between two of their parts.
 enum class Haste {
   kAhead,      // nobody waits yet: a stash, a prefetch
   kWaitedFor,  // somebody does: a fetch on demand
@@ -30,7 +30,7 @@ struct CopyIn {
   driver::DevicePtr destination;
 };
 
-/// The copy streams of one device, two for each direction. Large copies go in pieces, small ones
+/// The copy streams of one device, two for each direction. Large copies go in parts, small ones
 /// together: one call, one marker and one wait for all of a call's copies. Copies of one call have
 /// no order among themselves. A copy returns its fence; nothing here blocks the host.
 ///

@@ -6,10 +6,10 @@
 namespace spillway {
 
 void CopyParts::add(driver::DevicePtr device, std::byte* host, Bytes size) {
-  for (Bytes done; done < size; done += kCopyPiece) {
+  for (Bytes done; done < size; done += kCopyPart) {
     device_.push_back((device + done).address());
     host_.push_back(driver::DevicePtr(host + done.count()).address());
-    sizes_.push_back(std::min(kCopyPiece, size - done).count());
+    sizes_.push_back(std::min(kCopyPart, size - done).count());
   }
 }
 
@@ -18,7 +18,7 @@ Status CopyParts::submit(const driver::Api& api, driver::Stream stream, bool& qu
     std::size_t to = from + 1;
     std::size_t bytes = sizes_[from];
     while (api.MemcpyBatchAsync != nullptr && to < sizes_.size() &&
-           bytes + sizes_[to] <= kCopyPiece.count()) {
+           bytes + sizes_[to] <= kCopyPart.count()) {
       bytes += sizes_[to];
       ++to;
     }

@@ -11,13 +11,13 @@
 
 namespace spillway {
 
-/// What one call of the driver copies at most. At 50 GB/s a piece keeps an urgent copy waiting for
+/// What one call of the driver copies at most. At 50 GB/s a part keeps an urgent copy waiting for
 /// 0.7 ms, and what the calls cost is less than a hundredth of the copy.
-inline constexpr Bytes kCopyPiece{32ULL << 20U};
+inline constexpr Bytes kCopyPart{32ULL << 20U};
 
 enum class CopyDirection { kOut, kIn };
 
-/// Copies of one direction, cut into parts and gathered into calls of at most kCopyPiece each: a
+/// Copies of one direction, cut into parts and gathered into calls of at most kCopyPart each: a
 /// large copy becomes several calls, and many small ones become one where the driver has a function
 /// for that.
 class CopyParts {

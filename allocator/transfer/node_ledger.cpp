@@ -221,6 +221,10 @@ NodeLedger::NodeLedger(const std::string& folder)
     : path_(folder + "/spillway-" + std::to_string(geteuid()) + '-' + namespace_of_processes() +
             ".pinned") {}
 
+Status NodeLedger::check() const {
+  return OpenLedger::open(path_).status();
+}
+
 Status NodeLedger::charge(Bytes size, Bytes limit) {
   SPILLWAY_ASSIGN_OR_RETURN(OpenLedger ledger, OpenLedger::open(path_));
   const Bytes total = ledger.total();

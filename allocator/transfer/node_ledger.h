@@ -20,9 +20,13 @@ class NodeLedger {
   /// `folder`: where the file is, private to its user by name, owner and mode.
   explicit NodeLedger(const std::string& folder = "/dev/shm");
 
+  /// Errors: kInvalidArgument where the file is not a ledger, or not this user's own: it is never
+  /// trusted then, and neither of the calls below changes anything; kOutOfHostMemory where somebody
+  /// keeps it locked.
+  [[nodiscard]] Status check() const;
+
   /// Adds `size` to this process's entry. Errors: kOutOfHostMemory where all entries together would
-  /// exceed `limit`, or too many processes have one; kInvalidArgument where the file is not a
-  /// ledger or not this user's own: it is never trusted then. Nothing has changed.
+  /// exceed `limit`, or too many processes have one; as check(). Nothing has changed then.
   Status charge(Bytes size, Bytes limit);
 
   /// Takes `size` from this process's entry; what cannot be written is taken back when it ends.

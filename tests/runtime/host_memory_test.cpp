@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/runtime_fixture.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
 
 namespace spillway {
 namespace {
@@ -145,6 +150,23 @@ TEST_F(HostMemoryTest, AGraphThatLivesAcrossStepsKeepsItsBytes) {
 
   EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 2_MiB);
   backward(std::move(kept));
+}
+
+TEST_F(HostMemoryTest, ADeviceWhoseNodesLedgerCannotBeTrustedIsATypedError) {
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("node." + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  RuntimeOptions options;
+  options.node_pinned_limit = 1_GiB;
+  options.ledger = folder;
+  std::ofstream(NodeLedger(folder).path()) << "something else";
+  Runtime runtime(options);
+
+  const auto device = runtime.device(DeviceId{0});
+
+  EXPECT_EQ(device.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(device.status().detail().find("SPILLWAY_NODE_PINNED_LIMIT"), std::string::npos);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ constexpr Edge kEdges[] = {{"producer", Queue::kOut, Queue::kCompute},
 
 std::mutex mutex;
 std::map<CUevent, CUstream> recorded_on;
-CUstream copy_streams[2] = {};  // in the order of creation: out, in
+CUstream copy_streams[4] = {};  // in the order of creation: out, in, out, in
 int created = 0;
 unsigned long long dropped = 0;
 
@@ -56,14 +56,16 @@ const Edge* edge() {
 }
 
 Queue queue_of(CUstream stream) {
-  if (stream == copy_streams[0]) return Queue::kOut;
-  return stream == copy_streams[1] ? Queue::kIn : Queue::kCompute;
+  for (int each = 0; each < 4; ++each) {
+    if (stream == copy_streams[each]) return each % 2 == 0 ? Queue::kOut : Queue::kIn;
+  }
+  return Queue::kCompute;
 }
 
 CUresult create(CUstream* stream, unsigned flags, int priority) {
   const CUresult result = real_create(stream, flags, priority);
   const std::lock_guard lock(mutex);
-  if (result == CUDA_SUCCESS && created < 2) copy_streams[created++] = *stream;
+  if (result == CUDA_SUCCESS && created < 4) copy_streams[created++] = *stream;
   return result;
 }
 

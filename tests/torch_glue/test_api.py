@@ -77,8 +77,16 @@ except ValueError as error:
     assert backend == "native"
 
 
-def test_without_host_memory_tensors_stay_and_training_goes_on(program):
-    skipped, moved, equal = program(
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("SPILLWAY_PINNED_LIMIT", "1MiB", "limit"),
+        ("SPILLWAY_NODE_PINNED_LIMIT", "1MiB", "node"),
+        ("SPILLWAY_EMULATE_FAULT", "cuMemHostRegister:1+=not_supported", "driver"),
+    ],
+)
+def test_without_host_memory_tensors_stay_and_training_goes_on(program, setting, value, reason):
+    skipped, moved, equal, refused = program(
         """
 import torch, spillway
 from cases.measure import Moved, last
@@ -90,12 +98,14 @@ def gradient(ratio, tag):
     y.backward()
     return x.grad
 ours = gradient(1, "ours")
-report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, gradient(0, "plain"))])
+report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, gradient(0, "plain")),
+        spillway.stats()["devices"][0]["host"]["refused"]])
 """,
-        SPILLWAY_PINNED_LIMIT="1MiB",
+        **{setting: value},
     )
     assert skipped["no_host_memory"]["storages"] == 2
     assert moved == 0 and equal
+    assert refused[reason] > 0 and sum(refused.values()) == refused[reason]
 
 
 def test_statistics_have_every_documented_entry(program):

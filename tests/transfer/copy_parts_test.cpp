@@ -79,11 +79,11 @@ class CopyPartsTest : public HeapTest {
   std::vector<HostSlot> slots_;
 };
 
-TEST_F(CopyPartsTest, ALargeCopyGoesInPiecesAndArrivesWhole) {
+TEST_F(CopyPartsTest, ALargeCopyGoesInPartsAndArrivesWhole) {
   const std::uint64_t in = calls("cuMemcpyHtoDAsync");
   const std::uint64_t out = calls("cuMemcpyDtoHAsync");
 
-  there_and_back(1, kCopyPiece + kCopyPiece + 1_MiB + 1_B);
+  there_and_back(1, kCopyPart + kCopyPart + 1_MiB + 1_B);
 
   EXPECT_EQ(calls("cuMemcpyHtoDAsync"), in + 3);
   EXPECT_EQ(calls("cuMemcpyDtoHAsync"), out + 3);
@@ -112,7 +112,7 @@ TEST_F(CopyPartsTest, ManySmallCopiesArriveEachInItsPlace) {
 }
 
 TEST_F(CopyPartsTest, CopiesOfAllSizesArriveTogether) {
-  there_and_back(3, kCopyPiece - 1_MiB);
+  there_and_back(3, kCopyPart - 1_MiB);
 }
 
 TEST_F(CopyPartsTest, WithADriverThatCopiesOneByOneTheyArriveToo) {
@@ -138,8 +138,8 @@ TEST_F(CopyPartsTest, CopiesOfOneCallWaitForTheFencesOfAllTheirSlots) {
   EXPECT_TRUE(slots_[0].fences.empty() && slots_[1].fences.empty());
 }
 
-TEST_F(CopyPartsTest, APieceThatFailsIsAnErrorAndNoPieceIsUnderWay) {
-  HostSlot& large = slot(kCopyPiece + kCopyPiece, 1);
+TEST_F(CopyPartsTest, APartThatFailsIsAnErrorAndNoPartIsUnderWay) {
+  HostSlot& large = slot(kCopyPart + kCopyPart, 1);
   const driver::Fence before = stuck_fence();
   large.fences = {before};
   const driver::DevicePtr block = allocate(large.size);

@@ -49,6 +49,7 @@ class NodeLedgerTest : public testing::Test {
   }
 
   void expect_distrusted() {
+    EXPECT_EQ(ledger_.check().code(), Code::kInvalidArgument);
     EXPECT_EQ(ledger_.charge(1_KiB, 1_GiB).code(), Code::kInvalidArgument);
   }
 

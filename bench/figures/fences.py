@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fences on freed memory beside the two other ways to keep it until a copy has read it.
+
+All arms run the same steps; on the emulated GPU times are those of the virtual clock.
+"""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+
+@figure("fences_peak_over_held", "bytes from the driver, fences / holding references", "<= 0.8", "emulated")
+def peak_over_held(session: Session) -> float:
+    """With fences on freed blocks a step needs less memory than where tensors are held until copied."""
+    arms = session.probe("fences")
+    return arms["fences"]["peak_bytes"] / arms["held"]["peak_bytes"]
+
+
+@figure("fences_peak_over_record_stream", "bytes from the driver, fences / record_stream", "<= 0.8", "emulated")
+def peak_over_record_stream(session: Session) -> float:
+    """With fences on freed blocks a step needs less memory than with record_stream."""
+    arms = session.probe("fences")
+    return arms["fences"]["peak_bytes"] / arms["record_stream"]["peak_bytes"]

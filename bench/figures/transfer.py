@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the host arena and the copies."""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+
+@figure("pinned_over_slots", "pinned bytes / peak of the bytes in slots, worst sizes", "<= 1.03", "emulated")
+def pinned_over_slots(session: Session) -> float:
+    """Pinned host memory is what lies in it at its peak, for sizes just over powers of two as well."""
+    probes = [session.probe("pinned", sizes) for sizes in ("just_over", "equal", "varying")]
+    return max(probe["pinned"] / probe["slots"] for probe in probes)
+
+
+@figure("copy_pieces_over_one", "time of 256 MiB to the host, in pieces / in one copy", "<= 1.01", "emulated")
+def copy_pieces_over_one(session: Session) -> float:
+    """A large copy in pieces, so that urgent ones can pass, takes no longer (emulated GPU: virtual clock)."""
+    times = session.probe("pieces")
+    return times["pieces"] / times["one"]
