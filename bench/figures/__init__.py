@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project's figures: `scripts/figures`. A module per subject; importing this registers them all."""
 
-from bench.figures import demo, emulation, fragmentation, hooks, micro  # noqa: F401 (importing registers)
+from bench.figures import demo, emulation, fences, fragmentation, hooks, micro, transfer  # noqa: F401 (importing registers)

@@ -80,7 +80,7 @@ def moved_at_one(session: Session) -> float:
     return arm["fetched_bytes"] / max(arm["saved_bytes"], 1) if moved else 0.0
 
 
-@figure("demo_pinned_overhead", "pinned bytes / bytes in slots at the peak", "<= 1.1", "emulated")
+@figure("demo_pinned_overhead", "pinned bytes / bytes in slots at the peak", "<= 1.03", "emulated")
 def pinned_overhead(session: Session) -> float:
     """Pinned host memory is hardly more than what lies in it, in the worst arm."""
     return max(arm["host_pinned_bytes"] / max(arm["host_slots_peak_bytes"], 1) for arm in moving(session))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Milliseconds that a large tensor takes to the host: in pieces by Spillway, and as PyTorch's one copy.
+"""Milliseconds that a large tensor takes to the host: in parts by Spillway, and as PyTorch's one copy.
 
 On the emulated GPU by the virtual clock.
 """
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 ELEMENTS = (256 << 20) // 4
 
@@ -22,7 +23,7 @@ def run() -> dict[str, float]:
     factor = torch.ones(ELEMENTS, device="cuda", requires_grad=True)
     pinned = torch.empty(ELEMENTS, pin_memory=True)
 
-    def timed(copy) -> float:  # noqa: ANN001 (a function without arguments)
+    def timed(copy: Callable[[], None]) -> float:
         times = []
         for _ in range(3):
             torch.cuda.synchronize()
@@ -36,7 +37,7 @@ def run() -> dict[str, float]:
         return min(times)
 
     def by_spillway() -> None:
-        with spillway.CPUOffload(1.0, tag="pieces"):
+        with spillway.CPUOffload(1.0, tag="parts"):
             value = (factor * 2).sigmoid()
         del value
 
@@ -45,7 +46,7 @@ def run() -> dict[str, float]:
         pinned.copy_(value, non_blocking=True)
         torch.cuda.synchronize()
 
-    return {"pieces": timed(by_spillway), "one": timed(by_torch)}
+    return {"parts": timed(by_spillway), "one": timed(by_torch)}
 
 
 def main() -> dict[str, float]:
@@ -55,7 +56,9 @@ def main() -> dict[str, float]:
         return run()
     base = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     environment = launch.environment(True, base=base, clock="virtual")
-    return json.loads(subprocess.run([sys.executable, __file__], env=environment, stdout=-1, check=True).stdout)
+    return json.loads(
+        subprocess.run([sys.executable, __file__], env=environment, stdout=-1, check=True).stdout
+    )
 
 
 print(json.dumps(main()))
