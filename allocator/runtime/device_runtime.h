@@ -14,12 +14,12 @@
 namespace spillway {
 
 struct RuntimeOptions {
-  Bytes pinned_limit;  // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes pinned_limit;     // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes min_bytes{1024};  // smaller storages stay on the device
   /// Most pinned host bytes of all processes of this machine that share a ledger; zero: none.
   /// SPILLWAY_NODE_PINNED_LIMIT
-  Bytes node_pinned_limit;
+  Bytes node_pinned_limit{};
   std::string ledger = "/dev/shm";  // the folder of that ledger
-  Bytes min_bytes{1024};            // smaller storages stay on the device
   /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
   static Result<RuntimeOptions> from_environment();
 };
