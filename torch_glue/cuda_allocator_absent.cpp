@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Spillway's allocator does not do yet, and what lies between devices.
+// What Spillway's allocator does not support, and what lies between devices.
 #include "torch_glue/cuda_allocator.h"
 
 namespace spillway {
@@ -25,8 +25,10 @@ std::vector<ccc::StreamSegmentSize> SpillwayAllocator::getExpandableSegmentSizes
   return {};
 }
 
-void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex, c10::DeviceIndex) {
-  absent("peer access between GPUs of one process");
+void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex reader, c10::DeviceIndex owner) {
+  // CUDA's own switch does nothing for mapped memory: each mapping says who may touch it.
+  const Status status = device(owner).heap().enable_peer(DeviceId{reader});
+  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
 cudaError_t SpillwayAllocator::memcpyAsync(void* to,

@@ -174,7 +174,7 @@ def subclass():
     return run(DOORS["subclass"] + SURFACE)
 
 
-# docs/allocator.md has this table.
+# docs/doors.md has this table.
 REFUSED = [
     "MemPool",
     "OutOfMemoryObserver",
