@@ -61,6 +61,21 @@ report({k: v for k, v in torch.cuda.memory_stats().items() if ".all." in k})
     assert stats["reserved_bytes.all.current"] == stats["reserved_bytes.all.allocated"] > 0
 
 
+def test_free_memory_beside_live_blocks_is_not_releasable(program):
+    stranded, none = program(
+        USE
+        + """
+key = "inactive_split_bytes.all.current"
+first, second = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(2)]
+del second
+stranded = torch.cuda.memory_stats()[key]
+del first
+report([stranded, torch.cuda.memory_stats()[key]])
+"""
+    )
+    assert stranded >= 1 << 20 and none == 0
+
+
 def test_accumulated_statistics_can_be_reset(program):
     stats = program(
         USE
