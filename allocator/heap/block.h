@@ -41,6 +41,8 @@ struct Block {
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
   bool evicted = false;        // live ones
+  bool held = false;           // live ones: a free takes effect at Heap::let_go
+  bool freed = false;          // held ones: by their owner
   std::unique_ptr<Ties> ties;  // free and live ones; null: none
 
   [[nodiscard]] Range range() const { return {at, size}; }

@@ -20,6 +20,8 @@ class FenceSet {
 
   void clear() { fences_.clear(); }
 
+  [[nodiscard]] const std::vector<driver::Fence>& all() const { return fences_; }
+
   /// Forgets the fences that have passed; true where none is left. Stream: no wait.
   bool drop_passed();
 

@@ -111,7 +111,11 @@ bool Heap::free(driver::DevicePtr at) {
   {
     const LightLock lock(region->mutex);
     Block* const block = region->starting(at);
-    if (block == nullptr) return state_->refuse_free();
+    if (block == nullptr || block->freed) return state_->refuse_free();
+    if (block->held) {
+      block->freed = true;
+      return true;
+    }
     state_->books.take_back(block->tag, block->size, block->requested);
     region->give(block);
     if (!region->released) return true;

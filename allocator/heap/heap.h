@@ -147,6 +147,23 @@ class Heap {
   /// Every live block with this tag, in no order.
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
+  /// Holds the live blocks with these tags that are evicted, or those that are not: until let_go()
+  /// no free takes one away, so that it can be copied, evicted or restored meanwhile. Blocks that
+  /// are held already are left out.
+  std::vector<HeapBlockInfo> hold(std::span<const TagId> tags, bool evicted);
+
+  /// Ends hold() for these blocks. Those that their owners freed meanwhile are freed now, and
+  /// returned. Requires: they are held.
+  std::vector<driver::DevicePtr> let_go(std::span<const driver::DevicePtr> blocks);
+
+  /// After these fences the device is done with all work on the blocks that their streams and other
+  /// users have been given so far. Requires: live blocks. Errors: as Timeline::mark.
+  Result<std::vector<driver::Fence>> last_uses(std::span<const driver::DevicePtr> blocks);
+
+  /// How many bytes evicting all blocks with these tags would give back to the driver, as far as no
+  /// other live block is in their chunks.
+  [[nodiscard]] Bytes would_give_back(std::span<const TagId> tags) const;
+
   /// Takes the memory of live blocks away while their addresses stay: every chunk that holds only
   /// evicted blocks and free memory goes back to the driver; one that also holds another live block
   /// stays mapped. Touching an evicted block is undefined (it faults where its chunk has gone).

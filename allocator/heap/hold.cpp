@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/heap.h"
+#include "allocator/heap/heap_state.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace spillway {
+
+std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted) {
+  const std::set<TagId> wanted(tags.begin(), tags.end());
+  std::vector<HeapBlockInfo> held;
+  const Lock lock(state_->mutex);
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
+    for (const Block* each = region->first(); each != nullptr; each = each->after) {
+      if (each->state != BlockState::kLive || each->evicted != evicted) continue;
+      if (each->held || wanted.count(each->tag) == 0) continue;
+      region->starting(each->at)->held = true;
+      held.push_back({each->at,
+                      each->size,
+                      each->requested,
+                      true,
+                      each->fenced(),
+                      evicted,
+                      each->tag,
+                      region->key().pool,
+                      region->key().stream});
+    }
+  }
+  return held;
+}
+
+Result<std::vector<driver::Fence>> Heap::last_uses(std::span<const driver::DevicePtr> blocks) {
+  FenceSet uses;
+  std::set<CUstream> streams;
+  for (const driver::DevicePtr at : blocks) {
+    Region* const region = state_->regions.around(at);
+    SPILLWAY_CHECK(region != nullptr);
+    const LightLock lock(region->mutex);
+    const Block* const block = region->starting(at);
+    SPILLWAY_CHECK(block != nullptr);
+    streams.insert(region->key().stream);
+    if (block->ties == nullptr) continue;
+    uses.add(block->ties->fences);
+    for (const driver::Stream user : block->ties->users)
+      streams.insert(user.handle());
+  }
+  for (CUstream stream : streams) {
+    SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence so_far,
+                              state_->timelines.of(driver::Stream(stream)).mark());
+    uses.add(so_far);
+  }
+  return uses.all();
+}
+
+std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> blocks) {
+  std::vector<driver::DevicePtr> freed;
+  for (const driver::DevicePtr at : blocks) {
+    Region* const region = state_->regions.around(at);
+    SPILLWAY_CHECK(region != nullptr);
+    const LightLock lock(region->mutex);
+    Block* const block = region->starting(at);
+    SPILLWAY_CHECK(block != nullptr && block->held);
+    block->held = false;
+    if (block->freed) freed.push_back(at);
+    block->freed = false;
+  }
+  for (const driver::DevicePtr at : freed)
+    free(at);
+  return freed;
+}
+
+Bytes Heap::would_give_back(std::span<const TagId> tags) const {
+  const std::set<TagId> wanted(tags.begin(), tags.end());
+  Bytes bytes;
+  const Lock lock(state_->mutex);
+  for (const auto& region : state_->regions.all()) {
+    const LightLock region_lock(region->mutex);
+    const auto& chunks = region->backing().chunks();
+    std::map<driver::DevicePtr, bool> goes;  // chunks that hold a wanted block: no other live one?
+    for (const Block* each = region->first(); each != nullptr; each = each->after) {
+      if (each->state != BlockState::kLive || each->evicted) continue;
+      const bool leaves = wanted.count(each->tag) > 0;
+      for (driver::DevicePtr at = each->at; at < each->end();
+           at = region->backing().border(at, each->end())) {
+        const auto chunk = region->backing().around(at);
+        if (chunk == chunks.end()) continue;
+        const auto known = goes.try_emplace(chunk->first, leaves).first;
+        known->second = known->second && leaves;
+      }
+    }
+    for (const auto& [at, whole] : goes) {
+      if (whole) bytes += chunks.at(at).size;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace spillway
