@@ -3,6 +3,7 @@
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/lifetime_module.h"
 #include "torch_glue/pluggable/hooks.h"
+#include "torch_glue/pause_module.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -59,4 +60,5 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("stats", &spillway::stats_dict);
   spillway::define_lifetimes(module);
   spillway::define_tags(module);
+  spillway::bind_pause(module);
 }

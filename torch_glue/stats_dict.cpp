@@ -79,6 +79,14 @@ py::dict residency_dict(const ResidencyStats& residency) {
                   "dropped"_a = residency.dropped);
 }
 
+py::dict pauses_dict(const PauseStats& pauses) {
+  return py::dict("blocks"_a = pauses.blocks,
+                  "paused_bytes"_a = pauses.paused.count(),
+                  "on_host_bytes"_a = pauses.on_host.count(),
+                  "copied_out_bytes"_a = pauses.copied_out.count(),
+                  "copied_in_bytes"_a = pauses.copied_in.count());
+}
+
 }  // namespace
 
 py::dict stats_dict() {
@@ -95,7 +103,8 @@ py::dict stats_dict() {
     devices[py::int_(static_cast<int>(device.device))] =
         py::dict("heap"_a = heap_dict(device.heap),
                  "host"_a = host_dict(device.host),
-                 "residency"_a = residency_dict(device.residency));
+                 "residency"_a = residency_dict(device.residency),
+                 "pauses"_a = pauses_dict(device.pauses));
   }
   const PendingSources& pending = PendingSources::instance();
   return py::dict("steps"_a = stats.steps,

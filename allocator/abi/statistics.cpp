@@ -37,7 +37,8 @@ Status fill(int32_t device, spillway_device_stats* stats) {
                                      host.registered_peak.count(),
                                      host.in_slots.count(),
                                      heap.requested.count(),
-                                     heap.live_blocks};
+                                     heap.live_blocks,
+                                     runtime->pauses().stats().paused.count()};
   std::memcpy(stats, &now, now.struct_size);
   return {};
 }

@@ -12,6 +12,12 @@ enum class DeviceId : std::int32_t {};
 enum class TagId : std::uint32_t { kUntagged = 0 };
 
 /// A part of a heap whose live blocks share no memory with other parts; see allocator/heap.
-enum class PoolId : std::uint64_t { kShared = 0 };
+///   from kFirstApart on: only kept apart; what is free is cached as in kShared
+///   others: what is free is still written to, by replays of the graphs captured in them
+enum class PoolId : std::uint64_t { kShared = 0, kFirstApart = 1ULL << 63U };
+
+constexpr bool written_while_free(PoolId pool) {
+  return pool != PoolId::kShared && pool < PoolId::kFirstApart;
+}
 
 }  // namespace spillway

@@ -191,7 +191,7 @@ Bytes Heap::State::trim() {
   for (const auto& region : regions.all()) {
     const LightLock lock(region->mutex);
     // Free memory of a pool in use is still written to, by replays of the graphs captured in it.
-    if (region->key().pool == PoolId::kShared || region->released) bytes += region->trim();
+    if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
   }
   return bytes;
 }

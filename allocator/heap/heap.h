@@ -166,13 +166,13 @@ class Heap {
 
   /// Takes the memory of live blocks away while their addresses stay: every chunk that holds only
   /// evicted blocks and free memory goes back to the driver; one that also holds another live block
-  /// stays mapped. Touching an evicted block is undefined (it faults where its chunk has gone).
-  /// Gives the bytes that went back. Blocks that are evicted already stay so. Requires: the device
-  /// is done with the blocks, and nobody issues work on them before restore().
-  /// Stream: where such a chunk holds free memory too, blocks the host until its last users are
-  /// done (counted in driver::Counters::host_syncs); what cannot be waited for stays mapped.
-  /// Errors: kInvalidArgument where one of them is not the start of a live block; nothing has
-  /// changed then.
+  /// stays mapped, as does one that holds free memory of a pool where that is written to. Touching
+  /// an evicted block is undefined (it faults where its chunk has gone). Gives the bytes that went
+  /// back. Blocks that are evicted already stay so. Requires: the device is done with the blocks,
+  /// and nobody issues work on them before restore(). Stream: where such a chunk holds free memory
+  /// too, blocks the host until its last users are done (counted in driver::Counters::host_syncs);
+  /// what cannot be waited for stays mapped. Errors: kInvalidArgument where one of them is not the
+  /// start of a live block; nothing has changed then.
   Result<Bytes> evict(std::span<const driver::DevicePtr> blocks);
 
   /// Gives evicted blocks memory again at the same addresses, with unspecified contents; blocks

@@ -81,8 +81,11 @@ Bytes Heap::would_give_back(std::span<const TagId> tags) const {
     const auto& chunks = region->backing().chunks();
     std::map<driver::DevicePtr, bool> goes;  // chunks that hold a wanted block: no other live one?
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
-      if (each->state != BlockState::kLive || each->evicted) continue;
-      const bool leaves = wanted.count(each->tag) > 0;
+      const bool live = each->state == BlockState::kLive && !each->evicted;
+      const bool written = each->state == BlockState::kFree &&
+                           written_while_free(region->key().pool) && !region->released;
+      if (!live && !written) continue;
+      const bool leaves = live && wanted.count(each->tag) > 0;
       for (driver::DevicePtr at = each->at; at < each->end();
            at = region->backing().border(at, each->end())) {
         const auto chunk = region->backing().around(at);

@@ -72,6 +72,7 @@ bool Region::can_go(Block* from, Range chunk, bool& has_free) {
        block = block->after) {
     if (block->state == BlockState::kLive && !block->evicted) return false;
     if (block->state != BlockState::kFree) continue;
+    if (written_while_free(key_.pool) && !released) return false;
     has_free = true;
     if (!settle_sync(block).ok()) return false;
   }

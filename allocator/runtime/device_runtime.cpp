@@ -2,16 +2,18 @@
 #include "allocator/runtime/device_runtime.h"
 
 #include "allocator/lifetime/recorder.h"
+#include "allocator/runtime/pool_scope.h"
 #include "allocator/tag/tag.h"
 
 namespace spillway {
 
 Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
-                                                             const RuntimeOptions& options) {
+                                                             const RuntimeOptions& options,
+                                                             Evictable& evictable) {
   if (!options.node_pinned_limit.zero()) {
     SPILLWAY_RETURN_IF_ERROR(NodeLedger(options.ledger).check());
   }
-  std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device));
+  std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device, evictable));
   HeapOptions heap_options;
   heap_options.away = &made->away_;
   heap_options.name_of = tag_name;
@@ -25,6 +27,8 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));
   made->residency_ =
       std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->away_);
+  made->pauses_ =
+      std::make_unique<Pauses>(*made->heap_, *made->arena_, *made->copies_, made->away_);
   return made;
 }
 
@@ -32,6 +36,7 @@ DeviceRuntime::~DeviceRuntime() {
   if (!copies_) return;
   // Heap and arena hold fences of the copy engine, so it goes last, and its copies end first.
   copies_->drain_sync();
+  pauses_.reset();
   residency_.reset();
   arena_.reset();
   heap_.reset();
@@ -39,20 +44,25 @@ DeviceRuntime::~DeviceRuntime() {
 
 Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream, PoolId pool) {
   const TagId tag = current_tag();
-  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, pool);
+  const PoolId where = pool == PoolId::kShared ? current_pool() : pool;
+  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, where);
+  if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
+    block = allocate_by_eviction(size, stream, where);
+  }
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
                                       block.value().address(),
                                       size,
                                       tag,
                                       reinterpret_cast<std::uint64_t>(stream.handle()),
-                                      static_cast<std::uint64_t>(pool));
+                                      static_cast<std::uint64_t>(where));
   }
   return block;
 }
 
 bool DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
+  pauses_->freed(at);
   return heap_->free(at);
 }
 

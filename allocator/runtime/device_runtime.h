@@ -3,13 +3,16 @@
 
 #include "allocator/base/result.h"
 #include "allocator/heap/heap.h"
+#include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
+#include "allocator/runtime/evictable.h"
 #include "allocator/transfer/copy_engine.h"
 #include "allocator/transfer/host_arena.h"
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace spillway {
 
@@ -25,13 +28,14 @@ struct RuntimeOptions {
 };
 
 /// One of each stage for one device, in stage order.
-/// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones.
+/// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones; borrows `evictable`.
 class DeviceRuntime {
  public:
   /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument where the node's ledger cannot be
   /// trusted.
   static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
-                                                       const RuntimeOptions& options);
+                                                       const RuntimeOptions& options,
+                                                       Evictable& evictable);
 
   /// For tests. Requires: nothing allocated from the heap lives, and no stash.
   ~DeviceRuntime();
@@ -39,12 +43,16 @@ class DeviceRuntime {
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
   /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
-  /// programs. As Heap::allocate.
+  /// programs. As Heap::allocate; where the device has no memory, tags that may be paused
+  /// (Evictable) are, and then it is tried again. `pool` kShared: this thread's PoolScope, if any.
+  /// Stream: no host wait except where the device has no memory.
+  /// Errors: kOutOfDeviceMemory, whose text says who holds what and which tag's pause would have
+  /// made room; then nothing is paused that was not before.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
 
-  /// Gives back what allocate gave. As Heap::free.
+  /// Gives back what allocate gave, with its host copy where it is paused. As Heap::free.
   bool free(driver::DevicePtr at);
 
   /// The live block around `at` is for `role` from now on, unless a scope that the program opened
@@ -54,6 +62,12 @@ class DeviceRuntime {
   /// What the device's physical memory comes in multiples of. Errors: kDriver.
   [[nodiscard]] Result<Bytes> granularity() const;
 
+  /// Pauses tags that may be, until the device can give `size` more bytes or nothing is left to
+  /// pause; their names. Requires: the caller's turn (Evictable::turn).
+  /// Stream: blocks the host. Errors: kOutOfDeviceMemory where they do not hold enough; nothing is
+  /// paused then.
+  Result<std::vector<TagId>> make_room(Bytes size);
+
   Heap& heap() { return *heap_; }
 
   HostArena& arena() { return *arena_; }
@@ -62,17 +76,27 @@ class DeviceRuntime {
 
   Residency& residency() { return *residency_; }
 
+  Pauses& pauses() { return *pauses_; }
+
   [[nodiscard]] const driver::Device& device() const { return device_; }
 
  private:
-  explicit DeviceRuntime(const driver::Device& device) : device_(device) {}
+  DeviceRuntime(const driver::Device& device, Evictable& evictable)
+      : device_(device), evictable_(evictable) {}
+
+  Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
+  /// What the driver lacks to give `size` more bytes.
+  [[nodiscard]] Bytes missing(Bytes size) const;
+  [[nodiscard]] std::string advice(Bytes missing) const;
 
   const driver::Device device_;
+  Evictable& evictable_;
   std::atomic<std::uint64_t> away_{0};
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;
+  std::unique_ptr<Pauses> pauses_;
 };
 
 }  // namespace spillway

@@ -39,7 +39,7 @@ Result<DeviceRuntime*> Runtime::device(DeviceId id) {
   if (DeviceRuntime* made = device_if_made(id)) return made;
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Api* const api, driver::api());
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
-  SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options_));
+  SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options_, evictable_));
   const Lock lock(mutex_);
   return devices_.emplace(id, std::move(made)).first->second.get();
 }

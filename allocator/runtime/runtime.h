@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace spillway {
@@ -26,6 +27,20 @@ struct Site {
 struct Decision {
   bool move = false;
   Site site;
+};
+
+/// What to pause, and whether its contents are kept.
+struct PauseRequest {
+  std::string pattern;  // tag_matches
+  Contents contents = Contents::kKept;
+};
+
+/// What a pause or a resume came to, over all devices.
+struct PauseReport {
+  std::uint64_t blocks = 0;
+  Bytes bytes;       // as their owners asked for them
+  Bytes copied;      // to or from the host
+  Bytes given_back;  // by a pause, to the driver
 };
 
 /// The process-wide joint of all stages: one DeviceRuntime per device, one ratio per tag, and the
@@ -51,6 +66,31 @@ class Runtime {
   DeviceRuntime* device_if_made(DeviceId id);
   /// The device in whose heap a live block lies around `at`, null where there is none.
   DeviceRuntime* owner(driver::DevicePtr at);
+
+  /// Takes the memory away of all live blocks, on all devices, whose tag fits one of the patterns;
+  /// the addresses stay. Blocks allocated under such a tag later are not paused. The caller knows
+  /// that nothing works on the blocks before the resume; a touch faults. A stream that uses a block
+  /// besides its own must have been recorded or be waited for by it, as for a free.
+  /// Stream: the host waits for what the blocks' streams have been given, and for the copies.
+  /// Errors: kInvalidArgument where no memory is under any of them; kNotReady where all of it is
+  /// paused; kOutOfHostMemory; kDriver. All or nothing: nothing is paused then.
+  Result<PauseReport> pause(const std::vector<PauseRequest>& requests);
+
+  /// Brings paused memory back, at its addresses; any stream may use it afterwards.
+  /// Stream: the host waits for the copies. Errors: kInvalidArgument and kNotReady as pause();
+  /// kOutOfDeviceMemory after what may be paused instead (evictable()) has been; kDriver. All or
+  /// nothing: everything is paused as before then.
+  Result<PauseReport> resume(const std::vector<std::string>& patterns);
+
+  /// What out of memory may pause by itself, to be resumed by resume() or enter_resident().
+  Evictable& evictable() { return evictable_; }
+
+  /// Until the matching leave_resident(), memory under `pattern` is on the device and stays there
+  /// when memory runs out: what is paused comes back now. Errors: as resume(); nothing has changed
+  /// then.
+  Result<PauseReport> enter_resident(const std::string& pattern);
+
+  void leave_resident(const std::string& pattern) { evictable_.unpin(pattern); }
 
   /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in
   /// this step.
@@ -106,11 +146,16 @@ class Runtime {
   /// step needed.
   bool close_step_locked() SPILLWAY_REQUIRES(mutex_);
   void fit_host_memory();
+  [[nodiscard]] Status usable() const;
+  [[nodiscard]] Status nothing_under(const std::vector<std::string>& patterns,
+                                     const char* otherwise) const;
+  Result<PauseReport> resume_in_turn(const std::vector<std::string>& patterns);
   [[nodiscard]] std::vector<DeviceRuntime*> made_devices() const;
 
   const RuntimeOptions options_;
   const Status settings_;  // of the environment
-  Mutex making_;           // held while a device is made, so that none is made twice; before mutex_
+  Evictable evictable_;
+  Mutex making_;  // held while a device is made, so that none is made twice; before mutex_
   mutable Mutex mutex_;
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);

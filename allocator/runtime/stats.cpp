@@ -50,7 +50,8 @@ RuntimeStats Runtime::stats() const {
     stats.devices.push_back({device->device().id,
                              device->heap().stats(),
                              device->arena().stats(),
-                             device->residency().stats()});
+                             device->residency().stats(),
+                             device->pauses().stats()});
   }
   return stats;
 }

@@ -5,6 +5,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/driver/handles.h"
 #include "allocator/heap/heap.h"
+#include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/transfer/host_arena.h"
 
@@ -55,6 +56,7 @@ struct DeviceStats {
   HeapStats heap;
   HostArenaStats host;
   ResidencyStats residency;
+  PauseStats pauses;
 };
 
 struct RuntimeStats {

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* Version 1: statistics of devices. Version 2: memory, streams' uses and tags. */
+/* Version 1: statistics of devices. Version 2: memory, streams' uses, tags, pause and resume. */
 #define SPILLWAY_ABI_VERSION 2
 #define SPILLWAY_API __attribute__((visibility("default")))
 
@@ -54,12 +54,39 @@ SPILLWAY_API int spillway_use(void* at, void* stream);
 /* ---- tags: what memory is for ---- */
 
 /* From now on this thread's blocks are under `tag`, a path such as "optimizer" or "layers.3/mlp",
- * until the matching pop. Tags nest. Errors: SPILLWAY_INVALID_ARGUMENT for null. */
+ * until the matching pop. Tags nest: "mlp" inside "layers.3" is "layers.3/mlp". Errors:
+ * SPILLWAY_INVALID_ARGUMENT for null and for what is no path (empty components, "*"). */
 SPILLWAY_API int spillway_tag_push(const char* tag);
 
 /* Ends the innermost tag that spillway_tag_push opened on this thread. Errors: SPILLWAY_NOT_READY
  * where none is open. */
 SPILLWAY_API int spillway_tag_pop(void);
+
+/* ---- pause and resume: memory that goes and comes back at the same addresses ---- */
+
+enum spillway_pause_flag {
+  SPILLWAY_PAUSE_DISCARD = 1 /* contents need not come back: nothing is copied */
+};
+
+/* Takes the memory away of all live blocks, on all devices, whose tag fits `pattern`: a path, which
+ * also fits what lies in it, or one with "*" in its components. The addresses stay. What the blocks
+ * hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing works on
+ * the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes that went
+ * back to the driver. Stream: comes after all that the blocks' streams and spillway_use's have been
+ * given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT where no
+ * memory is under `pattern`, SPILLWAY_NOT_READY where all of it is paused,
+ * SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
+SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
+
+/* Brings paused memory back with its contents; any stream may use it afterwards. Stream: the host
+ * waits for the copies. Errors: as spillway_pause, and SPILLWAY_OUT_OF_DEVICE_MEMORY. All or
+ * nothing. */
+SPILLWAY_API int spillway_resume(const char* pattern);
+
+/* Where a device runs out of memory, blocks under `pattern` may be paused (`allowed` 1) until
+ * spillway_resume, or not any more (0, once for each 1). Errors: SPILLWAY_NOT_READY for a 0 without
+ * its 1. */
+SPILLWAY_API int spillway_allow_eviction(const char* pattern, int allowed);
 
 /* ---- statistics ---- */
 
@@ -79,6 +106,7 @@ struct spillway_device_stats {
   /* Since version 2: */
   uint64_t requested_bytes; /* handed out and not given back, as asked for */
   uint64_t live_blocks;
+  uint64_t paused_bytes; /* as asked for, of blocks that are paused */
 };
 
 /* Fills `stats` for a device, making its heap on first use. Errors: SPILLWAY_INVALID_ARGUMENT for a

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from spillway.allocator import library_path, pluggable_allocator, use_allocator
 from spillway.offload import CPUOffload, step
+from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
 from spillway.roles import unwatch, watch
 from spillway.statistics import stats
 from spillway.summary import memory_by_tag, memory_summary
@@ -31,12 +32,17 @@ from spillway.trace import read_trace, record_trace
 __all__ = [
     "CPUOffload",
     "__version__",
+    "allow_eviction",
+    "forbid_eviction",
     "library_path",
     "memory_by_tag",
     "memory_summary",
+    "pause",
     "pluggable_allocator",
     "read_trace",
     "record_trace",
+    "resident",
+    "resume",
     "stats",
     "step",
     "tag",

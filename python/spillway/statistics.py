@@ -53,6 +53,9 @@ def stats() -> dict[str, Any]:
         ``residency``
             since the beginning: ``stashed_bytes``, ``fetched_bytes``, ``stashes``, ``fetches``, ``dropped``
             (never fetched); now: ``on_host_bytes``, ``away_bytes`` (not on the device as well).
+        ``pauses``
+            what ``spillway.pause`` holds now: ``blocks``, ``paused_bytes``, ``on_host_bytes`` (with a copy);
+            since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
     snapshot: dict[str, Any] = glue().stats()
     return snapshot

@@ -14,7 +14,7 @@ namespace {
 
 TEST(TagsTest, ABlockIsUnderTheInnermostTagOfItsThread) {
   ASSERT_EQ(spillway_tag_push("optimizer"), SPILLWAY_OK);
-  ASSERT_EQ(spillway_tag_push("optimizer/state"), SPILLWAY_OK);
+  ASSERT_EQ(spillway_tag_push("state"), SPILLWAY_OK);
   void* block = nullptr;
   ASSERT_EQ(spillway_allocate(0, 4096, nullptr, &block), SPILLWAY_OK);
 
@@ -33,8 +33,10 @@ TEST(TagsTest, APopWithoutAPushIsRefused) {
   EXPECT_NE(std::string(spillway_last_error()).find("spillway_tag_push"), std::string::npos);
 }
 
-TEST(TagsTest, ANullTagIsRefused) {
+TEST(TagsTest, WhatIsNoPathIsRefusedAndOpensNothing) {
   EXPECT_EQ(spillway_tag_push(nullptr), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_tag_push("a//b"), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_tag_pop(), SPILLWAY_NOT_READY);
 }
 
 TEST(TagsTest, AnotherThreadHasItsOwnTags) {

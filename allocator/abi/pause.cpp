@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/abi/edge.h"
+#include "allocator/runtime/runtime.h"
+
+namespace spillway::abi {
+namespace {
+
+Status pattern_of(const char* call, const char* pattern) {
+  if (pattern != nullptr) return {};
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        std::string(call) + ": pattern must be a tag or a pattern of tags");
+}
+
+Status pause(const char* pattern, uint32_t flags, uint64_t* given_back) {
+  SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_pause", pattern));
+  if ((flags & ~static_cast<uint32_t>(SPILLWAY_PAUSE_DISCARD)) != 0) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "spillway_pause: flags are 0 or SPILLWAY_PAUSE_DISCARD");
+  }
+  const bool discard = (flags & SPILLWAY_PAUSE_DISCARD) != 0;
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const PauseReport report,
+      Runtime::instance().pause({{pattern, discard ? Contents::kDiscarded : Contents::kKept}}));
+  if (given_back != nullptr) *given_back = report.given_back.count();
+  return {};
+}
+
+Status resume(const char* pattern) {
+  SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_resume", pattern));
+  return Runtime::instance().resume({pattern}).status();
+}
+
+Status allow(const char* pattern, int allowed) {
+  SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_allow_eviction", pattern));
+  Evictable& evictable = Runtime::instance().evictable();
+  return allowed != 0 ? evictable.allow(pattern) : evictable.forbid(pattern);
+}
+
+}  // namespace
+}  // namespace spillway::abi
+
+int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back) {
+  return spillway::abi::at_edge([&] { return spillway::abi::pause(pattern, flags, given_back); });
+}
+
+int spillway_resume(const char* pattern) {
+  return spillway::abi::at_edge([&] { return spillway::abi::resume(pattern); });
+}
+
+int spillway_allow_eviction(const char* pattern, int allowed) {
+  return spillway::abi::at_edge([&] { return spillway::abi::allow(pattern, allowed); });
+}

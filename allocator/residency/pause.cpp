@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/residency/pause.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+std::vector<driver::DevicePtr> addresses(const Pauses::Blocks& blocks) {
+  std::vector<driver::DevicePtr> all;
+  all.reserve(blocks.size());
+  for (const Pauses::Block& block : blocks)
+    all.push_back(block.at);
+  return all;
+}
+
+}  // namespace
+
+Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents contents) {
+  Blocks blocks;
+  // While they are held, no address gets another owner and no memory goes.
+  for (const HeapBlockInfo& block : heap_.hold(tags, false))
+    blocks.push_back({block.at, block.tag, block.requested, {}, {}});
+  std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
+    return left.at < right.at;
+  });
+  Status status = leave(blocks, contents);
+  if (status.ok()) return blocks;
+  cancel_pause(std::move(blocks));
+  return status;
+}
+
+Status Pauses::leave(Blocks& blocks, Contents contents) {
+  if (contents == Contents::kKept) {
+    for (Block& block : blocks) {
+      SPILLWAY_ASSIGN_OR_RETURN(block.copy, arena_.take(block.size));
+    }
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<driver::Fence> uses,
+                            heap_.last_uses(addresses(blocks)));
+  if (contents == Contents::kKept) {
+    for (const driver::Fence use : uses) {
+      SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait(copies_.out_stream(), use));
+    }
+    SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence last, copy_out(blocks));
+    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(last));
+  }
+  // Memory must not go while the device uses it. Where copies came after the uses, these have
+  // passed.
+  for (const driver::Fence use : uses) {
+    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(use));
+  }
+  return {};
+}
+
+/// Gives the fence of the last copy; one stream runs them all, in order.
+Result<driver::Fence> Pauses::copy_out(Blocks& blocks) {
+  driver::Fence last;
+  for (Block& block : blocks) {
+    // The queue waits for the blocks' streams already.
+    SPILLWAY_ASSIGN_OR_RETURN(last, copies_.to_host(block.at, *block.copy, copies_.out_stream()));
+    block.moved = last;
+  }
+  return last;
+}
+
+Bytes Pauses::finish_pause(Blocks blocks) {
+  const std::vector<driver::DevicePtr> all = addresses(blocks);
+  const Result<Bytes> given_back = heap_.evict(all);
+  SPILLWAY_CHECK(given_back.ok());  // it fails only for blocks that are not live
+  {
+    const Lock lock(mutex_);
+    for (const Block& block : blocks) {
+      if (block.copy) stats_.copied_out += block.size;
+    }
+  }
+  keep(std::move(blocks));
+  let_go(all);
+  return given_back.value();
+}
+
+void Pauses::cancel_pause(Blocks blocks) {
+  const std::vector<driver::DevicePtr> all = addresses(blocks);
+  for (Block& block : blocks) {
+    // Its copy may still read it.
+    if (block.moved.set()) heap_.add_fence(block.at, block.moved);
+    drop_copy(std::move(block));
+  }
+  let_go(all);
+}
+
+Result<Pauses::Blocks> Pauses::begin_resume(std::span<const TagId> tags) {
+  Blocks blocks = take(tags, heap_.hold(tags, true));
+  Status status = come_back(blocks);
+  if (status.ok()) return blocks;
+  cancel_resume(std::move(blocks));
+  return status;
+}
+
+/// Takes the blocks under `tags` out of the books. `held` are those of them that are paused.
+Pauses::Blocks Pauses::take(std::span<const TagId> tags, std::span<const HeapBlockInfo> held) {
+  Blocks blocks;
+  Blocks gone;
+  std::vector<driver::DevicePtr> leaving;
+  {
+    const Lock lock(mutex_);
+    for (const HeapBlockInfo& block : held) {
+      const auto known = paused_.find(block.at);
+      if (known == paused_.end()) {
+        leaving.push_back(block.at);  // its owner is about to free it
+        continue;
+      }
+      uncount(known->second);
+      blocks.push_back(std::move(known->second));
+      paused_.erase(known);
+    }
+    // The rest was freed by owners that a pause on another thread had overtaken.
+    for (auto at = paused_.begin(); at != paused_.end();) {
+      const bool asked = std::find(tags.begin(), tags.end(), at->second.tag) != tags.end();
+      if (asked) {
+        uncount(at->second);
+        gone.push_back(std::move(at->second));
+      }
+      at = asked ? paused_.erase(at) : std::next(at);
+    }
+    any_.store(!paused_.empty(), std::memory_order_relaxed);
+  }
+  for (Block& block : gone)
+    drop_copy(std::move(block));
+  let_go(leaving);
+  std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
+    return left.at < right.at;
+  });
+  return blocks;
+}
+
+Status Pauses::come_back(Blocks& blocks) {
+  SPILLWAY_RETURN_IF_ERROR(heap_.restore(addresses(blocks)));
+  Status status = copy_in_sync(blocks);
+  // The memory goes again, so nothing may write to it any more.
+  if (!status.ok()) copies_.drain_sync();
+  return status;
+}
+
+Status Pauses::copy_in_sync(Blocks& blocks) {
+  driver::Fence last;
+  for (Block& block : blocks) {
+    if (!block.copy) continue;
+    // Nobody has used the memory since, so the copy comes after nothing but the one out.
+    SPILLWAY_ASSIGN_OR_RETURN(
+        last, copies_.to_device(*block.copy, block.moved, block.at, copies_.in_stream()));
+    block.moved = last;
+  }
+  return driver::Timeline::wait_sync(last);
+}
+
+void Pauses::finish_resume(Blocks blocks) {
+  const std::vector<driver::DevicePtr> all = addresses(blocks);
+  for (Block& block : blocks) {
+    if (block.copy) {
+      const Lock lock(mutex_);
+      stats_.copied_in += block.size;
+    }
+    drop_copy(std::move(block));
+  }
+  let_go(all);
+}
+
+void Pauses::cancel_resume(Blocks blocks) {
+  const std::vector<driver::DevicePtr> all = addresses(blocks);
+  SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not live
+  keep(std::move(blocks));
+  let_go(all);
+}
+
+void Pauses::keep(Blocks blocks) {
+  Blocks stale;
+  {
+    const Lock lock(mutex_);
+    for (Block& block : blocks) {
+      count(block);
+      const auto [known, added] = paused_.try_emplace(block.at, std::move(block));
+      if (added) continue;
+      // A former owner of the address freed it behind the back of an earlier pause.
+      uncount(known->second);
+      stale.push_back(std::exchange(known->second, std::move(block)));
+    }
+    any_.store(!paused_.empty(), std::memory_order_relaxed);
+  }
+  for (Block& block : stale)
+    drop_copy(std::move(block));
+}
+
+void Pauses::let_go(std::span<const driver::DevicePtr> blocks) {
+  for (const driver::DevicePtr at : heap_.let_go(blocks))
+    forget(at);
+}
+
+void Pauses::forget(driver::DevicePtr at) {
+  Block gone;
+  {
+    const Lock lock(mutex_);
+    const auto known = paused_.find(at);
+    if (known == paused_.end()) return;
+    uncount(known->second);
+    gone = std::move(known->second);
+    paused_.erase(known);
+    any_.store(!paused_.empty(), std::memory_order_relaxed);
+  }
+  drop_copy(std::move(gone));
+}
+
+void Pauses::drop_copy(Block block) {
+  if (block.copy) arena_.give(std::move(*block.copy), block.moved);
+}
+
+void Pauses::count(const Block& block) {
+  ++stats_.blocks;
+  stats_.paused += block.size;
+  if (!block.copy) return;
+  stats_.on_host += block.size;
+  away_ += block.size.count();
+}
+
+void Pauses::uncount(const Block& block) {
+  --stats_.blocks;
+  stats_.paused -= block.size;
+  if (!block.copy) return;
+  stats_.on_host -= block.size;
+  away_ -= block.size.count();
+}
+
+std::set<TagId> Pauses::tags() const {
+  const Lock lock(mutex_);
+  std::set<TagId> tags;
+  for (const auto& [at, block] : paused_)
+    tags.insert(block.tag);
+  return tags;
+}
+
+Bytes Pauses::bytes_under(std::span<const TagId> tags) const {
+  const Lock lock(mutex_);
+  Bytes bytes;
+  for (const auto& [at, block] : paused_) {
+    if (std::find(tags.begin(), tags.end(), block.tag) != tags.end()) bytes += block.size;
+  }
+  return bytes;
+}
+
+PauseStats Pauses::stats() const {
+  const Lock lock(mutex_);
+  return stats_;
+}
+
+}  // namespace spillway

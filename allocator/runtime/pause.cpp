@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+/// What device memory comes in: blocks lie in more of it than their bytes.
+constexpr Bytes kChunk = 2_MiB;
+
+/// One device's part in a pause or a resume.
+struct Part {
+  Pauses* pauses;
+  Pauses::Blocks blocks;
+};
+
+bool matches_any(const std::vector<std::string>& patterns, TagId tag) {
+  const std::string path = tag_name(tag);
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return tag_matches(pattern, path);
+  });
+}
+
+std::vector<TagId> matching(const std::vector<std::string>& patterns, const std::set<TagId>& tags) {
+  std::vector<TagId> found;
+  std::copy_if(tags.begin(), tags.end(), std::back_inserter(found), [&](TagId tag) {
+    return matches_any(patterns, tag);
+  });
+  return found;
+}
+
+std::set<TagId> live_tags(Heap& heap) {
+  std::set<TagId> tags;
+  for (const HeapTagInfo& tag : heap.tags()) {
+    if (tag.blocks > 0) tags.insert(tag.tag);
+  }
+  return tags;
+}
+
+PauseReport report_of(const std::vector<Part>& parts) {
+  PauseReport report;
+  for (const Part& part : parts) {
+    for (const Pauses::Block& block : part.blocks) {
+      ++report.blocks;
+      report.bytes += block.size;
+      if (block.copy) report.copied += block.size;
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+/// Why a pause or resume of these patterns found nothing to move.
+Status Runtime::nothing_under(const std::vector<std::string>& patterns,
+                              const char* otherwise) const {
+  std::string asked;
+  for (const std::string& pattern : patterns)
+    asked += (asked.empty() ? "\"" : ", \"") + pattern + "\"";
+  std::set<TagId> tags;
+  for (DeviceRuntime* const device : made_devices())
+    tags.merge(live_tags(device->heap()));
+  if (!matching(patterns, tags).empty()) {
+    return SPILLWAY_ERROR(Code::kNotReady, "everything under " + asked + " is " + otherwise);
+  }
+  std::string others;
+  for (const TagId tag : tags)
+    others += (others.empty() ? "\"" : ", \"") + tag_name(tag) + "\"";
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "no memory of Spillway's is under " + asked +
+                            "; tags that hold some: " + (others.empty() ? "none" : others));
+}
+
+Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
+  SPILLWAY_RETURN_IF_ERROR(usable());
+  const Lock turn(evictable_.turn());
+  std::vector<Part> parts;
+  std::vector<std::string> patterns;
+  for (const PauseRequest& request : requests) {
+    patterns.push_back(request.pattern);
+    for (DeviceRuntime* const device : made_devices()) {
+      const auto tags = matching({request.pattern}, live_tags(device->heap()));
+      auto blocks = device->pauses().begin_pause(tags, request.contents);
+      if (!blocks.ok()) {
+        for (Part& part : parts)
+          part.pauses->cancel_pause(std::move(part.blocks));
+        return blocks.status();
+      }
+      parts.push_back({&device->pauses(), std::move(blocks).value()});
+    }
+  }
+  PauseReport report = report_of(parts);
+  if (report.blocks == 0) return nothing_under(patterns, "paused already");
+
+  // Nothing below may fail.
+  for (Part& part : parts)
+    report.given_back += part.pauses->finish_pause(std::move(part.blocks));
+  return report;
+}
+
+Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
+  SPILLWAY_RETURN_IF_ERROR(usable());
+  const Lock turn(evictable_.turn());
+  // What comes back must not make room for itself.
+  for (const std::string& pattern : patterns)
+    evictable_.pin(pattern);
+  auto resumed = resume_in_turn(patterns);
+  for (const std::string& pattern : patterns)
+    evictable_.unpin(pattern);
+  return resumed;
+}
+
+Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patterns) {
+  std::vector<Part> parts;
+  for (DeviceRuntime* const device : made_devices()) {
+    Pauses& pauses = device->pauses();
+    const std::vector<TagId> tags = matching(patterns, pauses.tags());
+    auto blocks = pauses.begin_resume(tags);
+    Bytes needed = pauses.bytes_under(tags);
+    while (blocks.status().code() == Code::kOutOfDeviceMemory && device->make_room(needed).ok()) {
+      blocks = pauses.begin_resume(tags);
+      needed += kChunk;
+    }
+    if (!blocks.ok()) {
+      for (Part& part : parts)
+        part.pauses->cancel_resume(std::move(part.blocks));
+      return blocks.status();
+    }
+    parts.push_back({&pauses, std::move(blocks).value()});
+  }
+  const PauseReport report = report_of(parts);
+  if (report.blocks == 0) {
+    return nothing_under(patterns, "on the device: there is nothing to resume");
+  }
+
+  // Nothing below may fail.
+  for (Part& part : parts)
+    part.pauses->finish_resume(std::move(part.blocks));
+  return report;
+}
+
+Result<PauseReport> Runtime::enter_resident(const std::string& pattern) {
+  SPILLWAY_RETURN_IF_ERROR(usable());
+  const Lock turn(evictable_.turn());
+  const std::vector<DeviceRuntime*> devices = made_devices();
+  evictable_.pin(pattern);
+  const bool paused = std::any_of(devices.begin(), devices.end(), [&](DeviceRuntime* device) {
+    return !matching({pattern}, device->pauses().tags()).empty();
+  });
+  if (!paused) return PauseReport{};
+  auto resumed = resume_in_turn({pattern});
+  if (!resumed.ok()) evictable_.unpin(pattern);
+  return resumed;
+}
+
+Status Runtime::usable() const {
+  SPILLWAY_RETURN_IF_ERROR(settings_);
+  if (!in_forked_child()) return {};
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      "this process was forked from one that uses Spillway: its memory cannot be moved from here");
+}
+
+}  // namespace spillway

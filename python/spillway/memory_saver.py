@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch_memory_saver's interface over Spillway's memory: switch by an import.
+
+::
+
+    from spillway.memory_saver import torch_memory_saver
+
+    with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):
+        model = Model().cuda()
+    torch_memory_saver.pause("weights")
+    torch_memory_saver.resume("weights")
+
+The import makes Spillway's heap PyTorch's CUDA allocator, so it comes before anything touches the GPU.
+docs/memory_saver.md says where the two differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from spillway._load import glue
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TorchMemorySaver", "torch_memory_saver"]
+
+_HOOK_MODES = ("preload", "torch")
+# By whether the contents are kept.
+_ROOTS = {True: "memory_saver/kept", False: "memory_saver/discarded"}
+
+
+def _checked(tag: str) -> str:
+    if not isinstance(tag, str):
+        raise TypeError(f"tag must be a string, not {tag!r}")
+    if "*" in tag or not all(tag.split("/")):
+        raise ValueError(f"tag must be a name or a path such as 'model/weights', not {tag!r}")
+    return tag
+
+
+class TorchMemorySaver:
+    """Regions whose tensors can leave the device and come back at their addresses."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: dict[str, int] = {}
+        self._open = threading.local()
+        self._hook_mode = "torch"
+        self._margin = 0
+
+    @contextlib.contextmanager
+    def region(self, tag: str = "default", enable_cpu_backup: bool = False) -> Iterator[None]:
+        """What this thread allocates inside can be paused, with its contents or without.
+
+        Regions nest, and the innermost counts. The backward pass runs on other threads: what it allocates is
+        in no region.
+        """
+        path = f"{_ROOTS[bool(enable_cpu_backup)]}/{_checked(tag)}"
+        with self._place(path, self._pool(path), regions=1):
+            yield
+
+    @contextlib.contextmanager
+    def cuda_graph(
+        self,
+        cuda_graph: torch.cuda.CUDAGraph,
+        pool: Any = None,
+        stream: torch.cuda.Stream | None = None,
+        capture_error_mode: str = "global",
+        tag: str = "default",
+        enable_cpu_backup: bool = False,
+    ) -> Iterator[None]:
+        """``torch.cuda.graph``, whose memory can be paused as a region's. Resume it before a replay."""
+        import torch
+
+        with (
+            torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode),
+            self.region(tag, enable_cpu_backup),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def disable(self) -> Iterator[None]:
+        """Inside a region: what is allocated here is ordinary memory, which is not paused.
+
+        Raises RuntimeError outside all regions.
+        """
+        if not getattr(self._open, "regions", 0):
+            raise RuntimeError("disable() is for code inside a region(): none is open on this thread")
+        with self._place("", 0, regions=0):
+            yield
+
+    def pause(self, tag: str | None = None) -> None:
+        """Give the memory of a tag's regions back, or of all regions; nothing to do where they hold none.
+
+        Waits for the work on it, and for the copies of what is kept.
+
+        Raises RuntimeError where everything is paused already; MemoryError where the host has no memory for
+        the contents. Nothing has changed then.
+        """
+        self._move(glue().pause_all, [(path, not kept) for path, kept in _paths(tag)])
+
+    def resume(self, tag: str | None = None) -> None:
+        """Bring what pause() took back, at its addresses; nothing to do where the regions hold no memory.
+
+        Raises RuntimeError where nothing is paused; torch.OutOfMemoryError where the device has no memory.
+        Nothing has changed then.
+        """
+        self._move(glue().resume_all, [path for path, _ in _paths(tag)])
+
+    @contextlib.contextmanager
+    def configure_subprocess(self) -> Iterator[None]:
+        """For programs that start children inside. Nothing is to be prepared: a child's own import does it."""
+        yield
+
+    @property
+    def enabled(self) -> bool:
+        return True
+
+    @property
+    def hook_mode(self) -> str:
+        """``"preload"`` or ``"torch"``: taken, and without effect, because nothing is hooked."""
+        return self._hook_mode
+
+    @hook_mode.setter
+    def hook_mode(self, mode: str) -> None:
+        if mode not in _HOOK_MODES:
+            raise ValueError(f"hook_mode must be one of {', '.join(_HOOK_MODES)}, not {mode!r}")
+        self._hook_mode = mode
+
+    @property
+    def memory_margin_bytes(self) -> int:
+        """How many bytes of each device this process leaves to others; 0 for none.
+
+        Raises ValueError for a negative value and one that no device has.
+        """
+        return self._margin
+
+    @memory_margin_bytes.setter
+    def memory_margin_bytes(self, value: int) -> None:
+        import torch
+
+        totals = [
+            torch.cuda.get_device_properties(each).total_memory for each in range(torch.cuda.device_count())
+        ]
+        if value < 0 or any(value >= total for total in totals):
+            raise ValueError(f"memory_margin_bytes must be from 0 to less than each device has, not {value}")
+        for device, total in enumerate(totals):
+            torch.cuda.set_per_process_memory_fraction(1 - value / total, device)
+        self._margin = value
+
+    def get_cpu_backup(self, x: torch.Tensor) -> torch.Tensor | None:
+        """A copy of what is kept of a paused tensor, on the CPU; None where it is not paused, or not kept.
+
+        Raises ValueError for a tensor that is not contiguous or not on a CUDA device.
+        """
+        import torch
+
+        if not x.is_cuda or not x.is_contiguous():
+            raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
+        copy = glue().host_copy(x.data_ptr(), x.nbytes)
+        if copy is None:
+            return None
+        return torch.frombuffer(copy, dtype=torch.uint8).view(x.dtype).view(x.shape)
+
+    def _pool(self, path: str) -> int:
+        """Memory of one region's kind shares no physical memory with any other."""
+        with self._lock:
+            if path not in self._pools:
+                self._pools[path] = glue().new_pool()
+            return self._pools[path]
+
+    @contextlib.contextmanager
+    def _place(self, tag: str, pool: int, regions: int) -> Iterator[None]:
+        outer = getattr(self._open, "regions", 0)
+        place = glue().Place(tag, pool)
+        self._open.regions = regions
+        try:
+            yield
+        finally:
+            self._open.regions = outer
+            place.end()
+
+    def _move(self, move: Any, what: list) -> None:
+        # ValueError: there is no such memory. To torch_memory_saver's users that is no error.
+        with contextlib.suppress(ValueError):
+            move(what)
+
+
+def _paths(tag: str | None) -> list[tuple[str, bool]]:
+    return [(root if tag is None else f"{root}/{_checked(tag)}", kept) for kept, root in _ROOTS.items()]
+
+
+torch_memory_saver = TorchMemorySaver()
+
+
+def _use_allocator() -> None:
+    import torch
+
+    # Where CUDA has started, regions say in their own time that it is too late.
+    if not torch.cuda.is_initialized():
+        glue().use_allocator()
+
+
+_use_allocator()

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/pause_module.h"
+
+#include "allocator/runtime/pool_scope.h"
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/raise.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+
+py::dict dict_of(const PauseReport& report) {
+  py::dict dict;
+  dict["blocks"] = report.blocks;
+  dict["bytes"] = report.bytes.count();
+  dict["copied_bytes"] = report.copied.count();
+  dict["given_back_bytes"] = report.given_back.count();
+  return dict;
+}
+
+/// Runs `move` without Python's lock: it waits for the device.
+template <typename Move>
+py::dict moved(Move move) {
+  const auto report = [&] {
+    const py::gil_scoped_release released;
+    return move();
+  }();
+  raise(report.status());
+  return dict_of(report.value());
+}
+
+/// A tag, as it is, and a pool on this thread; ended on the thread that made it.
+class Place {
+ public:
+  Place(const std::string& tag, std::uint64_t pool)
+      : tag_(std::make_unique<TagScope>(intern_tag(tag))),
+        pool_(std::make_unique<PoolScope>(PoolId{pool})) {}
+
+  void end() {
+    pool_.reset();
+    tag_.reset();
+  }
+
+ private:
+  std::unique_ptr<TagScope> tag_;
+  std::unique_ptr<PoolScope> pool_;
+};
+
+/// The host copy of `size` bytes at `address`; None where they are not paused with one.
+py::object host_copy(std::uint64_t address, std::uint64_t size) {
+  const driver::DevicePtr at{CUdeviceptr{address}};
+  DeviceRuntime* const owner = Runtime::instance().owner(at);
+  if (owner == nullptr) return py::none();
+  const driver::DevicePtr block = owner->heap().find(at).at;
+  const std::uint64_t offset = address - block.address();
+  py::bytearray copy(std::string(size, '\0'));
+  bool fits = false;
+  const bool found = owner->pauses().with_copy(block, [&](const std::byte* data, Bytes held) {
+    fits = offset + size <= held.count();
+    if (fits) std::memcpy(PyByteArray_AS_STRING(copy.ptr()), data + offset, size);
+  });
+  return found && fits ? py::object(copy) : py::none();
+}
+
+}  // namespace
+
+void bind_pause(py::module_& module) {
+  // Each with a pattern and whether its contents may be discarded.
+  module.def("pause_all", [](const std::vector<std::pair<std::string, bool>>& what) {
+    std::vector<PauseRequest> requests;
+    for (const auto& [pattern, discard] : what)
+      requests.push_back({pattern, discard ? Contents::kDiscarded : Contents::kKept});
+    return moved([&] { return Runtime::instance().pause(requests); });
+  });
+  module.def("resume_all", [](const std::vector<std::string>& patterns) {
+    return moved([&] { return Runtime::instance().resume(patterns); });
+  });
+  module.def("enter_resident", [](const std::string& pattern) {
+    return moved([&] { return Runtime::instance().enter_resident(pattern); });
+  });
+  module.def("leave_resident",
+             [](const std::string& pattern) { Runtime::instance().leave_resident(pattern); });
+  module.def("allow_eviction", [](const std::string& pattern) {
+    raise(Runtime::instance().evictable().allow(pattern));
+  });
+  module.def("forbid_eviction", [](const std::string& pattern) {
+    raise(Runtime::instance().evictable().forbid(pattern));
+  });
+  module.def("host_copy", &host_copy);
+  module.def("new_pool", [] { return static_cast<std::uint64_t>(new_pool()); });
+  py::class_<Place>(module, "Place")
+      .def(py::init<const std::string&, std::uint64_t>())
+      .def("end", &Place::end);
+}
+
+}  // namespace spillway
