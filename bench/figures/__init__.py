@@ -1,4 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project's figures: `scripts/figures`. A module per subject; importing this registers them all."""
 
-from bench.figures import demo, emulation, fences, fragmentation, hooks, micro, transfer  # noqa: F401 (importing registers)
+from bench.figures import (  # noqa: F401 (importing registers)
+    demo,
+    emulation,
+    fences,
+    fragmentation,
+    hooks,
+    micro,
+    pause,
+    transfer,
+)

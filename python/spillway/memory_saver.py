@@ -112,7 +112,7 @@ class TorchMemorySaver:
 
     @contextlib.contextmanager
     def configure_subprocess(self) -> Iterator[None]:
-        """For programs that start children inside. Nothing is to be prepared: a child's own import does it."""
+        """For programs that start children inside. A child's own import does all that is needed."""
         yield
 
     @property

@@ -189,6 +189,8 @@ report([freed, [a.sum().item(), b.sum().item()]])
         **LATE,
     )
     assert freed == [8 << 20, 8 << 20] and contents == [8 << 20, 16 << 20]
+
+
 def test_a_cuda_graph_replays_after_a_resume(program):
     equal, gone = program(
         USE
@@ -213,5 +215,3 @@ report([torch.equal(y.cpu(), expected), gone])
 """
     )
     assert equal and gone >= 2 * (16 << 20)
-
-

@@ -55,7 +55,9 @@ report([paused, gone, resumed, back, at == (m.data_ptr(), v.data_ptr()),
 
 
 def test_discarded_contents_are_not_copied(program):
-    paused = program(STATE + "report(spillway.pause('optimizer', discard=True))\nspillway.resume('optimizer')\n")
+    paused = program(
+        STATE + "report(spillway.pause('optimizer', discard=True))\nspillway.resume('optimizer')\n"
+    )
     assert paused["copied_bytes"] == 0 and paused["given_back_bytes"] == 2 * (8 << 20)
 
 
@@ -194,9 +196,10 @@ report([named, others, torch.ones(44 << 18, device="cuda").sum().item()])
 
 @pytest.mark.skipif(not EMULATED, reason="needs a device with little memory")
 def test_what_is_resident_is_not_paused(program):
-    assert program(
-        HOLD
-        + """
+    assert (
+        program(
+            HOLD
+            + """
 spillway.allow_eviction("optimizer")
 with spillway.resident("optimizer"):
     try:
@@ -205,8 +208,10 @@ with spillway.resident("optimizer"):
     except torch.OutOfMemoryError:
         report(state.mean().item())
 """,
-        **SHORT,
-    ) == 5.0
+            **SHORT,
+        )
+        == 5.0
+    )
 
 
 @pytest.mark.skipif(not EMULATED, reason="needs a device with little memory")
@@ -227,6 +232,8 @@ report([value, cache.mean().item()])
         **SHORT,
         **LATE,
     ) == [5.0, 7.0]
+
+
 def test_a_captured_graph_replays_after_a_resume(program):
     equal = program(
         STATE
@@ -248,5 +255,3 @@ report(torch.equal(out.cpu(), expected))
 """
     )
     assert equal
-
-

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of pause and resume."""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+MEBIBYTES = "4096"
+
+
+@figure("pause_copied_over_live", "bytes copied each way / bytes asked for", "= 1", "emulated")
+def copied_over_live(session: Session) -> float:
+    """A pause and a resume of 4 GiB in 1000 tensors copy what is live, as asked for, and nothing else."""
+    run = session.probe("pause", MEBIBYTES)
+    worst = max(run["copied_bytes"], run["copied_back_bytes"])
+    return worst / run["live_bytes"] if run["intact"] else 0.0
+
+
+@figure("pause_share_of_link", "bytes / (time x link), the slower way", ">= 0.9", "emulated")
+def share_of_link(session: Session) -> float:
+    """They take little longer than the link needs (emulated GPU: its virtual clock, 50 GiB/s)."""
+    run = session.probe("pause", MEBIBYTES)
+    return run["live_bytes"] / (max(run["pause_seconds"], run["resume_seconds"]) * run["link"])
