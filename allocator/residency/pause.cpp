@@ -118,11 +118,12 @@ Pauses::Blocks Pauses::take(std::span<const TagId> tags, std::span<const HeapBlo
     // The rest was freed by owners that a pause on another thread had overtaken.
     for (auto at = paused_.begin(); at != paused_.end();) {
       const bool asked = std::find(tags.begin(), tags.end(), at->second.tag) != tags.end();
-      if (asked) {
+      const bool stale = asked && !heap_.find(at->first).evicted;
+      if (stale) {
         uncount(at->second);
         gone.push_back(std::move(at->second));
       }
-      at = asked ? paused_.erase(at) : std::next(at);
+      at = stale ? paused_.erase(at) : std::next(at);
     }
     any_.store(!paused_.empty(), std::memory_order_relaxed);
   }
@@ -231,11 +232,14 @@ void Pauses::uncount(const Block& block) {
   away_ -= block.size.count();
 }
 
-std::set<TagId> Pauses::tags() const {
+std::set<TagId> Pauses::tags() {
   const Lock lock(mutex_);
   std::set<TagId> tags;
-  for (const auto& [at, block] : paused_)
+  for (auto& [at, block] : paused_) {
+    const HeapBlockInfo now = heap_.find(at);
+    if (now.evicted) block.tag = now.tag;  // it may have got another one since
     tags.insert(block.tag);
+  }
   return tags;
 }
 

@@ -79,8 +79,8 @@ class Pauses {
     if (any_.load(std::memory_order_relaxed)) forget(at);
   }
 
-  /// The tags of paused blocks.
-  [[nodiscard]] std::set<TagId> tags() const;
+  /// The tags of paused blocks, as the heap has them now.
+  [[nodiscard]] std::set<TagId> tags();
   /// What the paused blocks under `tags` were asked to hold.
   [[nodiscard]] Bytes bytes_under(std::span<const TagId> tags) const;
   [[nodiscard]] PauseStats stats() const;

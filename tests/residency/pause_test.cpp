@@ -246,6 +246,19 @@ TEST_F(PausesTest, SmallBlocksThatShareAChunkWithOthersKeepTheirContents) {
   EXPECT_EQ(seen, std::vector<unsigned char>(seen.size(), 5));
 }
 
+TEST_F(PausesTest, MemoryThatGetsAnotherTagWhilePausedComesBackUnderIt) {
+  const driver::DevicePtr at = filled(kTag, 8, main_);
+  ASSERT_TRUE(pause(kTag).ok());
+  ASSERT_TRUE(heap_->retag(at, kOther));
+
+  EXPECT_EQ(pauses_->tags(), std::set{kOther});
+  ASSERT_TRUE(resume(kTag).ok());
+  EXPECT_EQ(pauses_->stats().blocks, 1U);
+  ASSERT_TRUE(resume(kOther).ok());
+
+  EXPECT_EQ(read(at, main_), 8);
+}
+
 TEST_F(PausesTest, TheHostCopyCanBeLookedAtWhilePaused) {
   const driver::DevicePtr at = filled(kTag, 9, main_);
   const auto look = [&] {

@@ -4,16 +4,7 @@
 import pytest
 from conftest import EMULATED
 
-USE = """
-import contextlib, torch, spillway
-from spillway._load import glue
-spillway.use_allocator()
-@contextlib.contextmanager
-def tag(path):
-    place = glue().Place(path, 0)
-    yield
-    place.end()
-"""
+USE = "import torch, spillway\nfrom spillway import tag\nspillway.use_allocator()\n"
 LATE = {"SPILLWAY_EMULATE_SCHEDULE": "late", "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
 # Two states under a tag, made by work that is late, and how much the device has.
 STATE = (
