@@ -54,15 +54,17 @@ Status Pauses::leave(Blocks& blocks, Contents contents) {
   return {};
 }
 
-/// Gives the fence of the last copy; one stream runs them all, in order.
+/// One batch, behind what its queue waits for already. Gives its fence.
 Result<driver::Fence> Pauses::copy_out(Blocks& blocks) {
-  driver::Fence last;
-  for (Block& block : blocks) {
-    // The queue waits for the blocks' streams already.
-    SPILLWAY_ASSIGN_OR_RETURN(last, copies_.to_host(block.at, *block.copy, copies_.out_stream()));
-    block.moved = last;
-  }
-  return last;
+  std::vector<CopyOut> copies;
+  for (Block& block : blocks)
+    copies.push_back({block.at, &*block.copy});
+  if (copies.empty()) return driver::Fence{};
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
+                            copies_.to_host(copies, copies_.out_stream()));
+  for (Block& block : blocks)
+    block.moved = moved;
+  return moved;
 }
 
 Bytes Pauses::finish_pause(Blocks blocks) {
@@ -145,15 +147,17 @@ Status Pauses::come_back(Blocks& blocks) {
 }
 
 Status Pauses::copy_in_sync(Blocks& blocks) {
-  driver::Fence last;
+  std::vector<CopyIn> copies;
   for (Block& block : blocks) {
-    if (!block.copy) continue;
-    // Nobody has used the memory since, so the copy comes after nothing but the one out.
-    SPILLWAY_ASSIGN_OR_RETURN(
-        last, copies_.to_device(*block.copy, block.moved, block.at, copies_.in_stream()));
-    block.moved = last;
+    if (block.copy) copies.push_back({&*block.copy, block.moved, block.at});
   }
-  return driver::Timeline::wait_sync(last);
+  if (copies.empty()) return {};
+  // Nobody has used the memory since, so the copies come after nothing but those out.
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
+                            copies_.to_device(copies, copies_.in_stream()));
+  for (Block& block : blocks)
+    block.moved = moved;
+  return driver::Timeline::wait_sync(moved);
 }
 
 void Pauses::finish_resume(Blocks blocks) {
