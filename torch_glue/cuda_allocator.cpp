@@ -75,7 +75,7 @@ DeviceRuntime& SpillwayAllocator::device(c10::DeviceIndex index) {
 DeviceRuntime* SpillwayAllocator::owner(const void* at) {
   for (auto& known : devices_) {
     auto* const runtime = known.load(std::memory_order_acquire);
-    if (runtime != nullptr && runtime->heap().find(driver::DevicePtr(at)).live) return runtime;
+    if (runtime != nullptr && runtime->heap().owns(driver::DevicePtr(at))) return runtime;
   }
   return nullptr;
 }
@@ -274,6 +274,7 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
 void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
   if (DeviceRuntime* const runtime = owner(at)) {
     const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
+    TORCH_CHECK(block.live, "Spillway: ", at, " does not lie in a live block");
     if (size != nullptr) *size = block.size.count();
     return block.at.raw();
   }

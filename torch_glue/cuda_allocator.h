@@ -149,7 +149,7 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   std::set<void*> pool_blocks(DeviceRuntime& runtime, PoolId pool);
   TorchPool heap_pool(c10::DeviceIndex device, c10::MempoolId_t name);
   [[noreturn]] void out_of_memory(c10::DeviceIndex index, size_t size, const Status& why);
-  /// The device whose heap has a live block around `at`, null where none has.
+  /// The device whose heap `at` is an address of, null where there is none.
   DeviceRuntime* owner(const void* at);
   c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
 

@@ -30,7 +30,7 @@ Result<void*> SpillwayAllocator::allocate_in(const TorchPool& pool,
   }
   SPILLWAY_ASSIGN_OR_RETURN(
       const driver::DevicePtr at,
-      runtime.allocate(as_asked(pool, size), driver::Stream(stream), pool.id));
+      runtime.allocate(as_asked(pool, size), driver::Stream(stream, runtime.device().id), pool.id));
   return at.raw();
 }
 

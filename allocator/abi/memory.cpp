@@ -10,8 +10,8 @@
 namespace spillway::abi {
 namespace {
 
-driver::Stream stream_of(void* handle) {
-  return driver::Stream(static_cast<CUstream>(handle));
+driver::Stream stream_of(void* handle, DeviceId device) {
+  return driver::Stream(static_cast<CUstream>(handle), device);
 }
 
 Status not_ours(const char* call, const void* at, const char* why) {
@@ -29,7 +29,7 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at,
-                            runtime->allocate(Bytes{size}, stream_of(stream)));
+                            runtime->allocate(Bytes{size}, stream_of(stream, DeviceId{device})));
   *block = at.raw();
   return {};
 }
@@ -69,7 +69,7 @@ Status release(void* block) {
 
 Status use(void* at, void* stream) {
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_use", at));
-  owner->heap().record_use(driver::DevicePtr(at), stream_of(stream));
+  owner->heap().record_use(driver::DevicePtr(at), stream_of(stream, owner->device().id));
   return {};
 }
 

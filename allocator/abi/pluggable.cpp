@@ -56,8 +56,9 @@ void* spillway_malloc(size_t size, int device, void* stream) {
   if (torch != nullptr) return torch->allocate(size, device, stream);
   const auto runtime = spillway::Runtime::instance().device(spillway::DeviceId{device});
   if (!runtime.ok()) throw std::runtime_error(runtime.status().message());
-  auto block = runtime.value()->allocate(spillway::Bytes{size},
-                                         spillway::driver::Stream(static_cast<CUstream>(stream)));
+  auto block = runtime.value()->allocate(
+      spillway::Bytes{size},
+      spillway::driver::Stream(static_cast<CUstream>(stream), spillway::DeviceId{device}));
   if (!block.ok()) spillway::fail(*runtime.value(), spillway::Bytes{size}, block.status());
   return block.value().raw();
 }

@@ -10,19 +10,32 @@
 namespace spillway::driver {
 
 /// A CUDA stream that somebody else owns. Not constructible from a literal 0.
-/// The legacy default stream is Stream{CUstream{nullptr}} and is written so on purpose.
+/// The legacy default stream is Stream{CUstream{nullptr}, device} and is written so on purpose:
+/// every device has one, and all of them have the same handle.
 class Stream {
  public:
-  explicit constexpr Stream(CUstream handle) : handle_(handle) {}
+  explicit constexpr Stream(CUstream handle, DeviceId device = DeviceId{0})
+      : handle_(handle), device_(device) {}
 
   Stream(int) = delete;
 
   [[nodiscard]] constexpr CUstream handle() const { return handle_; }
 
-  friend constexpr bool operator==(Stream, Stream) = default;
+  [[nodiscard]] constexpr DeviceId device() const { return device_; }
+
+  /// Handles tell streams apart, but for those of default streams.
+  friend bool operator==(Stream left, Stream right) {
+    return left.handle_ == right.handle_ &&
+           (left.device_ == right.device_ || !left.default_of_its_device());
+  }
 
  private:
+  [[nodiscard]] bool default_of_its_device() const {
+    return handle_ == nullptr || handle_ == CU_STREAM_LEGACY || handle_ == CU_STREAM_PER_THREAD;
+  }
+
   CUstream handle_;
+  DeviceId device_;
 };
 
 /// An address in device memory: cannot be dereferenced, moves by Bytes only.

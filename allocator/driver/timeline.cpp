@@ -10,6 +10,15 @@ namespace {
 /// about stays bounded.
 constexpr std::size_t kOutstandingBeforeQuery = 64;
 
+Status outside_capture(const Api& api, Stream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, StreamIsCapturing, stream.handle(), &capture));
+  if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        "a stream is being captured into a graph: what is outside the graph can be "
+                        "marked and waited for when the capture has ended");
+}
+
 }  // namespace
 
 Timeline::~Timeline() {
@@ -37,14 +46,7 @@ Status Timeline::keep_promise(Fence fence) {
 }
 
 Result<Fence> Timeline::record() {
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  SPILLWAY_RETURN_IF_ERROR(
-      SPILLWAY_CALL(*device_.api, StreamIsCapturing, stream_.handle(), &capture));
-  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-    return SPILLWAY_ERROR(Code::kNotReady,
-                          "the stream is being captured into a graph; its order can be marked when "
-                          "the capture has ended");
-  }
+  SPILLWAY_RETURN_IF_ERROR(outside_capture(*device_.api, stream_));
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   CUevent event = nullptr;
   if (spare_.empty()) {
@@ -71,6 +73,7 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence));
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
+  SPILLWAY_RETURN_IF_ERROR(outside_capture(*self.device_.api, waiter));
   return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
 }
 
@@ -80,6 +83,7 @@ bool Timeline::passed(Fence fence) {
   const Lock lock(self.mutex_);
   if (fence.point > self.passed_) {
     const CurrentDevice current(*self.device_.api, self.device_.context);
+    const OutsideCaptures outside(*self.device_.api);
     if (!self.keep_promise(fence).ok()) return false;
     self.retire_passed();
   }
@@ -95,6 +99,7 @@ Status Timeline::wait_sync(Fence fence) {
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
   count_host_sync();
+  const OutsideCaptures outside(*self.device_.api);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
   while (self.passed_ < fence.point)
     self.retire_oldest();

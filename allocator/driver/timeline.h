@@ -49,7 +49,7 @@ class Timeline {
 
   /// Makes `waiter` wait for `fence`, on the device. Nothing to do for a fence of `waiter`'s own
   /// stream or one that is known to have passed. Stream: no host wait. Errors: kDriver; kNotReady
-  /// where a promised marker cannot be recorded yet, as mark() says.
+  /// while `waiter`, or the stream that a marker was promised of, is being captured.
   static Status wait(Stream waiter, Fence fence);
 
   /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell.

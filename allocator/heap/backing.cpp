@@ -8,6 +8,7 @@ namespace spillway {
 
 Backing::~Backing() {
   const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
   for (const auto& [at, chunk] : chunks_) {
     device_.api->MemUnmap(at.address(), chunk.size.count());
     device_.api->MemRelease(chunk.handle);
@@ -53,6 +54,7 @@ Status Backing::map(Range where) {
   }
   const driver::Api& api = *device_.api;
   const driver::CurrentDevice current(api, device_.context);
+  const driver::OutsideCaptures outside(api);
 
   Chunks made;
   Status status = make_chunks(where, made);
@@ -101,6 +103,7 @@ bool Backing::unmap(driver::DevicePtr at) {
   const auto chunk = chunks_.find(at);
   SPILLWAY_CHECK(chunk != chunks_.end());
   const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
   const Bytes size = chunk->second.size;
   if (device_.api->MemUnmap(at.address(), size.count()) != CUDA_SUCCESS) return false;
   device_.api->MemRelease(chunk->second.handle);
@@ -111,6 +114,7 @@ bool Backing::unmap(driver::DevicePtr at) {
 
 Status Backing::allow(const Access& access) const {
   const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
   for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
     Range run{chunk->first, {}};
     for (; chunk != chunks_.end() && chunk->first == run.end(); ++chunk)

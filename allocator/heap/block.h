@@ -26,7 +26,7 @@ enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 /// What a block is tied to besides its region's stream.
 struct Ties {
   FenceSet fences;
-  std::vector<driver::Stream> users;  // live ones: streams other than the region's
+  std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
 };
 
 /// A piece of a region's addresses. Those of a region lie side by side and cover it.

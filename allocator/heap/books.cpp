@@ -51,6 +51,16 @@ Bytes Books::limit() const {
   return limit_;
 }
 
+void Books::set_soft_limit(Bytes limit) {
+  const Lock lock(mutex_);
+  soft_limit_ = limit;
+}
+
+bool Books::passes_soft_limit(Bytes more) const {
+  const Lock lock(mutex_);
+  return !soft_limit_.zero() && slow_.held + more > soft_limit_;
+}
+
 void Books::count_out_of_memory() {
   const Lock lock(mutex_);
   ++slow_.out_of_memory;

@@ -97,6 +97,9 @@ class Books {
   [[nodiscard]] Bytes room() const;
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
+  void set_soft_limit(Bytes limit);
+  /// Whether holding `more` bytes would pass the soft limit.
+  [[nodiscard]] bool passes_soft_limit(Bytes more) const;
   void count_out_of_memory();
 
   /// Fills in what the books know.
@@ -135,6 +138,7 @@ class Books {
   mutable Mutex mutex_;  // for what changes rarely
   std::vector<std::unique_ptr<Page>> owned_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes soft_limit_ SPILLWAY_GUARDED_BY(mutex_);
   HeapStats slow_ SPILLWAY_GUARDED_BY(mutex_);  // held bytes, what was away, driver calls
 };
 

@@ -52,29 +52,45 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
   // Checked before rounding, which no size near 2^64 would survive.
-  const bool sane = size <= state_->addresses.range_size();
-  const Bytes rounded =
-      sane ? Bytes{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)} : Bytes{};
+  if (size > state_->addresses.range_size()) {
+    return out_of_memory(
+        size, SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory"));
+  }
+  const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
       stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : Tier::kLarge};
-  Status failed = SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory");
-  if (sane) {
-    const driver::DevicePtr at = state_->hit(key, rounded, size, tag);
-    if (at != driver::DevicePtr{}) return at;
-    const Lock lock(state_->mutex);
-    Result<driver::DevicePtr> block = state_->allocate(key, rounded, size, tag);
-    if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-      state_->trim();
-      block = state_->allocate(key, rounded, size, tag);
-    }
-    if (block.ok()) return block;
-    failed = block.status();
-  }
-  state_->books.count_out_of_memory();
+  const driver::DevicePtr at = state_->hit(key, rounded, size, tag);
+  if (at != driver::DevicePtr{}) return at;
+  Result<driver::DevicePtr> block = state_->miss(key, rounded, size, tag);
+  if (block.ok()) return block;
+  return out_of_memory(size, block.status());
+}
+
+Status Heap::out_of_memory(Bytes size, const Status& failed) {
   if (failed.code() != Code::kOutOfDeviceMemory) return failed;
+  state_->books.count_out_of_memory();
   return SPILLWAY_ERROR(
       Code::kOutOfDeviceMemory,
       std::to_string(size.count()) + " bytes asked for, " + failed.detail() + "; " + report());
+}
+
+Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
+                                            Bytes size,
+                                            Bytes requested,
+                                            TagId tag) {
+  const Lock lock(mutex);
+  if (books.passes_soft_limit(size)) {
+    // What is there may still do: only growth is to be preceded by a trim.
+    const Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
+    if (block.ok()) return block;
+    trim();
+  }
+  Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
+  if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
+    trim();
+    block = allocate(key, size, requested, tag, true);
+  }
+  return block;
 }
 
 driver::DevicePtr Heap::State::hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) {
@@ -88,18 +104,25 @@ driver::DevicePtr Heap::State::hit(const RegionKey& key, Bytes size, Bytes reque
   return block->at;
 }
 
-Result<driver::DevicePtr> Heap::State::allocate(const RegionKey& key,
-                                                Bytes size,
-                                                Bytes requested,
-                                                TagId tag) {
+Result<driver::DevicePtr> Heap::State::allocate(
+    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
   Block* block = region->any_fitting(size);
+  Status status;
   if (block == nullptr) {
-    SPILLWAY_RETURN_IF_ERROR(region->grow(size));
-    block = region->any_fitting(size);
+    if (!may_grow)
+      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no cached block is large enough");
+    status = region->grow(size);
+    if (status.ok()) block = region->any_fitting(size);
   }
-  SPILLWAY_RETURN_IF_ERROR(region->take(block, size, requested, tag));
+  if (status.ok()) status = region->take(block, size, requested, tag);
+  if (status.code() == Code::kNotReady) {
+    // A capture forbids the wait for what is free: it is left alone.
+    SPILLWAY_ASSIGN_OR_RETURN(block, region->fresh(size, requested, tag));
+    status = {};
+  }
+  SPILLWAY_RETURN_IF_ERROR(std::move(status));
   books.hand_out(tag, size, requested);
   return block->at;
 }
@@ -145,9 +168,7 @@ bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
   Block* const block = region->around(at);
   if (block == nullptr) return false;
   // Whatever the region's stream has been given already comes before its next block.
-  const bool own = fence.set() && fence.timeline->device() == state_->device.id &&
-                   fence.timeline->stream().handle() == region->key().stream;
-  if (own || !fence.set()) return true;
+  if (!fence.set() || fence.timeline->stream() == region->stream()) return true;
   if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
   block->ties->fences.add(fence);
   return true;
@@ -159,10 +180,11 @@ bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
   const LightLock lock(region->mutex);
   Block* const block = region->around(at);
   if (block == nullptr) return false;
-  if (stream.handle() == region->key().stream) return true;
+  if (stream == region->stream()) return true;
   if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
   auto& users = block->ties->users;
-  if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
+  driver::Timeline* const user = &state_->timelines.of(stream);
+  if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
   return true;
 }
 
@@ -203,6 +225,10 @@ Bytes Heap::State::trim(Region& region) {
 
 void Heap::set_limit(Bytes limit) {
   state_->books.set_limit(limit);
+}
+
+void Heap::set_soft_limit(Bytes limit) {
+  state_->books.set_soft_limit(limit);
 }
 
 Bytes Heap::limit() const {

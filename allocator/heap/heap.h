@@ -195,6 +195,10 @@ class Heap {
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
 
+  /// Cached memory is given back before the heap grows past this many bytes, which may block the
+  /// host; it still grows where that is not enough. Zero: never.
+  void set_soft_limit(Bytes limit);
+
   /// Lets `peer` read and write all memory of this heap, now and in future. Doing it twice changes
   /// nothing. Errors: kDriver; nothing has changed then.
   Status enable_peer(DeviceId peer);
@@ -212,6 +216,9 @@ class Heap {
  private:
   struct State;
   explicit Heap(std::unique_ptr<State> state);
+  /// `failed`, with the report where it says that memory ran out.
+  Status out_of_memory(Bytes size, const Status& failed);
+
   std::unique_ptr<State> state_;
 };
 

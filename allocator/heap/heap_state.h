@@ -25,9 +25,13 @@ struct Heap::State {
 
   /// A block that is in the cache; null where there is none, or it must be waited for.
   driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
-  /// With growth.
-  Result<driver::DevicePtr> allocate(const RegionKey& key, Bytes size, Bytes requested, TagId tag)
-      SPILLWAY_REQUIRES(mutex);
+  /// With all that can be done when it is not.
+  Result<driver::DevicePtr> miss(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
+  Result<driver::DevicePtr> allocate(const RegionKey& key,
+                                     Bytes size,
+                                     Bytes requested,
+                                     TagId tag,
+                                     bool may_grow) SPILLWAY_REQUIRES(mutex);
   Bytes trim() SPILLWAY_REQUIRES(mutex);
   Bytes trim(Region& region) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);

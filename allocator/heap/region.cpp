@@ -141,14 +141,42 @@ Status Region::take(Block* block, Bytes size, Bytes requested, TagId tag) {
   // Nothing below may fail.
   unlist(block);
   if (block->size > size) list(split(block, size));
+  hand_out(block, requested, tag);
+  return {};
+}
+
+Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
+  const Bytes whole = size.rounded_up(backing_.granularity());
+  Block* gap = nullptr;
+  for (Block* block = gaps_; block != nullptr; block = block->listed_after) {
+    if (block->size >= whole && (gap == nullptr || block->at < gap->at)) gap = block;
+  }
+  if (gap == nullptr) {
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
+  }
+  const Range where{gap->at, whole};
+  SPILLWAY_RETURN_IF_ERROR(map(where));
+
+  // Nothing below may fail.
+  unlist(gap);
+  Block* const block = carve(gap, where);
+  if (whole > size) {
+    Block* const rest = split(block, size);
+    rest->state = BlockState::kFree;
+    merge_and_list(rest);
+  }
+  hand_out(block, requested, tag);
+  return block;
+}
+
+void Region::hand_out(Block* block, Bytes requested, TagId tag) {
   block->state = BlockState::kLive;
   block->requested = requested;
   block->tag = tag;
   table_.add(block);
   ++counts_.allocations;
-  counts_.live_total += size;
+  counts_.live_total += block->size;
   counts_.requested_total += requested;
-  return {};
 }
 
 void Region::give(Block* block) {
@@ -157,8 +185,8 @@ void Region::give(Block* block) {
   block->requested = Bytes{};
   block->tag = TagId::kUntagged;
   if (block->ties != nullptr) {
-    for (const driver::Stream user : block->ties->users)
-      block->ties->fences.add(timelines_.of(user).promise());
+    for (driver::Timeline* const user : block->ties->users)
+      block->ties->fences.add(user->promise());
     block->ties->users.clear();
     if (block->ties->fences.empty()) block->ties.reset();
   }
@@ -197,8 +225,7 @@ Bytes Region::trim() {
 }
 
 Status Region::wait_for_stream_sync() {
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence all,
-                            timelines_.of(driver::Stream(key_.stream)).mark());
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence all, timelines_.of(stream()).mark());
   return driver::Timeline::wait_sync(all);
 }
 
@@ -214,8 +241,7 @@ bool Region::seen_to_pass(Block* block) {
 /// Orders the region's stream after the fences of a free block, which then needs them no more.
 Status Region::settle(Block* block) {
   const driver::CurrentDevice current(*device_.api, device_.context);
-  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits,
-                            block->ties->fences.wait(driver::Stream(key_.stream)));
+  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits, block->ties->fences.wait(stream()));
   counts_.fence_waits += waits;
   block->ties.reset();
   pending_ -= block->size;

@@ -60,6 +60,8 @@ class Region {
 
   [[nodiscard]] const Range& range() const { return range_; }
 
+  [[nodiscard]] driver::Stream stream() const { return driver::Stream(key_.stream, device_.id); }
+
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
   /// The first of all blocks in address order; follow Block::after.
@@ -97,6 +99,9 @@ class Region {
   /// Hands out the first `size` bytes of a free block. Stream: the region's stream waits for the
   /// block's fences. Errors: kDriver, kNotReady (Timeline::wait); the block is then as it was.
   Status take(Block* block, Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
+
+  /// Hands out a block in memory mapped for it, whatever is free. Errors: as Backing::map.
+  Result<Block*> fresh(Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
 
   /// The live block has no owner any more: it becomes free, and one with its free neighbours. What
   /// has no memory becomes room for growth.
@@ -147,6 +152,7 @@ class Region {
   /// Waits until the device is done with what this region's stream has been given.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
 
+  void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 namespace spillway {
 
@@ -17,15 +18,24 @@ class Timelines {
 
   driver::Timeline& of(driver::Stream stream) {
     const Lock lock(mutex_);
-    std::unique_ptr<driver::Timeline>& known = known_[stream.handle()];
-    if (known == nullptr) known = std::make_unique<driver::Timeline>(device_, stream);
+    std::unique_ptr<driver::Timeline>& known = known_[{stream.device(), stream.handle()}];
+    if (known == nullptr) known = std::make_unique<driver::Timeline>(device_of(stream), stream);
     return *known;
   }
 
  private:
+  /// Where another device cannot be opened, our own: then its streams cannot be marked, and what
+  /// they use is not handed out again.
+  [[nodiscard]] driver::Device device_of(driver::Stream stream) const {
+    if (stream.device() == device_.id) return device_;
+    const auto other = driver::Device::open(*device_.api, stream.device());
+    return other.ok() ? other.value() : device_;
+  }
+
   const driver::Device device_;
   Mutex mutex_;
-  std::map<CUstream, std::unique_ptr<driver::Timeline>> known_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<std::pair<DeviceId, CUstream>, std::unique_ptr<driver::Timeline>> known_
+      SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
+
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -120,6 +123,54 @@ TEST_F(HeapFencesTest, ABlockThatAnotherStreamUsedIsHandedOutAfterThatStream) {
   EXPECT_EQ(heap_->stats().pending, 4_MiB);
   EXPECT_EQ(allocate(4_MiB), block);
   EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, TheDefaultStreamOfAnotherDeviceIsAnotherStream) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  const driver::Stream here(CUstream{nullptr}, DeviceId{0});
+  const driver::Stream there(CUstream{nullptr}, DeviceId{1});
+  const auto block = allocate(4_MiB, here);
+  ASSERT_TRUE(heap_->record_use(block, here));
+  ASSERT_TRUE(heap_->record_use(block, there));
+  free(block);
+
+  EXPECT_EQ(heap_->stats().pending, 4_MiB);
+  EXPECT_EQ(allocate(4_MiB, here), block);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+}
+
+TEST_F(HeapFencesTest, ManyFreesShareOneMarker) {
+  table_.EventQuery = stuck_table_.EventQuery;
+  std::vector<driver::DevicePtr> blocks;
+  for (int i = 0; i < 50; ++i) {
+    blocks.push_back(allocate(2_MiB));
+    heap_->record_use(blocks.back(), side_);
+  }
+  const auto records = spillway_emulator_count("cuEventRecord");
+  for (const driver::DevicePtr block : blocks)
+    free(block);
+  EXPECT_EQ(spillway_emulator_count("cuEventRecord"), records);
+  static_cast<void>(allocate(100_MiB));
+
+  EXPECT_EQ(spillway_emulator_count("cuEventRecord"), records + 1);
+}
+
+TEST_F(HeapFencesTest, NoMarkerIsRecordedIntoACapture) {
+  const auto block = allocate(4_MiB);
+  heap_->record_use(block, side_);
+  const auto capturing =
+      std::exchange(table_.StreamIsCapturing, [](CUstream, CUstreamCaptureStatus* status) {
+        *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        return CUDA_SUCCESS;
+      });
+  const auto records = spillway_emulator_count("cuEventRecord");
+  free(block);
+  const auto during = allocate(4_MiB);
+  table_.StreamIsCapturing = capturing;
+
+  EXPECT_NE(during, block);
+  EXPECT_EQ(spillway_emulator_count("cuEventRecord"), records);
+  EXPECT_EQ(allocate(4_MiB), block);
 }
 
 TEST_F(HeapFencesTest, UseOnTheBlocksOwnStreamIsNoReasonToWait) {

@@ -72,6 +72,26 @@ TEST_F(HeapMemoryTest, TheLimitCapsWhatIsHeld) {
   EXPECT_EQ(heap_->stats().held_peak, 10_MiB);
 }
 
+TEST_F(HeapMemoryTest, CachedMemoryIsGivenBackBeforeTheSoftLimitIsPassed) {
+  heap_->set_soft_limit(10_MiB);
+  free(allocate(8_MiB, side_));
+  static_cast<void>(allocate(4_MiB, main_));
+
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  static_cast<void>(allocate(16_MiB, main_));
+  EXPECT_EQ(heap_->stats().held, 20_MiB);
+}
+
+TEST_F(HeapMemoryTest, ACachedBlockServesBeyondTheSoftLimitWithoutATrim) {
+  const auto block = allocate(8_MiB);
+  heap_->add_fence(block, stuck_fence());
+  free(block);
+  heap_->set_soft_limit(1_MiB);
+
+  EXPECT_EQ(allocate(8_MiB), block);
+  EXPECT_EQ(heap_->stats().driver_releases, 0U);
+}
+
 TEST_F(HeapMemoryTest, RemovingTheLimitLetsTheHeapGrow) {
   heap_->set_limit(10_MiB);
   heap_->set_limit(0_B);

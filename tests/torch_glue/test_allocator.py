@@ -307,3 +307,20 @@ report([equal, [devices[i]["residency"]["stashed_bytes"] for i in (0, 1)]])
     if equal is None:
         pytest.skip("this machine has one GPU")
     assert equal == [True, True] and moved == [64 * 64 * 4, 64 * 64 * 4]
+
+
+@pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
+def test_memory_may_be_kept_for_a_stream_of_another_device(program):
+    again, live = program(
+        USE
+        + """
+x = torch.ones(4 << 20, device="cuda:0")
+at = x.data_ptr()
+x.record_stream(torch.cuda.default_stream(1))
+del x
+again = torch.empty(4 << 20, device="cuda:0")
+report([again.data_ptr() == at, torch.cuda.memory_allocated(0)])
+""",
+        SPILLWAY_EMULATE_DEVICES="2",
+    )
+    assert again and live == 16 << 20

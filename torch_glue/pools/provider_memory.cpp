@@ -43,7 +43,7 @@ std::byte* ProviderMemory::take(Bytes size, cudaStream_t stream) {
   const auto place = free_[stream].take(size);
   if (!place) return nullptr;
   for (const driver::Fence& fence : place->fences) {
-    if (driver::Timeline::wait(driver::Stream(stream), fence).ok()) continue;
+    if (driver::Timeline::wait(driver::Stream(stream, device_.id), fence).ok()) continue;
     // Its other user cannot be waited for now: its order is being captured.
     const Segment& segment = std::prev(segments_.upper_bound(place->at))->second;
     free_[stream].add(place->at, size, segment.at, place->fences);
@@ -154,7 +154,8 @@ void ProviderMemory::describe(c10::DeviceIndex device,
 
 driver::Timeline& ProviderMemory::timeline(cudaStream_t stream) {
   auto& found = timelines_[stream];
-  if (!found) found = std::make_unique<driver::Timeline>(device_, driver::Stream(stream));
+  if (!found)
+    found = std::make_unique<driver::Timeline>(device_, driver::Stream(stream, device_.id));
   return *found;
 }
 

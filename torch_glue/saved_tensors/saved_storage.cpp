@@ -18,7 +18,7 @@ void check(const Status& status) {
 }
 
 driver::Stream ours(c10::cuda::CUDAStream stream) {
-  return driver::Stream(stream.stream());
+  return driver::Stream(stream.stream(), DeviceId{stream.device_index()});
 }
 
 c10::DeviceIndex index_of(const DeviceRuntime& device) {
@@ -61,7 +61,8 @@ SavedStorage::~SavedStorage() {
   // it is: the driver reports it again in the owner's next call.
   const auto alive = original();
   if (alive && held_elsewhere(alive)) {
-    static_cast<void>(driver::Timeline::wait(driver::Stream(producer_), stash_->written));
+    static_cast<void>(
+        driver::Timeline::wait(driver::Stream(producer_, device_.device().id), stash_->written));
   }
   arrival_.reset();
   device_.residency().drop(std::move(*stash_));
