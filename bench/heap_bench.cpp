@@ -69,6 +69,44 @@ void BM_PointerLookup(benchmark::State& state) {
   }
 }
 
+/// Allocates and frees a block while as many others are free, of many sizes and apart from each
+/// other.
+void BM_HitAmongFree(benchmark::State& state) {
+  WarmHeap warm;
+  const auto free = static_cast<std::size_t>(state.range(0));
+  std::vector<driver::DevicePtr> blocks;
+  for (std::size_t i = 0; i < 2 * free; ++i)
+    blocks.push_back(warm.allocate(Bytes{512 * (1 + i % 64)}));
+  for (std::size_t i = 0; i < blocks.size(); i += 2)
+    warm.heap().free(blocks[i]);
+  std::uint64_t next = 0;
+  for (auto _ : state) {
+    const driver::DevicePtr block = warm.allocate(Bytes{512 * (1 + next++ % 64)});
+    benchmark::DoNotOptimize(block);
+    warm.heap().free(block);
+  }
+  for (std::size_t i = 1; i < blocks.size(); i += 2)
+    warm.heap().free(blocks[i]);
+}
+
+/// Threads that allocate and free on one heap, each on a stream of its own.
+void BM_ManyStreams(benchmark::State& state) {
+  static WarmHeap* warm = nullptr;
+  if (state.thread_index() == 0) warm = new WarmHeap;
+  const driver::Api& api = *driver::api().value();
+  const driver::CurrentDevice current(api, driver::Device::open(api, DeviceId{0}).value().context);
+  CUstream stream = nullptr;
+  api.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+  for (auto _ : state) {
+    const auto block = warm->heap().allocate(64_KiB, driver::Stream(stream), TagId::kUntagged);
+    warm->heap().free(block.value());
+  }
+  api.StreamDestroy(stream);
+  if (state.thread_index() == 0) delete warm;
+}
+
+BENCHMARK(BM_HitAmongFree)->Name("BM_HitAmongFree/emulated")->Arg(100)->Arg(100'000);
+BENCHMARK(BM_ManyStreams)->Name("BM_ManyStreams/emulated")->Threads(1)->Threads(2)->Threads(8);
 BENCHMARK(BM_AllocateBlock)->Name("BM_AllocateBlock/emulated")->Arg(4 << 10)->Arg(4 << 20);
 BENCHMARK(BM_PointerLookup)->Name("BM_PointerLookup/emulated");
 

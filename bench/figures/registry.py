@@ -21,6 +21,10 @@ class Session(Protocol):
 
     def benchmark(self, program: str) -> dict[str, float]: ...
 
+    def program(self, name: str, *arguments: str) -> dict: ...
+
+    def instructions(self, name: str, inside: str, *arguments: str) -> int: ...
+
 
 @dataclass(frozen=True)
 class Bound:

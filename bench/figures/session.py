@@ -15,6 +15,8 @@ from typing import Any
 from spillway import launch
 
 PROBES = Path(__file__).parent / "probes"
+# Benchmark programs have the emulated GPU in them, and measure our own CPU time on it.
+EMULATED = {**os.environ, "SPILLWAY_EMULATE": "1"}
 
 
 class MeasureFailed(Exception):
@@ -30,6 +32,8 @@ class Session:
         self.demo = cache(self._demo)
         self.probe = cache(self._probe)
         self.benchmark = cache(self._benchmark)
+        self.program = cache(self._program)
+        self.instructions = cache(self._instructions)
 
     def _probe(self, name: str, *arguments: str) -> dict[str, Any]:
         """The JSON that probes/NAME.py prints."""
@@ -44,13 +48,37 @@ class Session:
             return json.loads(path.read_text())
 
     def _benchmark(self, program: str) -> dict[str, float]:
+        options = ["--benchmark_format=json", "--benchmark_min_time=0.2"]
+        text = self._run([str(self._built(program)), *options], EMULATED)
+        return {entry["name"]: entry["cpu_time"] for entry in json.loads(text)["benchmarks"]}
+
+    def _program(self, name: str, *arguments: str) -> dict[str, Any]:
+        """The JSON that a benchmark program of its own kind prints, on the emulated GPU."""
+        return json.loads(self._run([str(self._built(name)), *arguments], EMULATED))
+
+    def _instructions(self, name: str, inside: str, *arguments: str) -> int:
+        """How many instructions a program takes inside the functions that match, counted by callgrind."""
+        with tempfile.TemporaryDirectory() as folder:
+            counts = Path(folder) / "counts"
+            valgrind = [
+                "valgrind",
+                "--tool=callgrind",
+                "--collect-atstart=no",
+                f"--toggle-collect={inside}",
+                f"--callgrind-out-file={counts}",
+            ]
+            try:
+                self._run([*valgrind, str(self._built(name)), *arguments], EMULATED)
+            except FileNotFoundError as missing:
+                raise MeasureFailed("valgrind is not installed") from missing
+            total = next(line for line in counts.read_text().splitlines() if line.startswith("totals:"))
+            return int(total.split()[1])
+
+    def _built(self, program: str) -> Path:
         path = self.programs / program
         if not path.exists():
             raise MeasureFailed(f"{path} is not built")
-        # Benchmark programs have the emulated GPU in them, and measure our own CPU time on it.
-        environment = {**os.environ, "SPILLWAY_EMULATE": "1"}
-        text = self._run([str(path), "--benchmark_format=json", "--benchmark_min_time=0.2"], environment)
-        return {entry["name"]: entry["cpu_time"] for entry in json.loads(text)["benchmarks"]}
+        return path
 
     def _run(self, command: list[str], environment: dict[str, str]) -> str:
         """Its standard output."""

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <array>
+#include <string>
+
+namespace spillway {
+namespace {
+
+/// Each call of one driver function fails in turn, until a run of the scenario does not reach it.
+class EveryFaultTest : public HeapTest, public testing::WithParamInterface<const char*> {
+ protected:
+  driver::DevicePtr ask(Bytes size, driver::Stream stream, PoolId pool = PoolId::kShared) {
+    const auto block = heap_->allocate(size, stream, TagId{1}, pool);
+    if (!block.ok()) {
+      EXPECT_TRUE(block.status().code() == Code::kDriver ||
+                  block.status().code() == Code::kOutOfDeviceMemory)
+          << block.status().message();
+      return {};
+    }
+    return block.value();
+  }
+
+  /// Something of everything that makes the heap call the driver.
+  void scenario() {
+    const auto first = ask(6_MiB, main_);
+    const auto second = ask(3_MiB, main_);
+    const auto small = ask(1_KiB, side_);
+    const auto pooled = ask(4_MiB, side_, PoolId{3});
+    heap_->record_use(first, side_);
+    heap_->record_use(second, side_);
+    heap_->free(first);
+    const auto third = ask(5_MiB, main_);
+    const auto fourth = ask(20_MiB, main_);
+    if (second != driver::DevicePtr{}) {
+      const std::array evicted = {second};
+      EXPECT_TRUE(heap_->evict(evicted).ok());
+      static_cast<void>(heap_->restore(evicted).ok());
+    }
+    heap_->free(pooled);
+    heap_->release_pool(PoolId{3});
+    static_cast<void>(heap_->enable_peer(DeviceId{1}).ok());
+    heap_->free(second);
+    heap_->free(small);
+    heap_->trim_sync();
+    const auto fifth = ask(200_MiB, side_);
+    EXPECT_EQ(heap_->check(), "");
+    for (const driver::DevicePtr block : {third, fourth, fifth})
+      heap_->free(block);
+  }
+};
+
+TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
+  const std::string name = GetParam();
+  heap_.reset();
+  const auto used = spillway_emulator_used(0);
+  int n = 0;
+  for (bool reached = true; reached && n < 500;) {
+    ++n;
+    make_heap({});
+    const auto calls = spillway_emulator_count(name.c_str());
+    const std::string spec = name + ":" + std::to_string(n) + "=unknown";
+    ASSERT_EQ(spillway_emulator_fault(spec.c_str()), nullptr);
+    scenario();
+    reached = spillway_emulator_count(name.c_str()) - calls >= static_cast<std::uint64_t>(n);
+    spillway_emulator_fault(nullptr);
+
+    EXPECT_EQ(heap_->check(), "") << spec;
+    scenario();
+    heap_->trim_sync();
+    EXPECT_EQ(heap_->stats().live, 0_B) << spec;
+    EXPECT_EQ(heap_->stats().held, 0_B) << spec;
+    EXPECT_EQ(spillway_emulator_used(0), used) << spec;
+    heap_.reset();
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(n, 1) << name << " is not called";
+  make_heap({});
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions,
+                         EveryFaultTest,
+                         testing::Values("cuMemCreate",
+                                         "cuMemMap",
+                                         "cuMemSetAccess",
+                                         "cuMemUnmap",
+                                         "cuEventCreate",
+                                         "cuEventRecord",
+                                         "cuEventQuery",
+                                         "cuEventSynchronize",
+                                         "cuStreamWaitEvent",
+                                         "cuStreamIsCapturing",
+                                         "cuCtxPushCurrent",
+                                         "cuThreadExchangeStreamCaptureMode"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many random calls against a model of what the heap must do. SPILLWAY_TEST_SEED sets the seed,
+// OPERATIONS how many calls.
+#include "tests/heap/heap_fixture.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// A driver some of whose calls fail, and whose events pass late.
+class Unreliable {
+ public:
+  static void install(driver::Api& table) {
+    real_ = driver::api().value();
+    table.MemCreate = [](auto... args) {
+      return fails() ? CUDA_ERROR_OUT_OF_MEMORY : real_->MemCreate(args...);
+    };
+    table.MemMap = [](auto... args) {
+      return fails() ? kError : real_->MemMap(args...);
+    };
+    table.MemSetAccess = [](auto... args) {
+      undoing_ = fails();
+      return undoing_ ? kError : real_->MemSetAccess(args...);
+    };
+    // What undoes a failed mapping works: otherwise memory would get stuck until none is left.
+    table.MemUnmap = [](auto... args) {
+      return !undoing_ && fails() ? kError : real_->MemUnmap(args...);
+    };
+    table.EventRecord = [](auto... args) {
+      return fails() ? kError : real_->EventRecord(args...);
+    };
+    table.StreamWaitEvent = [](auto... args) {
+      return fails() ? kError : real_->StreamWaitEvent(args...);
+    };
+    table.EventSynchronize = [](auto... args) {
+      return fails() ? kError : real_->EventSynchronize(args...);
+    };
+    table.EventQuery = [](auto... args) {
+      return random_() % 3 == 0 ? real_->EventQuery(args...) : CUDA_ERROR_NOT_READY;
+    };
+  }
+
+  static void seed(std::uint64_t seed) { random_.seed(seed); }
+
+  inline static bool on = true;
+
+ private:
+  static constexpr CUresult kError = CUDA_ERROR_UNKNOWN;
+
+  static bool fails() { return on && random_() % 97 == 0; }
+
+  inline static const driver::Api* real_ = nullptr;
+  inline static bool undoing_ = false;
+  inline static std::mt19937_64 random_;
+};
+
+class HeapModelTest : public HeapTest {
+ protected:
+  struct Live {
+    Bytes size;  // rounded
+    Bytes requested;
+    TagId tag;
+    PoolId pool;
+    bool evicted = false;
+    unsigned char value = 0;
+  };
+
+  using Blocks = std::map<driver::DevicePtr, Live>;
+
+  void SetUp() override {
+    HeapTest::SetUp();
+    random_.seed(seed_);
+    Unreliable::seed(seed_ + 1);
+    Unreliable::install(table_);
+    streams_of_test_ = {main_, side_, make_stream()};
+    RecordProperty("seed", std::to_string(seed_));
+  }
+
+  void TearDown() override {
+    Unreliable::on = false;
+    table_ = *driver::api().value();
+    for (const auto& [at, live] : blocks_)
+      heap_->free(at);
+    HeapTest::TearDown();
+    Unreliable::on = true;
+  }
+
+  void one_call() {
+    const std::uint64_t action = random_() % 10'000;
+    if (action < 4'600) {
+      if (blocks_.size() < 500) add();
+    } else if (action < 9'100) {
+      remove();
+    } else if (action < 9'500) {
+      if (!blocks_.empty()) heap_->record_use(any()->first, stream());
+    } else if (action < 9'900) {
+      if (!blocks_.empty()) fence(any()->first);
+    } else if (action < 9'960) {
+      evict();
+    } else if (action < 9'990) {
+      restore();
+    } else if (action < 9'995) {
+      heap_->set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
+    } else {
+      heap_->trim_sync();
+    }
+  }
+
+  void add() {
+    constexpr std::array<std::uint64_t, 8> kLargest = {
+        512, 4096, 4096, 16 << 10, 128 << 10, 300 << 10, 1 << 20, 12 << 20};
+    const Bytes asked{1 + random_() % kLargest.at(random_() % kLargest.size())};
+    Live live{asked.rounded_up(512_B),
+              asked,
+              static_cast<TagId>(random_() % 300),
+              static_cast<PoolId>(random_() % 8 == 0 ? 1 + random_() % 2 : 0),
+              false,
+              static_cast<unsigned char>(random_())};
+    const auto made = heap_->allocate(asked, stream(), live.tag, live.pool);
+    if (!made.ok()) {
+      ++refused_;
+      return;
+    }
+    const driver::DevicePtr at = made.value();
+    ASSERT_EQ(at.address() % 512, 0U);
+    const auto [block, fresh] = blocks_.emplace(at, live);
+    ASSERT_TRUE(fresh) << where();
+    expect_apart(block);
+    write(*block);
+  }
+
+  /// A block overlaps neither neighbour, nor shares a granule with one of another pool.
+  void expect_apart(Blocks::iterator block) {
+    const auto apart = [](const Blocks::value_type& left, const Blocks::value_type& right) {
+      if (left.first + left.second.size > right.first) return false;
+      const std::uint64_t last = (left.first + left.second.size).address() - 1;
+      return left.second.pool == right.second.pool || last >> 21U != right.first.address() >> 21U;
+    };
+    if (block != blocks_.begin()) {
+      ASSERT_TRUE(apart(*std::prev(block), *block)) << where();
+    }
+    if (std::next(block) != blocks_.end()) {
+      ASSERT_TRUE(apart(*block, *std::next(block))) << where();
+    }
+  }
+
+  void remove() {
+    if (blocks_.empty()) return;
+    const auto block = any();
+    expect_value(*block);
+    ASSERT_TRUE(heap_->free(block->first)) << where();
+    ASSERT_FALSE(heap_->free(block->first)) << where();
+    blocks_.erase(block);
+  }
+
+  void fence(driver::DevicePtr at) {
+    const auto point = copies_->mark();
+    if (point.ok()) heap_->add_fence(at, point.value());
+  }
+
+  void evict() {
+    const std::vector<driver::DevicePtr> some = several();
+    // The device must be done with them.
+    const bool on = std::exchange(Unreliable::on, false);
+    for (const CUstream stream : streams_)
+      table_.StreamSynchronize(stream);
+    Unreliable::on = on;
+    ASSERT_TRUE(heap_->evict(some).ok());
+    for (const driver::DevicePtr at : some)
+      blocks_.at(at).evicted = true;
+  }
+
+  void restore() {
+    std::vector<driver::DevicePtr> some = several();
+    for (const auto& [at, live] : blocks_) {
+      if (live.evicted && some.size() < 12) some.push_back(at);
+    }
+    if (!heap_->restore(some).ok()) {
+      ++refused_;
+      return;
+    }
+    for (const driver::DevicePtr at : some) {
+      Live& live = blocks_.at(at);
+      if (live.evicted) {
+        live.evicted = false;
+        write(*blocks_.find(at));
+      }
+      expect_value(*blocks_.find(at));
+    }
+  }
+
+  std::vector<driver::DevicePtr> several() {
+    std::vector<driver::DevicePtr> some;
+    for (std::uint64_t i = random_() % 8; i > 0 && !blocks_.empty(); --i)
+      some.push_back(any()->first);
+    return some;
+  }
+
+  Blocks::iterator any() {
+    return std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(random_() % blocks_.size()));
+  }
+
+  driver::Stream stream() { return streams_of_test_.at(random_() % streams_of_test_.size()); }
+
+  static void write(const Blocks::value_type& block) {
+    auto* const bytes = static_cast<unsigned char*>(block.first.raw());
+    bytes[0] = bytes[block.second.requested.count() - 1] = block.second.value;
+  }
+
+  void expect_value(const Blocks::value_type& block) {
+    if (block.second.evicted) return;
+    const auto* const bytes = static_cast<const unsigned char*>(block.first.raw());
+    ASSERT_EQ(bytes[0], block.second.value) << where();
+    ASSERT_EQ(bytes[block.second.requested.count() - 1], block.second.value) << where();
+  }
+
+  void expect_books() {
+    std::map<TagId, HeapTagInfo> tags;
+    Bytes evicted;
+    Bytes live_bytes;
+    for (const auto& [at, live] : blocks_) {
+      HeapTagInfo& tag = tags[live.tag];
+      tag.live += live.size;
+      tag.requested += live.requested;
+      ++tag.blocks;
+      live_bytes += live.size;
+      if (live.evicted) evicted += live.size;
+    }
+    const HeapStats stats = heap_->stats();
+    ASSERT_EQ(stats.live, live_bytes) << where();
+    ASSERT_EQ(stats.live_blocks, blocks_.size()) << where();
+    ASSERT_EQ(stats.evicted, evicted) << where();
+    for (const HeapTagInfo& info : heap_->tags()) {
+      const HeapTagInfo& expected = tags[info.tag];
+      ASSERT_EQ(info.live, expected.live) << where();
+      ASSERT_EQ(info.requested, expected.requested) << where();
+      ASSERT_EQ(info.blocks, expected.blocks) << where();
+      ASSERT_GE(info.live_peak, info.live) << where();
+    }
+    ASSERT_EQ(heap_->check(), "") << where();
+  }
+
+  [[nodiscard]] std::string where() const {
+    return "SPILLWAY_TEST_SEED=" + std::to_string(seed_) + ", call " + std::to_string(done_);
+  }
+
+  const std::uint64_t seed_ = setting("SPILLWAY_TEST_SEED", std::random_device{}());
+  std::mt19937_64 random_;
+  Blocks blocks_;
+  std::vector<driver::Stream> streams_of_test_;
+  driver::Timeline* copies_ = nullptr;
+  std::uint64_t done_ = 0;
+  std::uint64_t refused_ = 0;
+};
+
+TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
+  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  copies_ = &timeline(table_);
+  for (const std::uint64_t most = setting("OPERATIONS", 1'000'000); done_ < most; ++done_) {
+    one_call();
+    if (done_ % 4096 == 0) expect_books();
+    if (HasFatalFailure()) break;
+  }
+  EXPECT_GT(refused_, 0U);
+
+  Unreliable::on = false;
+  heap_->set_limit(0_B);
+  while (!blocks_.empty() && !HasFatalFailure())
+    remove();
+  heap_->trim_sync();
+  EXPECT_EQ(heap_->stats().held, 0_B) << where();
+  EXPECT_EQ(heap_->check(), "") << where();
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/heap/heap_fixture.h"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// Threads with a stream each that allocate, mark, evict and restore, and free each other's blocks.
+class HeapModelThreadsTest : public HeapTest {
+ protected:
+  struct Owned {
+    driver::DevicePtr at;
+    Bytes size;
+  };
+
+  void churn(driver::Stream stream, unsigned number, std::uint64_t calls) {
+    const driver::CurrentDevice current(table_, device_.context);
+    std::mt19937_64 random(seed_ + number);
+    for (std::uint64_t i = 0; i < calls; ++i) {
+      const Bytes size{1 + random() % (random() % 8 == 0 ? (2_MiB).count() : (8_KiB).count())};
+      const auto made = heap_->allocate(size, stream, static_cast<TagId>(number));
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      const driver::DevicePtr at = made.value();
+      write(at, size, number);
+      if (random() % 16 == 0) heap_->record_use(at, side_);
+      if (random() % 256 == 0) evict_and_restore(at, stream);
+      ASSERT_EQ(heap_->find(at).at, at);
+      const Owned other = swap(random() % shared_.size(), {at, size});
+      if (other.at == driver::DevicePtr{}) continue;
+      const auto* const bytes = static_cast<const unsigned char*>(other.at.raw());
+      ASSERT_EQ(bytes[0], bytes[other.size.count() - 1]);
+      ASSERT_TRUE(heap_->free(other.at));
+      if (i % 2048 == 0) heap_->trim_sync();
+      if (i % 1024 == 0) static_cast<void>(heap_->stats());
+    }
+  }
+
+  static void write(driver::DevicePtr at, Bytes size, unsigned value) {
+    auto* const bytes = static_cast<unsigned char*>(at.raw());
+    bytes[0] = bytes[size.count() - 1] = static_cast<unsigned char>(value);
+  }
+
+  void evict_and_restore(driver::DevicePtr at, driver::Stream stream) {
+    const std::array blocks = {at};
+    table_.StreamSynchronize(stream.handle());
+    ASSERT_TRUE(heap_->evict(blocks).ok());
+    ASSERT_TRUE(heap_->restore(blocks).ok());
+    const HeapBlockInfo block = heap_->find(at);
+    write(at, block.requested, 7);
+  }
+
+  Owned swap(std::size_t at, Owned with) {
+    const Lock lock(mutex_);
+    return std::exchange(shared_.at(at), with);
+  }
+
+  const std::uint64_t seed_ = setting("SPILLWAY_TEST_SEED", std::random_device{}());
+  Mutex mutex_;
+  std::array<Owned, 64> shared_ SPILLWAY_GUARDED_BY(mutex_){};
+};
+
+TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
+  constexpr unsigned kThreads = 4;
+  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  // Each call here is some four of the heap's.
+  const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / kThreads;
+  std::vector<driver::Stream> streams;
+  for (unsigned i = 0; i < kThreads; ++i)
+    streams.push_back(make_stream());
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] { churn(streams[i], i + 1, calls); });
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_EQ(heap_->check(), "");
+  {
+    const Lock lock(mutex_);
+    for (const Owned& left : shared_)
+      EXPECT_TRUE(heap_->free(left.at));
+  }
+  EXPECT_EQ(heap_->stats().live_blocks, 0U);
+  EXPECT_EQ(heap_->stats().live, 0_B);
+  for (const HeapTagInfo& tag : heap_->tags())
+    EXPECT_EQ(tag.live, 0_B);
+  heap_->trim_sync();
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
+}  // namespace
+}  // namespace spillway
