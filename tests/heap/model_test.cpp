@@ -27,10 +27,12 @@ class Unreliable {
   static void install(driver::Api& table) {
     real_ = driver::api().value();
     table.MemCreate = [](auto... args) {
-      return fails() ? CUDA_ERROR_OUT_OF_MEMORY : real_->MemCreate(args...);
+      undoing_ = fails();
+      return undoing_ ? CUDA_ERROR_OUT_OF_MEMORY : real_->MemCreate(args...);
     };
     table.MemMap = [](auto... args) {
-      return fails() ? kError : real_->MemMap(args...);
+      undoing_ = fails();
+      return undoing_ ? kError : real_->MemMap(args...);
     };
     table.MemSetAccess = [](auto... args) {
       undoing_ = fails();
@@ -282,7 +284,7 @@ TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
   while (!blocks_.empty() && !HasFatalFailure())
     remove();
   heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().held, 0_B) << where();
+  EXPECT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
   EXPECT_EQ(heap_->check(), "") << where();
 }
 

@@ -309,11 +309,13 @@ report([equal, [devices[i]["residency"]["stashed_bytes"] for i in (0, 1)]])
     assert equal == [True, True] and moved == [64 * 64 * 4, 64 * 64 * 4]
 
 
-@pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
 def test_memory_may_be_kept_for_a_stream_of_another_device(program):
     again, live = program(
         USE
         + """
+if torch.cuda.device_count() < 2:
+    report([None, None])
+    sys.exit()
 x = torch.ones(4 << 20, device="cuda:0")
 at = x.data_ptr()
 x.record_stream(torch.cuda.default_stream(1))
@@ -323,4 +325,6 @@ report([again.data_ptr() == at, torch.cuda.memory_allocated(0)])
 """,
         SPILLWAY_EMULATE_DEVICES="2",
     )
+    if again is None:
+        pytest.skip("this machine has one GPU")
     assert again and live == 16 << 20
