@@ -27,16 +27,19 @@ class Unreliable {
   static void install(driver::Api& table) {
     real_ = driver::api().value();
     table.MemCreate = [](auto... args) {
-      undoing_ = fails();
-      return undoing_ ? CUDA_ERROR_OUT_OF_MEMORY : real_->MemCreate(args...);
+      const CUresult result = fails() ? CUDA_ERROR_OUT_OF_MEMORY : real_->MemCreate(args...);
+      undoing_ = result != CUDA_SUCCESS;
+      return result;
     };
     table.MemMap = [](auto... args) {
-      undoing_ = fails();
-      return undoing_ ? kError : real_->MemMap(args...);
+      const CUresult result = fails() ? kError : real_->MemMap(args...);
+      undoing_ = result != CUDA_SUCCESS;
+      return result;
     };
     table.MemSetAccess = [](auto... args) {
-      undoing_ = fails();
-      return undoing_ ? kError : real_->MemSetAccess(args...);
+      const CUresult result = fails() ? kError : real_->MemSetAccess(args...);
+      undoing_ = result != CUDA_SUCCESS;
+      return result;
     };
     // What undoes a failed mapping works: otherwise memory would get stuck until none is left.
     table.MemUnmap = [](auto... args) {
@@ -283,6 +286,8 @@ TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
   heap_->set_limit(0_B);
   while (!blocks_.empty() && !HasFatalFailure())
     remove();
+  heap_->release_pool(PoolId{1});
+  heap_->release_pool(PoolId{2});
   heap_->trim_sync();
   EXPECT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
   EXPECT_EQ(heap_->check(), "") << where();
