@@ -249,7 +249,7 @@ void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStre
 
 void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
   if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at);
-  const driver::Stream user(stream.stream());
+  const driver::Stream user(stream.stream(), DeviceId{stream.device_index()});
   for (auto& known : devices_) {
     auto* const runtime = known.load(std::memory_order_acquire);
     if (runtime != nullptr && runtime->heap().record_use(driver::DevicePtr(at), user)) return;
