@@ -34,22 +34,20 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
 
 Result<std::vector<driver::Fence>> Heap::last_uses(std::span<const driver::DevicePtr> blocks) {
   FenceSet uses;
-  std::set<CUstream> streams;
+  std::set<driver::Timeline*> streams;
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);
     SPILLWAY_CHECK(region != nullptr);
     const LightLock lock(region->mutex);
     const Block* const block = region->starting(at);
     SPILLWAY_CHECK(block != nullptr);
-    streams.insert(region->key().stream);
+    streams.insert(&state_->timelines.of(region->stream()));
     if (block->ties == nullptr) continue;
     uses.add(block->ties->fences);
-    for (const driver::Stream user : block->ties->users)
-      streams.insert(user.handle());
+    streams.insert(block->ties->users.begin(), block->ties->users.end());
   }
-  for (CUstream stream : streams) {
-    SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence so_far,
-                              state_->timelines.of(driver::Stream(stream)).mark());
+  for (driver::Timeline* const stream : streams) {
+    SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence so_far, stream->mark());
     uses.add(so_far);
   }
   return uses.all();
