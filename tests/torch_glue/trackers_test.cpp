@@ -15,8 +15,15 @@ namespace {
 /// what is new.
 class TrackersTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
+  // Not once for the suite: what fails there is reported as skipped.
+  void SetUp() override {
     ASSERT_TRUE(use_allocator().ok());
+    static const bool attached = attach();
+    ASSERT_TRUE(attached);
+    heard().clear();
+  }
+
+  static bool attach() {
     allocator().init(c10::cuda::device_count());
     allocator().attachAllocatorTraceTracker([](const TraceEntry& entry) {
       heard().push_back(entry);
@@ -26,9 +33,8 @@ class TrackersTest : public testing::Test {
       allocator().getBaseAllocation(reinterpret_cast<void*>(entry.addr_), &size);  // NOLINT
       base_size() = size;
     });
+    return true;
   }
-
-  void SetUp() override { heard().clear(); }
 
   static SpillwayAllocator& allocator() { return SpillwayAllocator::instance(); }
 
