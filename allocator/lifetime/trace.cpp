@@ -11,8 +11,7 @@
 
 namespace spillway {
 
-TraceEncoder::TraceEncoder(DeviceId device, Bytes granularity) {
-  bytes_ = wire::kMagic;
+TraceEncoder::TraceEncoder(DeviceId device, Bytes granularity) : bytes_(wire::kMagic) {
   number(wire::kVersion);
   number(static_cast<std::uint64_t>(device));
   number(granularity.count());

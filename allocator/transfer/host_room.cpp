@@ -72,7 +72,10 @@ void limited_by_group(HostRoom& room, const std::string& folder, const Names& na
 
 /// The group `path` below `mount` and all around it. Where the process sees its groups from within
 /// one, the path may lead nowhere: what `mount` itself says then counts.
-void limited_by_groups(HostRoom& room, std::string mount, std::string path, const Names& names) {
+void limited_by_groups(HostRoom& room,
+                       const std::string& mount,
+                       std::string path,
+                       const Names& names) {
   if (path.find("..") != std::string::npos) path.clear();
   while (true) {
     while (!path.empty() && path.back() == '/')

@@ -16,8 +16,9 @@ def copied_over_live(session: Session) -> float:
     return worst / run["live_bytes"] if run["intact"] else 0.0
 
 
-@figure("pause_share_of_link", "bytes / (time x link), the slower way", ">= 0.9", "emulated")
+@figure("pause_share_of_link", "bytes / (time x link), the slower way", ">= 0.9", "gpu")
 def share_of_link(session: Session) -> float:
-    """They take little longer than the link needs (emulated GPU: its virtual clock, 50 GiB/s)."""
+    """They take little longer than the link needs."""
     run = session.probe("pause", MEBIBYTES)
-    return run["live_bytes"] / (max(run["pause_seconds"], run["resume_seconds"]) * run["link"])
+    out, back = run["pause_seconds"] * run["links"]["out"], run["resume_seconds"] * run["links"]["in"]
+    return run["live_bytes"] / max(out, back)
