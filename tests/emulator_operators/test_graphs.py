@@ -115,7 +115,7 @@ def test_branches_are_joined(elsewhere, schedule):
 
 
 def fork_and_join():
-    from test_order import reports
+    from order_cases import reports
 
     x = torch.ones(4, device="cuda")
     side = torch.cuda.Stream()
