@@ -11,12 +11,6 @@ void SpillwayAllocator::absent(const char* what) {
                       "spillway.CPUOffload works with both.");
 }
 
-namespace {
-
-constexpr const char* kIpc = "sharing CUDA tensors between processes";
-
-}  // namespace
-
 void SpillwayAllocator::enable(bool on) {
   if (!on) absent("switching caching off (torch.cuda.caching_allocator_enable)");
 }
@@ -27,7 +21,7 @@ std::vector<ccc::StreamSegmentSize> SpillwayAllocator::getExpandableSegmentSizes
 
 void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex reader, c10::DeviceIndex owner) {
   // CUDA's own switch does nothing for mapped memory: each mapping says who may touch it.
-  const Status status = device(owner).heap().enable_peer(DeviceId{reader});
+  const Status status = device(owner).enable_peer(DeviceId{reader});
   TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
@@ -42,14 +36,6 @@ cudaError_t SpillwayAllocator::memcpyAsync(void* to,
     return cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream);
   }
   return cudaMemcpyPeerAsync(to, to_device, from, from_device, size, stream);
-}
-
-ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void*) {
-  absent(kIpc);
-}
-
-std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string) {
-  absent(kIpc);
 }
 
 }  // namespace spillway

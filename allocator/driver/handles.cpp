@@ -28,6 +28,14 @@ Result<Device> Device::open(const Api& api, DeviceId id) {
   return Device{&api, id, context};
 }
 
+CUmemAccessDesc access_of(DeviceId device) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = static_cast<int>(device);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
 Counters counters() {
   return {allocations.load(), registrations.load(), host_syncs.load()};
 }

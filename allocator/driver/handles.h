@@ -103,6 +103,9 @@ struct Device {
   static Result<Device> open(const Api& api, DeviceId id);
 };
 
+/// Lets a device read and write memory that is mapped.
+CUmemAccessDesc access_of(DeviceId device);
+
 /// What Spillway itself has asked of the driver since the process began, over all devices.
 /// Law 10 is read off these. Threads: safe.
 struct Counters {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/address_space.h"
 
-#include "allocator/heap/backing.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -27,12 +25,23 @@ Status AddressSpace::open() {
   std::size_t free = 0;
   std::size_t total = 0;
   std::size_t granularity = 0;
-  const CUmemAllocationProp memory = Backing::memory_of(device_);
+  int as_files = 0;
+  SPILLWAY_RETURN_IF_ERROR(
+      SPILLWAY_CALL(*device_.api,
+                    DeviceGetAttribute,
+                    &as_files,
+                    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                    static_cast<CUdevice>(device_.id)));
+  memory_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  memory_.location.id = static_cast<int>(device_.id);
+  // Memory can be given to other processes only if it was created for that.
+  if (as_files != 0) memory_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, MemGetInfo, &free, &total));
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
                                          MemGetAllocationGranularity,
                                          &granularity,
-                                         &memory,
+                                         &memory_,
                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   granularity_ = Bytes{granularity};
   most_chunk_ = Bytes{total / kChunks}.rounded_down(granularity_);

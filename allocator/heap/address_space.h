@@ -37,6 +37,9 @@ class AddressSpace {
   /// The piece that the latest range was taken from.
   [[nodiscard]] Range piece() const { return reserved_.back(); }
 
+  /// The kind of memory that chunks are made of.
+  [[nodiscard]] const CUmemAllocationProp& memory() const { return memory_; }
+
   [[nodiscard]] Bytes granularity() const { return granularity_; }
 
   [[nodiscard]] Bytes most_chunk() const { return most_chunk_; }
@@ -47,6 +50,7 @@ class AddressSpace {
   Status reserve();
 
   const driver::Device device_;
+  CUmemAllocationProp memory_{};
   Bytes granularity_;  // physical memory comes in multiples of this
   Bytes most_chunk_;   // a chunk is given back only whole: small ones strand little
   Bytes range_size_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/backing.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -13,14 +15,6 @@ Backing::~Backing() {
     device_.api->MemUnmap(at.address(), chunk.size.count());
     device_.api->MemRelease(chunk.handle);
   }
-}
-
-CUmemAllocationProp Backing::memory_of(const driver::Device& device) {
-  CUmemAllocationProp memory{};
-  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  memory.location.id = static_cast<int>(device.id);
-  return memory;
 }
 
 std::map<driver::DevicePtr, Chunk>::const_iterator Backing::around(driver::DevicePtr at) const {
@@ -82,11 +76,10 @@ Status Backing::map(Range where) {
 
 Status Backing::make_chunks(Range where, Chunks& made) {
   const driver::Api& api = *device_.api;
-  const CUmemAllocationProp memory = memory_of(device_);
   for (driver::DevicePtr at = where.begin; at < where.end();) {
     Chunk chunk{std::min(most_, distance(at, where.end())), 0};
     const std::size_t size = chunk.size.count();
-    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory, 0));
+    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory_, 0));
     driver::count_allocation();
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
@@ -110,6 +103,29 @@ bool Backing::unmap(driver::DevicePtr at) {
   books_.unmapped(size);
   chunks_.erase(chunk);
   return true;
+}
+
+Result<SharedMemory> Backing::share(Range where) const {
+  if ((memory_.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "this device's memory cannot be shared between processes");
+  }
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  auto chunk = around(where.begin);
+  SPILLWAY_CHECK(chunk != chunks_.end());
+  SharedMemory shared{chunk->first, {}};
+  for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {
+    int file = -1;
+    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
+                                           MemExportToShareableHandle,
+                                           &file,
+                                           chunk->second.handle,
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                           0));
+    shared.pieces.push_back({File(file), chunk->second.size});
+    fcntl(file, F_SETFD, FD_CLOEXEC);  // not for the programs that this process starts
+  }
+  return shared;
 }
 
 Status Backing::allow(const Access& access) const {

@@ -5,6 +5,7 @@
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
 #include "allocator/heap/books.h"
+#include "allocator/heap/heap.h"
 #include "allocator/heap/range.h"
 
 #include <cstdint>
@@ -29,20 +30,24 @@ using Access = std::vector<CUmemAccessDesc>;
 /// must be done with them when it is destroyed.
 class Backing {
  public:
-  /// Requires: the range begins and ends at multiples of `granularity`, and `most` is one.
+  /// Requires: the range begins and ends at multiples of `granularity`, and `most` is one; chunks
+  /// of `memory` come in them.
   Backing(const driver::Device& device,
+          const CUmemAllocationProp& memory,
           Bytes granularity,
           Bytes most,
           const Access& access,
           Books& books)
-      : device_(device), granularity_(granularity), most_(most), access_(access), books_(books) {}
+      : device_(device),
+        memory_(memory),
+        granularity_(granularity),
+        most_(most),
+        access_(access),
+        books_(books) {}
 
   ~Backing();
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
-
-  /// The kind of memory that chunks are made of.
-  static CUmemAllocationProp memory_of(const driver::Device& device);
 
   [[nodiscard]] Bytes granularity() const { return granularity_; }
 
@@ -70,6 +75,10 @@ class Backing {
   /// as it was. Requires: the device is done with it.
   bool unmap(driver::DevicePtr at);
 
+  /// The chunks that `where` lies in, as files for other processes. Requires: all of it is mapped.
+  /// Errors: kInvalidArgument where this device's memory cannot be given to them; kDriver.
+  [[nodiscard]] Result<SharedMemory> share(Range where) const;
+
   /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
   Status allow(const Access& access) const;
 
@@ -79,6 +88,7 @@ class Backing {
   Status make_chunks(Range where, Chunks& made);
 
   const driver::Device device_;
+  const CUmemAllocationProp memory_;
   const Bytes granularity_;
   const Bytes most_;
   const Access& access_;

@@ -43,6 +43,7 @@ struct Block {
   bool evicted = false;        // live ones
   bool held = false;           // live ones: a free takes effect at Heap::let_go
   bool freed = false;          // held ones: by their owner
+  bool shared = false;         // live ones: other processes may have its memory
   std::unique_ptr<Ties> ties;  // free and live ones; null: none
 
   [[nodiscard]] Range range() const { return {at, size}; }

@@ -15,14 +15,6 @@ constexpr Bytes kUnit = 512_B;
 /// hold more than one.
 constexpr Bytes kLargestSmall = 128_KiB;
 
-CUmemAccessDesc access_of(DeviceId device) {
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = static_cast<int>(device);
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return access;
-}
-
 }  // namespace
 
 Heap::State::State(const driver::Device& on, const HeapOptions& with)
@@ -31,7 +23,7 @@ Heap::State::State(const driver::Device& on, const HeapOptions& with)
       books(with),
       timelines(on),
       addresses(on),
-      access{access_of(on.id)} {}
+      access{driver::access_of(on.id)} {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
@@ -241,7 +233,7 @@ Status Heap::enable_peer(DeviceId peer) {
     return access.location.id == static_cast<int>(peer);
   };
   if (std::any_of(state_->access.begin(), state_->access.end(), known)) return {};
-  const Access added{access_of(peer)};
+  const Access added{driver::access_of(peer)};
   for (const auto& region : state_->regions.all()) {
     const LightLock region_lock(region->mutex);
     SPILLWAY_RETURN_IF_ERROR(region->allow(added));
@@ -284,6 +276,12 @@ Result<Heap::State::ByRegion> Heap::State::live_blocks(std::span<const driver::D
 Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
   SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
+  for (const auto& [region, of_region] : found) {
+    const LightLock region_lock(region->mutex);
+    const bool shared = std::any_of(
+        of_region.begin(), of_region.end(), [](const Block* block) { return block->shared; });
+    if (shared) return SPILLWAY_ERROR(Code::kNotReady, "a block is shared with other processes");
+  }
   Bytes back;
   for (const auto& [region, of_region] : found) {
     const LightLock region_lock(region->mutex);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/file.h"
 #include "allocator/base/ids.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
@@ -75,6 +76,7 @@ struct HeapBlockInfo {
   TagId tag = TagId::kUntagged;
   PoolId pool = PoolId::kShared;
   CUstream stream = nullptr;
+  bool shared = false;  // with other processes
 };
 
 /// One contiguous range of addresses of one stream that has memory or evicted blocks.
@@ -84,6 +86,17 @@ struct HeapSegmentInfo {
   CUstream stream = nullptr;
   PoolId pool = PoolId::kShared;
   std::vector<HeapBlockInfo> blocks;  // in address order, covering the segment
+};
+
+/// Physical memory as other processes can get hold of it.
+struct SharedMemory {
+  struct Piece {
+    File file;
+    Bytes size;
+  };
+
+  driver::DevicePtr begin;    // of the first piece, here
+  std::vector<Piece> pieces;  // side by side, in address order
 };
 
 /// A stream-ordered caching sub-allocator on virtual memory: one address reservation per device,
@@ -161,7 +174,7 @@ class Heap {
   Result<std::vector<driver::Fence>> last_uses(std::span<const driver::DevicePtr> blocks);
 
   /// How many bytes evicting all blocks with these tags would give back to the driver, as far as no
-  /// other live block is in their chunks.
+  /// other live block is in their chunks; none where one of them is shared.
   [[nodiscard]] Bytes would_give_back(std::span<const TagId> tags) const;
 
   /// Takes the memory of live blocks away while their addresses stay: every chunk that holds only
@@ -172,7 +185,7 @@ class Heap {
   /// and nobody issues work on them before restore(). Stream: where such a chunk holds free memory
   /// too, blocks the host until its last users are done (counted in driver::Counters::host_syncs);
   /// what cannot be waited for stays mapped. Errors: kInvalidArgument where one of them is not the
-  /// start of a live block; nothing has changed then.
+  /// start of a live block; kNotReady where one is shared; nothing has changed then.
   Result<Bytes> evict(std::span<const driver::DevicePtr> blocks);
 
   /// Gives evicted blocks memory again at the same addresses, with unspecified contents; blocks
@@ -181,6 +194,13 @@ class Heap {
   /// out-of-memory error. Errors: kOutOfDeviceMemory after all cached memory was given back;
   /// kDriver; kInvalidArgument where one of them is not the start of a live block.
   Status restore(std::span<const driver::DevicePtr> blocks);
+
+  /// The memory that the live block around `at` lies in, for other processes. Until it is freed the
+  /// block cannot be evicted: its memory would part from theirs. Its chunks may hold other blocks
+  /// too. Errors: kInvalidArgument where `at` is in no live block, in a small one, or on a device
+  /// whose memory cannot be shared; kNotReady where it is evicted or held; kDriver. Nothing has
+  /// changed then.
+  Result<SharedMemory> share(driver::DevicePtr at);
 
   /// The live block around `at` is for `tag` from now on, in the books too. Returns false where
   /// `at` is not inside a live block.

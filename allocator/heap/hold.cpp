@@ -26,7 +26,8 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
                       evicted,
                       each->tag,
                       region->key().pool,
-                      region->key().stream});
+                      region->key().stream,
+                      each->shared});
     }
   }
   return held;
@@ -84,6 +85,7 @@ Bytes Heap::would_give_back(std::span<const TagId> tags) const {
                            written_while_free(region->key().pool) && !region->released;
       if (!live && !written) continue;
       const bool leaves = live && wanted.count(each->tag) > 0;
+      if (leaves && each->shared) return {};
       for (driver::DevicePtr at = each->at; at < each->end();
            at = region->backing().border(at, each->end())) {
         const auto chunk = region->backing().around(at);

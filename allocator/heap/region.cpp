@@ -24,6 +24,7 @@ Region::Region(const RegionParts& parts, RegionKey key, Range range)
       timelines_(parts.timelines),
       table_(range, table_unit(key.tier)),
       backing_(parts.device,
+               parts.addresses.memory(),
                parts.addresses.granularity(),
                parts.addresses.most_chunk(),
                parts.access,
@@ -184,6 +185,7 @@ void Region::give(Block* block) {
   table_.remove(block);
   block->requested = Bytes{};
   block->tag = TagId::kUntagged;
+  block->shared = false;
   if (block->ties != nullptr) {
     for (driver::Timeline* const user : block->ties->users)
       block->ties->fences.add(user->promise());
@@ -222,6 +224,12 @@ Bytes Region::trim() {
     turn(at->first, chunk, BlockState::kGap);
   }
   return back;
+}
+
+Result<SharedMemory> Region::share(Block* block) {
+  Result<SharedMemory> memory = backing_.share(block->range());
+  if (memory.ok()) block->shared = true;
+  return memory;
 }
 
 Status Region::wait_for_stream_sync() {

@@ -123,6 +123,9 @@ class Region {
   /// The blocks that back() was for are evicted no more.
   void revive(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
+  /// Heap::share for a live block that is not evicted.
+  Result<SharedMemory> share(Block* block) SPILLWAY_REQUIRES(mutex);
+
   /// The first thing in the books that is wrong, empty where nothing is. For tests.
   [[nodiscard]] std::string check() const SPILLWAY_REQUIRES(mutex);
 

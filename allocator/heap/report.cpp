@@ -42,7 +42,8 @@ HeapBlockInfo info(const Block& block, const RegionKey& key) {
           block.evicted,
           block.tag,
           key.pool,
-          key.stream};
+          key.stream,
+          block.shared};
 }
 
 /// Calls `visit(block, region)` for every live block, with its region's lock held.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/residency/pause.h"
 
+#include "allocator/tag/tag.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +23,7 @@ Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents
   Blocks blocks;
   // While they are held, no address gets another owner and no memory goes.
   for (const HeapBlockInfo& block : heap_.hold(tags, false))
-    blocks.push_back({block.at, block.tag, block.requested, {}, {}});
+    blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
   std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
     return left.at < right.at;
   });
@@ -32,6 +34,13 @@ Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents
 }
 
 Status Pauses::leave(Blocks& blocks, Contents contents) {
+  for (const Block& block : blocks) {
+    if (!block.shared) continue;
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "memory under \"" + tag_name(block.tag) +
+                              "\" is shared with other processes, which would go on using the old: "
+                              "it can be paused once the tensors that were sent are freed");
+  }
   if (contents == Contents::kKept) {
     for (Block& block : blocks) {
       SPILLWAY_ASSIGN_OR_RETURN(block.copy, arena_.take(block.size));

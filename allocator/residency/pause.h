@@ -51,6 +51,7 @@ class Pauses {
     Bytes size;                    // as asked for
     std::optional<HostSlot> copy;  // none where the contents are discarded
     driver::Fence moved;           // the last copy, out or in
+    bool shared = false;           // with other processes
   };
 
   /// What a move is about, between its two parts.
@@ -59,8 +60,8 @@ class Pauses {
   /// First part of a pause: copies what the blocks under `tags` were asked to hold to the host.
   /// Those that are paused already are left out. Stream: the copies come after all that the
   /// blocks' streams have been given, and are queued as one batch; then the host waits for them
-  /// (counted in driver::Counters::host_syncs). Errors: kOutOfHostMemory, kDriver; nothing has
-  /// changed then.
+  /// (counted in driver::Counters::host_syncs). Errors: kOutOfHostMemory, kDriver; kNotReady where
+  /// one of them is shared with other processes. Nothing has changed then.
   Result<Blocks> begin_pause(std::span<const TagId> tags, Contents contents);
   /// Second part: the memory goes. Gives the bytes that went back to the driver.
   Bytes finish_pause(Blocks blocks);

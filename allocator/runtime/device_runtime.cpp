@@ -29,6 +29,8 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
       std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->away_);
   made->pauses_ =
       std::make_unique<Pauses>(*made->heap_, *made->arena_, *made->copies_, made->away_);
+  made->exports_ = std::make_unique<Exports>(*made->heap_);
+  made->imports_ = std::make_unique<Imports>(device);
   return made;
 }
 
@@ -36,6 +38,8 @@ DeviceRuntime::~DeviceRuntime() {
   if (!copies_) return;
   // Heap and arena hold fences of the copy engine, so it goes last, and its copies end first.
   copies_->drain_sync();
+  imports_.reset();
+  exports_.reset();
   pauses_.reset();
   residency_.reset();
   arena_.reset();
@@ -63,7 +67,14 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
 bool DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
   pauses_->freed(at);
+  exports_->freed(at);
   return heap_->free(at);
+}
+
+Status DeviceRuntime::enable_peer(DeviceId peer) {
+  SPILLWAY_RETURN_IF_ERROR(heap_->enable_peer(peer));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Device reader, driver::Device::open(*device_.api, peer));
+  return imports_->enable_peer(reader);
 }
 
 void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {

@@ -6,6 +6,8 @@
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/runtime/evictable.h"
+#include "allocator/sharing/exports.h"
+#include "allocator/sharing/imports.h"
 #include "allocator/transfer/copy_engine.h"
 #include "allocator/transfer/host_arena.h"
 
@@ -52,7 +54,8 @@ class DeviceRuntime {
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
 
-  /// Gives back what allocate gave, with its host copy where it is paused. As Heap::free.
+  /// Gives back what allocate gave, with its host copy where it is paused; other processes cannot
+  /// open it any more. As Heap::free.
   bool free(driver::DevicePtr at);
 
   /// The live block around `at` is for `role` from now on, unless a scope that the program opened
@@ -78,6 +81,15 @@ class DeviceRuntime {
 
   Pauses& pauses() { return *pauses_; }
 
+  /// Memory of this process for others, and theirs for this one.
+  Exports& exports() { return *exports_; }
+
+  Imports& imports() { return *imports_; }
+
+  /// Lets `peer` read and write all memory of this device, now and in future. Errors: as
+  /// Heap::enable_peer.
+  Status enable_peer(DeviceId peer);
+
   [[nodiscard]] const driver::Device& device() const { return device_; }
 
  private:
@@ -97,6 +109,8 @@ class DeviceRuntime {
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;
   std::unique_ptr<Pauses> pauses_;
+  std::unique_ptr<Exports> exports_;
+  std::unique_ptr<Imports> imports_;
 };
 
 }  // namespace spillway

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/heap.h"
+#include "allocator/heap/heap_state.h"
+
+namespace spillway {
+
+Result<SharedMemory> Heap::share(driver::DevicePtr at) {
+  const Lock lock(state_->mutex);
+  Region* const region = state_->regions.around(at);
+  if (region == nullptr) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "this is no memory of Spillway's");
+  }
+  const LightLock region_lock(region->mutex);
+  Block* const block = region->around(at);
+  if (block == nullptr) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "no live block is there");
+  }
+  if (region->key().tier == Tier::kSmall) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "blocks of at most 128 KiB share their memory with many others and stay in their process");
+  }
+  if (block->evicted || block->held) {
+    return SPILLWAY_ERROR(Code::kNotReady, "the memory is paused: resume it first");
+  }
+  return region->share(block);
+}
+
+}  // namespace spillway

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/sharing/exports.h"
+
+#include "allocator/heap/range.h"
+#include "allocator/sharing/memory_handle.h"
+#include "allocator/sharing/process.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+Status no_file() {
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        std::string("memory cannot be shared: memfd_create: ") +
+                            std::strerror(errno) + " (`ulimit -n` bounds open files)");
+}
+
+}  // namespace
+
+Result<SharedPlace> Exports::share(driver::DevicePtr at) {
+  const HeapBlockInfo block = heap_.find(at);
+  const Lock lock(mutex_);
+  auto known = shared_.find(block.at);
+  if (known == shared_.end()) {
+    SPILLWAY_ASSIGN_OR_RETURN(Export made, make(at));
+    known = shared_.emplace(block.at, std::move(made)).first;
+    any_.store(true, std::memory_order_relaxed);
+  }
+  const Export& shared = known->second;
+  return SharedPlace{shared.handle, distance(shared.memory.begin, at)};
+}
+
+Result<Exports::Export> Exports::make(driver::DevicePtr at) {
+  File proof(memfd_create("spillway-shared", MFD_CLOEXEC));
+  if (!proof.open()) return no_file();
+  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t started, start_of(getpid()));
+  SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
+  if (memory.pieces.size() > MemoryHandle::kMostPieces) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in so many pieces cannot be shared");
+  }
+  MemoryHandle handle{getpid(), proof.number(), started, next_serial(), {}};
+  for (const SharedMemory::Piece& piece : memory.pieces)
+    handle.pieces.push_back({piece.file.number(), piece.size});
+  std::string bytes = handle.bytes();
+  const auto written = pwrite(proof.number(), bytes.data(), bytes.size(), 0);
+  if (written != static_cast<ssize_t>(bytes.size())) return no_file();
+  return Export{std::move(memory), std::move(proof), std::move(bytes)};
+}
+
+void Exports::forget(driver::DevicePtr at) {
+  const Lock lock(mutex_);
+  const auto known = shared_.find(at);
+  if (known == shared_.end()) return;
+  // Whoever has the memory's files and then finds the proof open has the right files.
+  known->second.proof = File();
+  shared_.erase(known);
+  any_.store(!shared_.empty(), std::memory_order_relaxed);
+}
+
+}  // namespace spillway

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/file.h"
+#include "allocator/base/mutex.h"
+#include "allocator/base/result.h"
+#include "allocator/heap/heap.h"
+
+#include <atomic>
+#include <map>
+#include <string>
+
+namespace spillway {
+
+/// Where an address lies for another process: so far into the memory that a handle names.
+struct SharedPlace {
+  std::string handle;  // bytes of a MemoryHandle
+  Bytes offset;
+};
+
+/// Blocks of a heap that this process shares. Each keeps files open until it is freed: one for each
+/// piece of memory, and one that proves its handle.
+///
+/// Threads: safe. Ownership: borrows the heap.
+class Exports {
+ public:
+  explicit Exports(Heap& heap) : heap_(heap) {}
+
+  /// For the live block around `at`; the same handle for as long as it lives. Errors: as
+  /// Heap::share; kNotReady where no more files may be open.
+  Result<SharedPlace> share(driver::DevicePtr at);
+
+  /// The block that begins at `at` is about to be freed: its handle opens nothing any more.
+  void freed(driver::DevicePtr at) {
+    if (any_.load(std::memory_order_relaxed)) forget(at);
+  }
+
+ private:
+  struct Export {
+    SharedMemory memory;
+    File proof;
+    std::string handle;
+  };
+
+  Result<Export> make(driver::DevicePtr at);
+  void forget(driver::DevicePtr at);
+
+  Heap& heap_;
+  std::atomic<bool> any_{false};  // something is in shared_
+  Mutex mutex_;
+  std::map<driver::DevicePtr, Export> shared_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

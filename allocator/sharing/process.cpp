@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/sharing/process.h"
+
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+namespace spillway {
+namespace {
+
+// Not in the headers of every C library that Spillway runs on; the numbers are the same everywhere.
+constexpr long kPidfdOpen = 434;
+constexpr long kPidfdGetfd = 438;
+
+Status ended(std::int32_t process) {
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      "process " + std::to_string(process) +
+          ", which shared the memory, has ended or is in another namespace of process numbers");
+}
+
+}  // namespace
+
+Result<std::uint64_t> start_of(std::int32_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // The second field is a name in brackets, which may hold anything.
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) return ended(process);
+  std::istringstream fields(text.substr(name_end + 1));
+  constexpr int kStart = 22;
+  std::string field;
+  for (int i = 3; i < kStart; ++i)
+    fields >> field;
+  std::uint64_t start = 0;
+  if (!(fields >> start)) return ended(process);
+  return start;
+}
+
+Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t started) {
+  File file(static_cast<int>(syscall(kPidfdOpen, process, 0)));
+  if (!file.open() && errno != ESRCH) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          std::string("the memory of another process cannot be opened: "
+                                      "pidfd_open: ") +
+                              std::strerror(errno) + " (Linux 5.6 is needed)");
+  }
+  if (!file.open()) return ended(process);
+  // Whoever has the number now had it when it was opened, if it began when the sender did.
+  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t start, start_of(process));
+  if (start != started) return ended(process);
+  return OtherProcess(process, std::move(file));
+}
+
+Result<File> OtherProcess::take(int number) const {
+  File taken(static_cast<int>(syscall(kPidfdGetfd, file_.number(), number, 0)));
+  if (taken.open()) return taken;
+  const int error = errno;
+  if (error == ESRCH) return ended(process_);
+  const std::string what = "the memory that process " + std::to_string(process_) + " shares ";
+  if (error == EBADF) return SPILLWAY_ERROR(Code::kNotReady, what + "is not shared any more");
+  if (error == EPERM) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          what +
+                              "may not be opened (pidfd_getfd: EPERM): let processes of one user "
+                              "look at each other with `sysctl kernel.yama.ptrace_scope=0`, or, in "
+                              "a container, give it the capability SYS_PTRACE");
+  }
+  if (error == EMFILE || error == ENFILE) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          what + "takes more open files than are allowed: raise `ulimit -n`");
+  }
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      what + "cannot be opened: pidfd_getfd: " + std::strerror(error) + " (Linux 5.6 is needed)");
+}
+
+}  // namespace spillway

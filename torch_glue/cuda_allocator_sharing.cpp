@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of one process in another one: PyTorch carries the handles, and keeps what was sent alive
+// until the receiver has let it go.
+#include "torch_glue/cuda_allocator.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+
+namespace spillway {
+
+ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void* at) {
+  DeviceRuntime* const runtime = owner(at);
+  if (runtime == nullptr) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                "Spillway: only memory of Spillway's own heaps can be shared with "
+                                "other processes. Send tensor.clone() instead.");
+  }
+  auto place = runtime->exports().share(driver::DevicePtr(at));
+  TORCH_CHECK_NOT_IMPLEMENTED(place.status().code() != Code::kInvalidArgument,
+                              "Spillway: this tensor cannot be shared with other processes: ",
+                              place.status().detail(),
+                              ". Send tensor.cpu(), or put small tensors into one of more than 128 "
+                              "KiB and send its views.");
+  TORCH_CHECK(place.ok(), "Spillway: ", place.status().message());
+  return {static_cast<ptrdiff_t>(place.value().offset.count()), place.value().handle};
+}
+
+std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string handle) {
+  auto memory = device(c10::cuda::current_device()).imports().open(handle);
+  TORCH_CHECK_VALUE(
+      memory.status().code() != Code::kInvalidArgument, "Spillway: ", memory.status().detail());
+  TORCH_CHECK(memory.ok(), "Spillway: ", memory.status().message());
+  return memory.value();
+}
+
+}  // namespace spillway
