@@ -9,7 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # A folder may include itself and what stands to its left.
-ORDER = ("base", "driver", "heap", "sharing", "tag", "lifetime", "plan", "transfer", "residency", "runtime", "abi")
+ORDER = (
+    "base",
+    "driver",
+    "heap",
+    "sharing",
+    "tag",
+    "lifetime",
+    "plan",
+    "transfer",
+    "residency",
+    "runtime",
+    "abi",
+)
 # These call no CUDA and replay from files, so of what stands to their left they see only this.
 PURE = ("base", "tag", "lifetime", "plan")
 ALLOCATOR = tuple(f"allocator/{stage}" for stage in ORDER)
