@@ -33,6 +33,6 @@ def test_the_place_of_a_step_exists(number: str, text: str) -> None:
 
 def test_the_folders_are_named_in_the_order_that_is_enforced() -> None:
     check = (ROOT / "tests/layers/check_layers.py").read_text(encoding="utf-8")
-    order = re.search(r"^ORDER = \((.*)\)$", check, re.MULTILINE)
+    order = re.search(r"^ORDER = \((.*?)\)$", check, re.MULTILINE | re.DOTALL)
     assert order is not None
     assert f"`{' '.join(re.findall(r'[a-z]+', order[1]))}`" in TEXT
