@@ -24,6 +24,14 @@ void check(const Status& status) {
   TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
+/// As c10's, whose look for errors of kernels takes longer than the heap's for a block.
+c10::DeviceIndex current_device() {
+  c10::DeviceIndex index = -1;
+  const cudaError_t error = c10::cuda::GetDevice(&index);
+  if (error != cudaSuccess) C10_CUDA_CHECK(error);
+  return index;
+}
+
 CUstream current_stream(c10::DeviceIndex device) {
   return c10::cuda::getCurrentCUDAStream(device).stream();
 }
@@ -81,7 +89,7 @@ DeviceRuntime* SpillwayAllocator::owner(const void* at) {
 }
 
 c10::DataPtr SpillwayAllocator::allocate(size_t size) {
-  const c10::DeviceIndex index = c10::cuda::current_device();
+  const c10::DeviceIndex index = current_device();
   void* const at = allocate_on(index, size, current_stream(index));
   // The context is the pointer itself: raw_deallocate and oneDNN's raw allocations rely on it.
   return {at, at, raw_deleter(), c10::Device(c10::DeviceType::CUDA, index)};
@@ -218,12 +226,12 @@ void SpillwayAllocator::copy_data(void* to, const void* from, size_t size) const
 }
 
 void* SpillwayAllocator::raw_alloc(size_t size) {
-  const c10::DeviceIndex index = c10::cuda::current_device();
+  const c10::DeviceIndex index = current_device();
   return allocate_on(index, size, current_stream(index));
 }
 
 void* SpillwayAllocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
-  return allocate_on(c10::cuda::current_device(), size, stream);
+  return allocate_on(current_device(), size, stream);
 }
 
 void SpillwayAllocator::init(int device_count) {

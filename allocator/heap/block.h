@@ -60,7 +60,6 @@ class BlockStore {
     if (spare_ == nullptr) spare_ = &records_.emplace_back();
     Block* const block = spare_;
     spare_ = block->listed_after;
-    *block = Block{};
     block->at = at;
     block->size = size;
     block->state = state;
@@ -68,7 +67,7 @@ class BlockStore {
   }
 
   void drop(Block* block) {
-    block->ties.reset();
+    *block = Block{};
     block->listed_after = spare_;
     spare_ = block;
   }

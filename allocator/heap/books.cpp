@@ -7,9 +7,11 @@
 namespace spillway {
 
 void Books::retag(TagId from, TagId to, Bytes size) {
-  tag_of(from).live.remove(size);
-  Tag& books = tag_of(to);
-  books.live_peak.raise(books.live.add(size).bytes().count());
+  const LightLock lock(live_mutex_);
+  tag_of(from).remove(size);
+  Live& tagged = tag_of(to);
+  tagged.add(size);
+  tagged.raise_peak();
 }
 
 void Books::mapped(Bytes size, std::uint64_t chunks) {
@@ -19,7 +21,7 @@ void Books::mapped(Bytes size, std::uint64_t chunks) {
   slow_.held += size;
   if (slow_.held > slow_.held_peak) {
     slow_.held_peak = slow_.held;
-    slow_.away_at_held_peak = away();
+    slow_.away_at_held_peak = Bytes{away()};
   }
 }
 
@@ -69,28 +71,28 @@ void Books::count_out_of_memory() {
 void Books::read(HeapStats& stats) const {
   const Lock lock(mutex_);
   stats = slow_;
-  const LiveCount::Value live = live_.value();
-  stats.live = live.bytes();
-  stats.live_blocks = live.blocks();
-  stats.requested = Bytes{requested_.load(std::memory_order_relaxed)};
-  stats.live_peak = Bytes{live_peak_.value()};
-  stats.live_blocks_peak = blocks_peak_.value();
-  stats.requested_peak = Bytes{requested_peak_.value()};
+  const LightLock live_lock(live_mutex_);
+  stats.live = Bytes{live_.bytes};
+  stats.live_blocks = live_.blocks;
+  stats.requested = Bytes{requested_};
+  stats.live_peak = Bytes{live_.peak};
+  stats.live_blocks_peak = blocks_peak_;
+  stats.requested_peak = Bytes{requested_peak_};
+  stats.away_at_live_peak = Bytes{away_at_live_peak_};
 }
 
 std::vector<HeapTagInfo> Books::tags() const {
   std::vector<HeapTagInfo> tags;
+  const LightLock lock(live_mutex_);
   for (std::size_t page = 0; page < kPage; ++page) {
-    const Page* const known = pages_[page].load(std::memory_order_acquire);
-    for (std::size_t i = 0; known != nullptr && i < kPage; ++i) {
-      const Tag& tag = (*known)[i];
-      const LiveCount::Value live = tag.live.value();
-      if (live.blocks() == 0 && tag.live_peak.value() == 0) continue;
+    for (std::size_t i = 0; pages_[page] != nullptr && i < kPage; ++i) {
+      const Live& live = (*pages_[page])[i];
+      if (live.blocks == 0 && live.peak == 0) continue;
       HeapTagInfo info;
       info.tag = static_cast<TagId>(page * kPage + i);
-      info.live = live.bytes();
-      info.blocks = live.blocks();
-      info.live_peak = Bytes{tag.live_peak.value()};
+      info.live = Bytes{live.bytes};
+      info.blocks = live.blocks;
+      info.live_peak = Bytes{live.peak};
       tags.push_back(info);
     }
   }
@@ -99,35 +101,18 @@ std::vector<HeapTagInfo> Books::tags() const {
 
 void Books::reset_peaks() {
   const Lock lock(mutex_);
-  const LiveCount::Value live = live_.value();
-  live_peak_.reset(live.bytes().count());
-  blocks_peak_.reset(live.blocks());
-  requested_peak_.reset(requested_.load(std::memory_order_relaxed));
   slow_.held_peak = slow_.held;
-  slow_.away_at_live_peak = slow_.away_at_held_peak = away();
-  for (const auto& page : owned_) {
-    for (Tag& tag : *page)
-      tag.live_peak.reset(tag.live.value().bytes().count());
+  slow_.away_at_held_peak = Bytes{away()};
+  const LightLock live_lock(live_mutex_);
+  live_.peak = live_.bytes;
+  blocks_peak_ = live_.blocks;
+  requested_peak_ = requested_;
+  away_at_live_peak_ = away();
+  for (const auto& page : pages_) {
+    if (page == nullptr) continue;
+    for (Live& tag : *page)
+      tag.peak = tag.bytes;
   }
-}
-
-Books::Tag& Books::make_page(std::size_t index) {
-  const Lock lock(mutex_);
-  std::atomic<Page*>& page = pages_[index / kPage];
-  if (page.load(std::memory_order_relaxed) == nullptr) {
-    owned_.push_back(std::make_unique<Page>());
-    page.store(owned_.back().get(), std::memory_order_release);
-  }
-  return (*page.load(std::memory_order_relaxed))[index % kPage];
-}
-
-void Books::raise_live_peak(Bytes live) {
-  const Lock lock(mutex_);
-  if (live_peak_.raise(live.count())) slow_.away_at_live_peak = away();
-}
-
-Bytes Books::away() const {
-  return Bytes{away_ == nullptr ? 0 : away_->load(std::memory_order_relaxed)};
 }
 
 }  // namespace spillway

@@ -46,6 +46,17 @@ class FreeBins {
     if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
   }
 
+  /// A block that is here is of another size from now on.
+  void resize(Block* block, Bytes size) {
+    if (bin_of(block->size) == bin_of(size)) {
+      block->size = size;
+      return;
+    }
+    remove(block);
+    block->size = size;
+    add(block);
+  }
+
   /// The list that blocks of `size` are in; follow Block::listed_after.
   [[nodiscard]] Block* same_bin(Bytes size) const { return heads_[bin_of(size)]; }
 

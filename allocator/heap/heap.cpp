@@ -2,6 +2,7 @@
 #include "allocator/heap/heap.h"
 
 #include "allocator/heap/heap_state.h"
+#include "allocator/heap/region_hits.h"
 
 #include <algorithm>
 
@@ -36,6 +37,19 @@ Heap::Heap(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Heap::~Heap() {
   SPILLWAY_CHECK(stats().live_blocks == 0);
+}
+
+inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
+                                          Bytes size,
+                                          Bytes requested,
+                                          TagId tag) {
+  Region* const region = regions.of(key);
+  if (region == nullptr) return {};
+  const LightLock lock(region->mutex);
+  Block* const block = region->fitting(size);
+  if (block == nullptr || !region->seen_to_pass(block)) return {};
+  books.hand_out(tag, size, requested);
+  return region->take_settled(block, size, requested, tag)->at;
 }
 
 Result<driver::DevicePtr> Heap::allocate(Bytes size,
@@ -85,17 +99,6 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   return block;
 }
 
-driver::DevicePtr Heap::State::hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) {
-  Region* const region = regions.of(key);
-  if (region == nullptr) return {};
-  const LightLock lock(region->mutex);
-  Block* const block = region->fitting(size);
-  if (block == nullptr || !region->seen_to_pass(block)) return {};
-  SPILLWAY_CHECK(region->take(block, size, requested, tag).ok());  // nothing to wait for
-  books.hand_out(tag, size, requested);
-  return block->at;
-}
-
 Result<driver::DevicePtr> Heap::State::allocate(
     const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
@@ -108,15 +111,14 @@ Result<driver::DevicePtr> Heap::State::allocate(
     status = region->grow(size);
     if (status.ok()) block = region->any_fitting(size);
   }
-  if (status.ok()) status = region->take(block, size, requested, tag);
-  if (status.code() == Code::kNotReady) {
+  Result<Block*> taken = status.ok() ? region->take(block, size, requested, tag) : status;
+  if (!taken.ok() && taken.status().code() == Code::kNotReady) {
     // A capture forbids the wait for what is free: it is left alone.
-    SPILLWAY_ASSIGN_OR_RETURN(block, region->fresh(size, requested, tag));
-    status = {};
+    taken = region->fresh(size, requested, tag);
   }
-  SPILLWAY_RETURN_IF_ERROR(std::move(status));
+  if (!taken.ok()) return taken.status();
   books.hand_out(tag, size, requested);
-  return block->at;
+  return taken.value()->at;
 }
 
 bool Heap::free(driver::DevicePtr at) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
+#include "allocator/heap/region_hits.h"
+
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -56,25 +58,6 @@ void Region::read(HeapStats& stats) const {
 
 Block* Region::any_fitting(Bytes size) {
   return fitting(size, std::numeric_limits<int>::max());
-}
-
-Block* Region::fitting(Bytes size, int most_looked) {
-  Block* const near = best_of(free_.same_bin(size), size, most_looked);
-  return near != nullptr ? near : best_of(free_.larger_bin(size), size, most_looked);
-}
-
-Block* Region::best_of(Block* list, Bytes size, int most_looked) {
-  Block* best = nullptr;
-  for (Block* block = list; block != nullptr && most_looked > 0;
-       block = block->listed_after, --most_looked) {
-    if (block->size < size) continue;
-    const bool smaller = best == nullptr || block->size < best->size;
-    const bool sooner = !smaller && block->size == best->size && best->fenced() &&
-                        !seen_to_pass(best) && seen_to_pass(block);
-    if (smaller || sooner) best = block;
-    if (best->size == size && best->ties == nullptr) break;
-  }
-  return best;
 }
 
 Status Region::grow(Bytes size) {
@@ -136,14 +119,9 @@ std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
   return best;
 }
 
-Status Region::take(Block* block, Bytes size, Bytes requested, TagId tag) {
+Result<Block*> Region::take(Block* block, Bytes size, Bytes requested, TagId tag) {
   if (!seen_to_pass(block)) SPILLWAY_RETURN_IF_ERROR(settle(block));
-
-  // Nothing below may fail.
-  unlist(block);
-  if (block->size > size) list(split(block, size));
-  hand_out(block, requested, tag);
-  return {};
+  return take_settled(block, size, requested, tag);
 }
 
 Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
@@ -170,34 +148,12 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   return block;
 }
 
-void Region::hand_out(Block* block, Bytes requested, TagId tag) {
-  block->state = BlockState::kLive;
-  block->requested = requested;
-  block->tag = tag;
-  table_.add(block);
-  ++counts_.allocations;
-  counts_.live_total += block->size;
-  counts_.requested_total += requested;
-}
-
-void Region::give(Block* block) {
-  ++counts_.frees;
-  table_.remove(block);
-  block->requested = Bytes{};
-  block->tag = TagId::kUntagged;
-  block->shared = false;
-  if (block->ties != nullptr) {
-    for (driver::Timeline* const user : block->ties->users)
-      block->ties->fences.add(user->promise());
-    block->ties->users.clear();
-    if (block->ties->fences.empty()) block->ties.reset();
-  }
-  if (block->evicted) {
-    give_pieces(block);
-    return;
-  }
-  block->state = BlockState::kFree;
-  merge_and_list(block);
+/// What the users of a block that is given back have been given so far becomes its fences.
+void Region::promise_fences(Block* block) {
+  for (driver::Timeline* const user : block->ties->users)
+    block->ties->fences.add(user->promise());
+  block->ties->users.clear();
+  if (block->ties->fences.empty()) block->ties.reset();
 }
 
 Bytes Region::trim() {
@@ -237,8 +193,7 @@ Status Region::wait_for_stream_sync() {
   return driver::Timeline::wait_sync(all);
 }
 
-bool Region::seen_to_pass(Block* block) {
-  if (block->ties == nullptr) return true;
+bool Region::forget_passed(Block* block) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   if (!block->ties->fences.drop_passed()) return false;
   block->ties.reset();

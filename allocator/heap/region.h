@@ -94,11 +94,18 @@ class Region {
   Status grow(Bytes size) SPILLWAY_REQUIRES(mutex);
 
   /// Forgets the fences of a free block that have passed; true where none is left. Stream: no wait.
-  bool seen_to_pass(Block* block) SPILLWAY_REQUIRES(mutex);
+  bool seen_to_pass(Block* block) SPILLWAY_REQUIRES(mutex) {
+    return block->ties == nullptr || forget_passed(block);
+  }
 
   /// Hands out the first `size` bytes of a free block. Stream: the region's stream waits for the
   /// block's fences. Errors: kDriver, kNotReady (Timeline::wait); the block is then as it was.
-  Status take(Block* block, Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
+  Result<Block*> take(Block* block, Bytes size, Bytes requested, TagId tag)
+      SPILLWAY_REQUIRES(mutex);
+
+  /// As take. Requires: the block has no fences (seen_to_pass).
+  Block* take_settled(Block* block, Bytes size, Bytes requested, TagId tag)
+      SPILLWAY_REQUIRES(mutex);
 
   /// Hands out a block in memory mapped for it, whatever is free. Errors: as Backing::map.
   Result<Block*> fresh(Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
@@ -155,11 +162,17 @@ class Region {
   /// Waits until the device is done with what this region's stream has been given.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
 
+  bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
+  void promise_fences(Block* block) SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free ones and gaps are listed, and one with their like.
+  Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
+  bool join_neighbours(Block* block) SPILLWAY_REQUIRES(mutex);
+  void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
+  void forget(Block* block) SPILLWAY_REQUIRES(mutex);
   Block* split(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   Block* carve(Block* block, Range where) SPILLWAY_REQUIRES(mutex);
   void absorb_after(Block* block) SPILLWAY_REQUIRES(mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A region's blocks as a list in address order: splitting, merging, and which of them are listed.
-#include "allocator/heap/region.h"
+#include "allocator/heap/region_hits.h"
 
 namespace spillway {
 
@@ -62,31 +62,6 @@ Block* Region::merge(Block* block) {
 
 void Region::merge_and_list(Block* block) {
   list(merge(block));
-}
-
-void Region::list(Block* block) {
-  if (block->state == BlockState::kFree) {
-    free_.add(block);
-    cached_ += block->size;
-    if (block->ties != nullptr) pending_ += block->size;
-  } else if (block->state == BlockState::kGap) {
-    block->listed_before = nullptr;
-    block->listed_after = gaps_;
-    if (gaps_ != nullptr) gaps_->listed_before = block;
-    gaps_ = block;
-  }
-}
-
-void Region::unlist(Block* block) {
-  if (block->state == BlockState::kFree) {
-    free_.remove(block);
-    cached_ -= block->size;
-    if (block->ties != nullptr) pending_ -= block->size;
-  } else if (block->state == BlockState::kGap) {
-    if (block->listed_after != nullptr) block->listed_after->listed_before = block->listed_before;
-    Block*& before = block->listed_before == nullptr ? gaps_ : block->listed_before->listed_after;
-    before = block->listed_after;
-  }
 }
 
 /// The part `where` of a listed block changes its state.

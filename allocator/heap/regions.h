@@ -21,8 +21,9 @@ class Regions {
   /// Null where there is none.
   [[nodiscard]] Region* of(const RegionKey& key) const {
     const Table& table = *by_key_.load(std::memory_order_acquire);
+    const std::size_t mask = table.size() - 1;  // its size is a power of two
     for (std::size_t i = hash(key);; ++i) {
-      Region* const region = table[i % table.size()].load(std::memory_order_acquire);
+      Region* const region = table[i & mask].load(std::memory_order_acquire);
       if (region == nullptr || region->key() == key) return region;
     }
   }
