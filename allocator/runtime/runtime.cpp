@@ -19,10 +19,10 @@ Runtime& Runtime::instance() {
   return *runtime;
 }
 
-Runtime::Runtime(RuntimeOptions options) : Runtime(options, Status()) {}
+Runtime::Runtime(RuntimeOptions options) : Runtime(std::move(options), Status()) {}
 
 Runtime::Runtime(RuntimeOptions options, Status settings)
-    : options_(options), settings_(std::move(settings)) {
+    : options_(std::move(options)), settings_(std::move(settings)) {
   watch_for_forks();
   if (driver::emulated()) watch_tags(driver::announce_tag);
 }
