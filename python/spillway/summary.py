@@ -10,7 +10,8 @@ from spillway._load import glue
 __all__ = ["memory_by_tag", "memory_summary"]
 
 
-def _device(device: Any) -> int:
+def device_index(device: Any) -> int:
+    """The number of a GPU as torch names them, the current one for None. Errors: ValueError."""
     import torch
 
     index = torch.cuda._utils._get_device_index(device, optional=True)
@@ -44,7 +45,7 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
     Raises:
         ValueError: there is no such GPU.
     """
-    index = _device(device)
+    index = device_index(device)
     stats = glue().stats()
     if stats["allocator"] != "spillway":
         return _of_another(index, stats)
@@ -68,7 +69,10 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
         total = {
             "allocated": heap["live_bytes"] - heap["evicted_bytes"],
             "cached": heap["cached_bytes"],
-            "away": heap["evicted_bytes"] + on_device["residency"]["away_bytes"],
+            # Paused memory that is kept is among both.
+            "away": heap["evicted_bytes"]
+            + on_device["residency"]["away_bytes"]
+            - on_device["pauses"]["on_host_bytes"],
             "held": heap["held_bytes"],
             "peak": heap["live_peak_bytes"],
             "held_peak": heap["held_peak_bytes"],

@@ -11,6 +11,7 @@ from typing import Any
 
 from spillway._load import glue
 from spillway.offload import end_steps_with_optimizers
+from spillway.summary import device_index
 
 __all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
 
@@ -56,7 +57,7 @@ def record_trace(
         )
     if most < 0:
         raise ValueError(f"most must not be negative, but is {most}")
-    index = torch.cuda.current_device() if device is None else device
+    index = device_index(device)
     glue().start_recording(index, os.fspath(path) if path is not None else "", most)
     end_steps_with_optimizers()
     seen = Recording()

@@ -27,20 +27,23 @@ def test_memory_goes_and_comes_back_with_its_bits_at_its_addresses(program):
 at = m.data_ptr(), v.data_ptr()
 paused = spillway.pause("optimizer")
 gone = free() - before
+books = spillway.memory_by_tag()
+away = [books["tags"]["optimizer"]["away"], books["total"]["away"]]
 resumed = spillway.resume("optimizer")
 back = free() - before
 # On another stream, without a wait: a resume is over when it returns.
 with torch.cuda.stream(torch.cuda.Stream()):
     sums = (m + v).cpu()
 report([paused, gone, resumed, back, at == (m.data_ptr(), v.data_ptr()),
-        torch.equal(sums, torch.arange(8 << 18).float() * 3), other.sum().item()])
+        torch.equal(sums, torch.arange(8 << 18).float() * 3), other.sum().item(), away])
 """,
         **LATE,
     )
-    paused, gone, resumed, back, same, equal, others = said
+    paused, gone, resumed, back, same, equal, others, away = said
     size = 2 * (8 << 20)
     assert paused == {"blocks": 2, "bytes": size, "copied_bytes": size, "given_back_bytes": size}
     assert gone == size and back == 0
+    assert away == [size, size]
     assert (resumed["blocks"], resumed["copied_bytes"]) == (2, size)
     assert same and equal and others == 8 << 18
 
