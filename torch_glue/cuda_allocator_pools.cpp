@@ -17,20 +17,42 @@ Bytes as_asked(const TorchPool& pool, size_t size) {
   return Bytes{(size + kWhole - 1) / kWhole * kWhole};
 }
 
+/// Set while a pool's own allocator is asked on this thread: where that is Spillway's heap by
+/// another door, what it takes is no pool's.
+class AskingProvider {
+ public:
+  AskingProvider() { asking_ = true; }
+
+  ~AskingProvider() { asking_ = false; }
+
+  AskingProvider(const AskingProvider&) = delete;
+  AskingProvider& operator=(const AskingProvider&) = delete;
+
+  static bool now() { return asking_; }
+
+ private:
+  static thread_local bool asking_;
+};
+
+thread_local bool AskingProvider::asking_ = false;
+
 }  // namespace
 
 Result<void*> SpillwayAllocator::allocate_in(const TorchPool& pool,
                                              DeviceRuntime& runtime,
                                              size_t size,
                                              cudaStream_t stream) {
-  if (pool.provider && size > 0) {
+  const bool asking = AskingProvider::now();
+  if (pool.provider && size > 0 && !asking) {
+    const AskingProvider guard;
     void* const at = pool.provider->allocate(Bytes{size}, stream);
     if (at != nullptr) return at;
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the memory pool's own allocator has no more");
   }
-  SPILLWAY_ASSIGN_OR_RETURN(
-      const driver::DevicePtr at,
-      runtime.allocate(as_asked(pool, size), driver::Stream(stream, runtime.device().id), pool.id));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at,
+                            runtime.allocate(as_asked(pool, size),
+                                             driver::Stream(stream, runtime.device().id),
+                                             asking ? PoolId::kShared : pool.id));
   return at.raw();
 }
 

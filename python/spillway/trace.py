@@ -48,7 +48,6 @@ def record_trace(
         RuntimeError: CUDA memory is not Spillway's (see ``use_allocator``), or a recording is on already.
         ValueError: the file cannot be made; or, at the end, could not be written.
     """
-    import torch
 
     if glue().stats()["allocator"] != "spillway":
         raise RuntimeError(

@@ -215,3 +215,21 @@ report(facts)
     assert facts["snapshot"] == (1 << 20) + 4096
     assert facts["cached"] == facts["counts"]
     assert facts["gone"] == [facts["counts"][0]] * 2
+
+
+def test_spillway_itself_may_be_a_pools_own_allocator(program):
+    facts = program(
+        USE
+        + """
+import gc
+pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())
+with torch.cuda.use_mem_pool(pool):
+    a = torch.full((1 << 18,), 2.0, device="cuda")
+total = a.sum().item()
+del a, pool
+gc.collect()
+torch.cuda.empty_cache()
+report([total, torch.cuda.memory_allocated(), torch.cuda.memory_reserved()])
+"""
+    )
+    assert facts == [2.0 * (1 << 18), 0, 0]
