@@ -69,7 +69,6 @@ DeviceStats torch_stats(const HeapStats& heap) {
   // The heap keeps no history of what is stranded: what it is now, as all there was.
   const std::int64_t stranded = signed_of(heap.stranded);
   stats.inactive_split_bytes = aggregate({stranded, stranded, stranded});
-  stats.num_ooms = signed_of(heap.out_of_memory);
   stats.num_device_alloc = signed_of(heap.driver_allocations);
   stats.num_device_free = signed_of(heap.driver_releases);
   return stats;

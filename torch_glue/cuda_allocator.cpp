@@ -157,6 +157,7 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
   std::vector<ccc::OutOfMemoryObserver> observers;
   {
     const Lock lock(mutex_);
+    ++out_of_memory_[index];
     observers = observers_;
   }
   for (const auto& observer : observers) {
@@ -340,6 +341,8 @@ c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::raw_stats(c10::Devic
   const Lock lock(mutex_);
   const auto retries = retries_.find(index);
   if (retries != retries_.end()) stats.num_alloc_retries = retries->second;
+  const auto errors = out_of_memory_.find(index);
+  if (errors != out_of_memory_.end()) stats.num_ooms = errors->second;
   return stats;
 }
 

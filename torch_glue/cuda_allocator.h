@@ -184,6 +184,8 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
       SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, Mapping> mappings_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, std::int64_t> retries_ SPILLWAY_GUARDED_BY(mutex_);
+  // Errors raised: the heap counts every attempt.
+  std::map<c10::DeviceIndex, std::int64_t> out_of_memory_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ProviderMemory>> providers_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
