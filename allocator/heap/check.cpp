@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -41,9 +42,10 @@ std::string wrong_state(const Block& block, Bytes mapped, Bytes granularity) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): a list of what must hold
 std::string Region::check() const {
-  std::set<const Block*> binned;
-  free_.each([&](const Block* block) { binned.insert(block); });
+  const std::vector<Block*> free_list = free_.all();
+  const std::set<const Block*> binned(free_list.begin(), free_list.end());
   std::set<const Block*> gaps;
   for (const Block* gap = gaps_; gap != nullptr; gap = gap->listed_after)
     gaps.insert(gap);

@@ -15,4 +15,13 @@ Bytes FreeBins::largest() const {
   return largest;
 }
 
+std::vector<Block*> FreeBins::all() const {
+  std::vector<Block*> blocks;
+  for (Block* const head : heads_) {
+    for (Block* block = head; block != nullptr; block = block->listed_after)
+      blocks.push_back(block);
+  }
+  return blocks;
+}
+
 }  // namespace spillway

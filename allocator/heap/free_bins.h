@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace spillway {
 
@@ -74,14 +75,8 @@ class FreeBins {
 
   [[nodiscard]] Bytes largest() const;
 
-  /// Calls `visit(block)` for every block.
-  template <typename Visit>
-  void each(Visit visit) const {
-    for (Block* head : heads_) {
-      for (Block* block = head; block != nullptr; block = block->listed_after)
-        visit(block);
-    }
-  }
+  /// Every block, by bin.
+  [[nodiscard]] std::vector<Block*> all() const;
 
  private:
   static constexpr std::size_t kWords = 18;  // up to 2^44 bytes

@@ -65,8 +65,10 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
       stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : Tier::kLarge};
+  // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   const driver::DevicePtr at = state_->hit(key, rounded, size, tag);
   if (at != driver::DevicePtr{}) return at;
+  // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   Result<driver::DevicePtr> block = state_->miss(key, rounded, size, tag);
   if (block.ok()) return block;
   return out_of_memory(size, block.status());
@@ -87,7 +89,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   const Lock lock(mutex);
   if (books.passes_soft_limit(size)) {
     // What is there may still do: only growth is to be preceded by a trim.
-    const Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
+    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
     trim();
   }
@@ -202,7 +204,7 @@ Bytes Heap::trim_sync() {
   return state_->trim();
 }
 
-Bytes Heap::State::trim() {
+Bytes Heap::State::trim() const {
   Bytes bytes;
   for (const auto& region : regions.all()) {
     const LightLock lock(region->mutex);
@@ -256,7 +258,8 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   return region;
 }
 
-Result<Heap::State::ByRegion> Heap::State::live_blocks(std::span<const driver::DevicePtr> blocks) {
+Result<Heap::State::ByRegion> Heap::State::live_blocks(
+    std::span<const driver::DevicePtr> blocks) const {
   ByRegion found;
   for (const driver::DevicePtr at : blocks) {
     Region* const region = regions.around(at);

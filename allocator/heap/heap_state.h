@@ -32,12 +32,14 @@ struct Heap::State {
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
-  Bytes trim() SPILLWAY_REQUIRES(mutex);
-  Bytes trim(Region& region) SPILLWAY_REQUIRES(mutex);
+  Bytes trim() const SPILLWAY_REQUIRES(mutex);
+  /// Requires: the heap's lock.
+  static Bytes trim(Region& region);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Live blocks by region. Errors: kInvalidArgument where one is none.
-  Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks);
-  Status restore(ByRegion blocks) SPILLWAY_REQUIRES(mutex);
+  Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;
+  /// Requires: the heap's lock.
+  static Status restore(ByRegion blocks);
 
   bool refuse_free() {
     ++bad_frees;

@@ -16,7 +16,7 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
     const LightLock region_lock(region->mutex);
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
       if (each->state != BlockState::kLive || each->evicted != evicted) continue;
-      if (each->held || wanted.count(each->tag) == 0) continue;
+      if (each->held || !wanted.contains(each->tag)) continue;
       region->starting(each->at)->held = true;
       held.push_back({each->at,
                       each->size,
@@ -71,6 +71,8 @@ std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> b
   return freed;
 }
 
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one pass over the blocks of each
+// region
 Bytes Heap::would_give_back(std::span<const TagId> tags) const {
   const std::set<TagId> wanted(tags.begin(), tags.end());
   Bytes bytes;
@@ -84,7 +86,7 @@ Bytes Heap::would_give_back(std::span<const TagId> tags) const {
       const bool written = each->state == BlockState::kFree &&
                            written_while_free(region->key().pool) && !region->released;
       if (!live && !written) continue;
-      const bool leaves = live && wanted.count(each->tag) > 0;
+      const bool leaves = live && wanted.contains(each->tag);
       if (leaves && each->shared) return {};
       for (driver::DevicePtr at = each->at; at < each->end();
            at = region->backing().border(at, each->end())) {

@@ -31,9 +31,8 @@ Region::Region(const RegionParts& parts, RegionKey key, Range range)
                parts.addresses.most_chunk(),
                parts.access,
                parts.books),
-      first_(records_.make(range.begin, range.size, BlockState::kGap)) {
-  gaps_ = first_;
-}
+      first_(records_.make(range.begin, range.size, BlockState::kGap)),
+      gaps_(first_) {}
 
 void Region::read(HeapStats& stats) const {
   stats.cached += cached_;
@@ -45,15 +44,15 @@ void Region::read(HeapStats& stats) const {
   stats.requested_total += counts_.requested_total;
   stats.fence_waits += counts_.fence_waits;
   stats.stranded += cached_;
-  free_.each([&](const Block* block) SPILLWAY_REQUIRES(mutex) {
-    if (block->size < backing_.granularity()) return;
+  for (const Block* const block : free_.all()) {
+    if (block->size < backing_.granularity()) continue;
     auto chunk = backing_.chunks().lower_bound(block->at);
     for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
       if (block->range().contains({chunk->first, chunk->second.size})) {
         stats.stranded -= chunk->second.size;
       }
     }
-  });
+  }
 }
 
 Block* Region::any_fitting(Bytes size) {
@@ -157,12 +156,9 @@ void Region::promise_fences(Block* block) {
 }
 
 Bytes Region::trim() {
-  std::vector<Block*> free;
-  free_.each([&](Block* block) {
-    if (block->size >= backing_.granularity()) free.push_back(block);
-  });
   std::vector<std::pair<Block*, driver::DevicePtr>> empty;
-  for (Block* const block : free) {
+  for (Block* const block : free_.all()) {
+    if (block->size < backing_.granularity()) continue;
     auto chunk = backing_.chunks().lower_bound(block->at);
     for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
       if (!block->range().contains({chunk->first, chunk->second.size})) continue;
@@ -173,11 +169,12 @@ Bytes Region::trim() {
   if (empty.empty() || !wait_for_stream_sync().ok()) return {};
   Bytes back;
   // From the last chunk of a block to its first, so that the block stays the one before it.
-  for (auto at = empty.rbegin(); at != empty.rend(); ++at) {
-    const Range chunk{at->second, backing_.chunks().at(at->second).size};
+  std::reverse(empty.begin(), empty.end());
+  for (const auto& [block, at] : empty) {
+    const Range chunk{at, backing_.chunks().at(at).size};
     if (!backing_.unmap(chunk.begin)) continue;
     back += chunk.size;
-    turn(at->first, chunk, BlockState::kGap);
+    turn(block, chunk, BlockState::kGap);
   }
   return back;
 }

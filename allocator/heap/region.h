@@ -163,7 +163,7 @@ class Region {
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
 
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
-  void promise_fences(Block* block) SPILLWAY_REQUIRES(mutex);
+  static void promise_fences(Block* block);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
@@ -199,7 +199,7 @@ class Region {
   FreeBins free_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
-  Block* gaps_ SPILLWAY_GUARDED_BY(mutex) = nullptr;
+  Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);      // free
   Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass
   Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // live

@@ -102,6 +102,7 @@ Status LifetimeRecorder::stop() {
   return closed;
 }
 
+// NOLINTNEXTLINE(readability-function-size): each is a different thing
 void LifetimeRecorder::born(DeviceId device,
                             std::uint64_t address,
                             Bytes bytes,

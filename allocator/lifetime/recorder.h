@@ -92,6 +92,8 @@ class LifetimeRecorder {
 
   LifetimeRecorder();
   ~LifetimeRecorder();
+  LifetimeRecorder(const LifetimeRecorder&) = delete;
+  LifetimeRecorder& operator=(const LifetimeRecorder&) = delete;
 
   static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
   mutable Mutex mutex_;

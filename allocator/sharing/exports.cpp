@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace spillway {
@@ -20,9 +21,10 @@ std::uint64_t next_serial() {
 }
 
 Status no_file() {
-  return SPILLWAY_ERROR(Code::kNotReady,
-                        std::string("memory cannot be shared: memfd_create: ") +
-                            std::strerror(errno) + " (`ulimit -n` bounds open files)");
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      "memory cannot be shared: memfd_create: " + std::generic_category().message(errno) +
+          " (`ulimit -n` bounds open files)");
 }
 
 }  // namespace

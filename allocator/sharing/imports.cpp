@@ -75,6 +75,9 @@ Status Imports::map(const MemoryHandle& handle, const std::vector<File>& files, 
   CUdeviceptr begin = 0;
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemAddressReserve, &begin, size.count(), 0, 0, 0));
   mapping.begin = driver::DevicePtr(begin);
+  std::vector<CUmemAccessDesc> access;
+  for (const driver::Device& reader : readers_)
+    access.push_back(driver::access_of(reader.id));
   const auto map_all = [&]() -> Status {
     driver::DevicePtr at = mapping.begin;
     for (std::size_t i = 0; i < files.size(); ++i) {
@@ -93,9 +96,6 @@ Status Imports::map(const MemoryHandle& handle, const std::vector<File>& files, 
       mapping.pieces.push_back(piece);
       at = at + piece;
     }
-    std::vector<CUmemAccessDesc> access;
-    for (const driver::Device& reader : readers_)
-      access.push_back(driver::access_of(reader.id));
     return SPILLWAY_CALL(api, MemSetAccess, begin, size.count(), access.data(), access.size());
   };
   Status status = map_all();

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 namespace spillway {
 namespace {
@@ -48,7 +49,7 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
     return SPILLWAY_ERROR(Code::kNotReady,
                           std::string("the memory of another process cannot be opened: "
                                       "pidfd_open: ") +
-                              std::strerror(errno) + " (Linux 5.6 is needed)");
+                              std::generic_category().message(errno) + " (Linux 5.6 is needed)");
   }
   if (!file.open()) return ended(process);
   // Whoever has the number now had it when it was opened, if it began when the sender did.
@@ -75,9 +76,9 @@ Result<File> OtherProcess::take(int number) const {
     return SPILLWAY_ERROR(Code::kNotReady,
                           what + "takes more open files than are allowed: raise `ulimit -n`");
   }
-  return SPILLWAY_ERROR(
-      Code::kNotReady,
-      what + "cannot be opened: pidfd_getfd: " + std::strerror(error) + " (Linux 5.6 is needed)");
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        what + "cannot be opened: pidfd_getfd: " +
+                            std::generic_category().message(error) + " (Linux 5.6 is needed)");
 }
 
 }  // namespace spillway

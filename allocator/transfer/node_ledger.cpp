@@ -100,11 +100,11 @@ class OpenLedger {
   /// This process's entry, or a free one for it; null where there is none.
   Entry* own() {
     const auto process = static_cast<std::uint64_t>(getpid());
-    const auto found = std::find_if(content_.entries.begin(),
+    auto* const found = std::find_if(content_.entries.begin(),
                                     content_.entries.end(),
                                     [&](const Entry& entry) { return entry.process == process; });
     if (found != content_.entries.end()) return &*found;
-    const auto free = std::find_if(content_.entries.begin(),
+    auto* const free = std::find_if(content_.entries.begin(),
                                    content_.entries.end(),
                                    [](const Entry& entry) { return entry.free(); });
     return free == content_.entries.end() ? nullptr : &*free;
