@@ -57,6 +57,9 @@ struct RecordingOptions {
 /// Threads: safe. One for the process; never destroyed.
 class LifetimeRecorder {
  public:
+  LifetimeRecorder(const LifetimeRecorder&) = delete;
+  LifetimeRecorder& operator=(const LifetimeRecorder&) = delete;
+
   static LifetimeRecorder& instance();
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
@@ -92,8 +95,6 @@ class LifetimeRecorder {
 
   LifetimeRecorder();
   ~LifetimeRecorder();
-  LifetimeRecorder(const LifetimeRecorder&) = delete;
-  LifetimeRecorder& operator=(const LifetimeRecorder&) = delete;
 
   static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
   mutable Mutex mutex_;

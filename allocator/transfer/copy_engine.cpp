@@ -20,9 +20,8 @@ using Streams = std::array<CUstream, 4>;  // out and in ahead, out and in waited
 
 /// Makes them all, or none. Errors: kDriver.
 Status make_streams(const driver::Api& api, Streams& streams) {
-  for (auto each = streams.begin(); each != streams.end(); ++each) {
-    const Status status =
-        SPILLWAY_CALL(api, StreamCreateWithPriority, &*each, CU_STREAM_NON_BLOCKING, 0);
+  for (auto* each = streams.begin(); each != streams.end(); ++each) {
+    Status status = SPILLWAY_CALL(api, StreamCreateWithPriority, &*each, CU_STREAM_NON_BLOCKING, 0);
     if (status.ok()) continue;
     while (each != streams.begin())
       api.StreamDestroy(*--each);

@@ -101,12 +101,12 @@ class OpenLedger {
   Entry* own() {
     const auto process = static_cast<std::uint64_t>(getpid());
     auto* const found = std::find_if(content_.entries.begin(),
-                                    content_.entries.end(),
-                                    [&](const Entry& entry) { return entry.process == process; });
+                                     content_.entries.end(),
+                                     [&](const Entry& entry) { return entry.process == process; });
     if (found != content_.entries.end()) return &*found;
     auto* const free = std::find_if(content_.entries.begin(),
-                                   content_.entries.end(),
-                                   [](const Entry& entry) { return entry.free(); });
+                                    content_.entries.end(),
+                                    [](const Entry& entry) { return entry.free(); });
     return free == content_.entries.end() ? nullptr : &*free;
   }
 
