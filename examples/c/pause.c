@@ -4,6 +4,7 @@
  *     cc examples/c/pause.c -Iinclude -I<CUDA>/include -L<libraries> -lspillway -lcudart -o pause
  */
 #include <cuda_runtime_api.h>
+
 #include <spillway/spillway.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +14,12 @@ enum { kSize = 64 << 20 };
 static char host[kSize];
 
 /* One call of the interface; the program ends at the first that fails. */
-#define TRY(call)                                                  \
-  do {                                                             \
-    if ((call) != SPILLWAY_OK) {                                   \
-      fprintf(stderr, "%s: %s\n", #call, spillway_last_error());   \
-      return 1;                                                    \
-    }                                                              \
+#define TRY(call)                                                \
+  do {                                                           \
+    if ((call) != SPILLWAY_OK) {                                 \
+      fprintf(stderr, "%s: %s\n", #call, spillway_last_error()); \
+      return 1;                                                  \
+    }                                                            \
   } while (0)
 
 static uint64_t held(void) {

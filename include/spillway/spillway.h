@@ -2,12 +2,13 @@
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
-/* Spillway's C interface: device memory that does not fragment, with tags, for programs and languages
- * that do not see the C++ headers. docs/c_api.md has the contracts in prose, examples/c a program.
+/* Spillway's C interface: device memory that does not fragment, with tags, for programs and
+ * languages that do not see the C++ headers. docs/c_api.md has the contracts in prose, examples/c a
+ * program.
  *
  * Threads: every function may be called on any thread at any time. Errors: a function returns a
- * spillway_code; where it is not SPILLWAY_OK nothing has changed and spillway_last_error() says what
- * to do. Nothing here prints, throws or ends the process. */
+ * spillway_code; where it is not SPILLWAY_OK nothing has changed and spillway_last_error() says
+ * what to do. Nothing here prints, throws or ends the process. */
 
 /* NOLINTBEGIN(modernize-*,readability-identifier-naming): this header is C, with names as C
  * programs have them. */
@@ -34,11 +35,11 @@ enum spillway_code {
 
 /* ---- memory ---- */
 
-/* Gives `size` bytes of a device in `*block`, for work on `stream` (a CUstream or cudaStream_t; null
- * is the legacy default stream), under this thread's innermost tag. The address never changes while
- * the block lives. No bytes give a null pointer. Stream: usable on `stream` at once; the host waits
- * only before an out-of-memory error. Errors: SPILLWAY_OUT_OF_DEVICE_MEMORY, whose text says who
- * holds what; SPILLWAY_DRIVER_ERROR. */
+/* Gives `size` bytes of a device in `*block`, for work on `stream` (a CUstream or cudaStream_t;
+ * null is the legacy default stream), under this thread's innermost tag. The address never changes
+ * while the block lives. No bytes give a null pointer. Stream: usable on `stream` at once; the host
+ * waits only before an out-of-memory error. Errors: SPILLWAY_OUT_OF_DEVICE_MEMORY, whose text says
+ * who holds what; SPILLWAY_DRIVER_ERROR. */
 SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, void** block);
 
 /* Gives a block back. Null is ignored. Stream: returns at once; work that its own stream, and the
@@ -70,11 +71,11 @@ enum spillway_pause_flag {
 
 /* Takes the memory away of all live blocks, on all devices, whose tag fits `pattern`: a path, which
  * also fits what lies in it, or one with "*" in its components. The addresses stay. What the blocks
- * hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing works on
- * the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes that went
- * back to the driver. Stream: comes after all that the blocks' streams and spillway_use's have been
- * given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT where no
- * memory is under `pattern`, SPILLWAY_NOT_READY where all of it is paused,
+ * hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing works
+ * on the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes that
+ * went back to the driver. Stream: comes after all that the blocks' streams and spillway_use's have
+ * been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT where
+ * no memory is under `pattern`, SPILLWAY_NOT_READY where all of it is paused,
  * SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
 SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
 

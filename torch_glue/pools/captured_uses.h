@@ -9,9 +9,9 @@
 
 namespace spillway {
 
-/// Blocks that another stream uses inside a capture. No place on that stream can be waited for until
-/// the capture has ended, and what runs then is a graph of its own order: such a block is freed when
-/// the capture ends, and not before. Threads: safe.
+/// Blocks that another stream uses inside a capture. No place on that stream can be waited for
+/// until the capture has ended, and what runs then is a graph of its own order: such a block is
+/// freed when the capture ends, and not before. Threads: safe.
 class CapturedUses {
  public:
   void add(void* block) {
