@@ -33,6 +33,9 @@ class File {
 
   [[nodiscard]] int number() const { return number_; }
 
+  /// The caller closes it.
+  int release() { return std::exchange(number_, -1); }
+
  private:
   int number_ = -1;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/sharing/exports.h"
 
+#include "allocator/base/process.h"
 #include "allocator/heap/range.h"
 #include "allocator/sharing/memory_handle.h"
-#include "allocator/sharing/process.h"
 
 #include <sys/mman.h>
 
@@ -45,12 +45,17 @@ Result<SharedPlace> Exports::share(driver::DevicePtr at) {
 Result<Exports::Export> Exports::make(driver::DevicePtr at) {
   File proof(memfd_create("spillway-shared", MFD_CLOEXEC));
   if (!proof.open()) return no_file();
-  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t started, start_of(getpid()));
+  const std::optional<std::uint64_t> started = start_of(getpid());
+  if (!started) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "memory cannot be shared: /proc does not say when this process began "
+                          "(`ulimit -n` bounds open files)");
+  }
   SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
   if (memory.pieces.size() > MemoryHandle::kMostPieces) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in so many pieces cannot be shared");
   }
-  MemoryHandle handle{getpid(), proof.number(), started, next_serial(), {}};
+  MemoryHandle handle{getpid(), proof.number(), *started, next_serial(), {}};
   for (const SharedMemory::Piece& piece : memory.pieces)
     handle.pieces.push_back({piece.file.number(), piece.size});
   std::string bytes = handle.bytes();

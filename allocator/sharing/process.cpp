@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/sharing/process.h"
 
+#include "allocator/base/process.h"
+
 #include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -27,22 +26,6 @@ Status ended(std::int32_t process) {
 
 }  // namespace
 
-Result<std::uint64_t> start_of(std::int32_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // The second field is a name in brackets, which may hold anything.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return ended(process);
-  std::istringstream fields(text.substr(name_end + 1));
-  constexpr int kStart = 22;
-  std::string field;
-  for (int i = 3; i < kStart; ++i)
-    fields >> field;
-  std::uint64_t start = 0;
-  if (!(fields >> start)) return ended(process);
-  return start;
-}
-
 Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t started) {
   File file(static_cast<int>(syscall(kPidfdOpen, process, 0)));
   if (!file.open() && errno != ESRCH) {
@@ -53,8 +36,7 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
   }
   if (!file.open()) return ended(process);
   // Whoever has the number now had it when it was opened, if it began when the sender did.
-  SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t start, start_of(process));
-  if (start != started) return ended(process);
+  if (start_of(process) != started) return ended(process);
   return OtherProcess(process, std::move(file));
 }
 

@@ -8,10 +8,6 @@
 
 namespace spillway {
 
-/// When a process of this machine began, in the kernel's ticks: with its number, this names one
-/// process and no later one. Errors: kNotReady where there is none.
-Result<std::uint64_t> start_of(std::int32_t process);
-
 /// Another process, whose open files can be taken over. Ownership: keeps its number from being
 /// given to another one.
 class OtherProcess {

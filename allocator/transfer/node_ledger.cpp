@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/node_ledger.h"
 
+#include "allocator/base/file.h"
+#include "allocator/base/process.h"
 #include "allocator/transfer/host_room.h"
 
 #include <fcntl.h>
@@ -12,9 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
-#include <optional>
-#include <sstream>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -43,6 +43,12 @@ struct Entry {
 
   [[nodiscard]] bool free() const { return process == 0; }
 
+  /// Its process has not ended; a later one may have its number.
+  [[nodiscard]] bool running() const {
+    return process <= std::numeric_limits<std::int32_t>::max() &&
+           start_of(static_cast<std::int32_t>(process)) == started;
+  }
+
   [[nodiscard]] bool sound() const {
     if (free()) return started == 0 && bytes == 0 && check == 0;
     return check == sum() && Bytes{bytes} <= kNoMachineHasThis;
@@ -55,21 +61,6 @@ struct Content {
 };
 
 static_assert(sizeof(Entry) == 32 && 4096 % sizeof(Entry) == 0);
-
-/// When the process was started, in the kernel's ticks; nothing where it has ended.
-std::optional<std::uint64_t> start_of(std::uint64_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  // The name in brackets may have anything in it.
-  std::istringstream words(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  std::string word;
-  for (int field = 3; words >> word; ++field) {
-    if (field == 3 && (word == "Z" || word == "X")) return std::nullopt;
-    if (field == 22) return std::strtoull(word.c_str(), nullptr, 10);
-  }
-  return std::nullopt;
-}
 
 std::string namespace_of_processes() {
   std::array<char, 64> name{};
@@ -85,17 +76,6 @@ std::string namespace_of_processes() {
 class OpenLedger {
  public:
   static Result<OpenLedger> open(const std::string& path);
-
-  OpenLedger(OpenLedger&& other) noexcept
-      : file_(std::exchange(other.file_, -1)), content_(other.content_) {}
-
-  OpenLedger(const OpenLedger&) = delete;
-  OpenLedger& operator=(const OpenLedger&) = delete;
-  OpenLedger& operator=(OpenLedger&&) = delete;
-
-  ~OpenLedger() {
-    if (file_ >= 0) close(file_);  // and its lock with it
-  }
 
   /// This process's entry, or a free one for it; null where there is none.
   Entry* own() {
@@ -119,15 +99,18 @@ class OpenLedger {
 
   /// This process has `bytes` in `entry` from now on. Errors: errno.
   int write(Entry& entry, Bytes bytes) {
-    const auto process = static_cast<std::uint64_t>(getpid());
-    entry =
-        bytes.zero() ? Entry{} : Entry{process, start_of(process).value_or(0), bytes.count(), 0};
+    const pid_t process = getpid();
+    entry = bytes.zero() ? Entry{}
+                         : Entry{static_cast<std::uint64_t>(process),
+                                 start_of(process).value_or(0),
+                                 bytes.count(),
+                                 0};
     if (!bytes.zero()) entry.check = entry.sum();
     return store(entry);
   }
 
  private:
-  explicit OpenLedger(int file) : file_(file) {}
+  explicit OpenLedger(File file) : file_(std::move(file)) {}
 
   Status lock(const std::string& path) const;
   Status read(const std::string& path);
@@ -137,10 +120,10 @@ class OpenLedger {
   int store(const Entry& entry) {
     const auto at =
         reinterpret_cast<const char*>(&entry) - reinterpret_cast<const char*>(&content_);
-    return pwrite(file_, &entry, sizeof entry, at) == sizeof entry ? 0 : errno;
+    return pwrite(file_.number(), &entry, sizeof entry, at) == sizeof entry ? 0 : errno;
   }
 
-  int file_;
+  File file_;  // closed, its lock goes with it
   Content content_;
 };
 
@@ -151,14 +134,13 @@ Status distrusted(const std::string& path, const std::string& why) {
 }
 
 Result<OpenLedger> OpenLedger::open(const std::string& path) {
-  const int file = ::open(
-      path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
-  if (file < 0) return distrusted(path, std::generic_category().message(errno));
-  OpenLedger ledger(file);
+  OpenLedger ledger(File(::open(
+      path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR)));
+  if (!ledger.file_.open()) return distrusted(path, std::generic_category().message(errno));
 
   struct stat about {};
 
-  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
+  if (fstat(ledger.file_.number(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
     return distrusted(path, "it is no plain file of its own");
   }
   if (about.st_uid != geteuid()) return distrusted(path, "it belongs to somebody else");
@@ -173,7 +155,7 @@ Result<OpenLedger> OpenLedger::open(const std::string& path) {
 
 Status OpenLedger::lock(const std::string& path) const {
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+  while (flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
     if (std::chrono::steady_clock::now() > until) {
       return SPILLWAY_ERROR(Code::kOutOfHostMemory,
                             path + " is held by a process that does not go on");
@@ -186,13 +168,13 @@ Status OpenLedger::lock(const std::string& path) const {
 Status OpenLedger::read(const std::string& path) {
   struct stat about {};
 
-  if (fstat(file_, &about) != 0) return distrusted(path, "it cannot be read");
-  if (about.st_size == 0 && ftruncate(file_, sizeof(Content)) != 0) {
+  if (fstat(file_.number(), &about) != 0) return distrusted(path, "it cannot be read");
+  if (about.st_size == 0 && ftruncate(file_.number(), sizeof(Content)) != 0) {
     return distrusted(path, "it cannot be written: " + std::generic_category().message(errno));
   }
   // A byte more than it has must not be there.
   std::array<char, sizeof(Content) + 1> bytes{};
-  if (pread(file_, bytes.data(), bytes.size(), 0) != sizeof(Content)) {
+  if (pread(file_.number(), bytes.data(), bytes.size(), 0) != sizeof(Content)) {
     return distrusted(path, "it has not the size of one");
   }
   std::copy_n(bytes.data(), sizeof(Content), reinterpret_cast<char*>(&content_));
@@ -209,7 +191,7 @@ Status OpenLedger::read(const std::string& path) {
 
 void OpenLedger::take_back() {
   for (Entry& entry : content_.entries) {
-    if (entry.free() || start_of(entry.process) == entry.started) continue;
+    if (entry.free() || entry.running()) continue;
     entry = {};
     store(entry);
   }

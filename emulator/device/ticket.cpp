@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/ticket.h"
 
+#include "allocator/base/process.h"
 #include "emulator/device/addresses.h"
 #include "emulator/device/memory_file.h"
 #include "emulator/device/settings.h"
@@ -57,19 +58,6 @@ std::uint64_t tag_of(Ticket ticket, std::uint64_t secret) {
   return tag;
 }
 
-/// When a process began, in the machine's own unit; 0 where there is none.
-std::uint64_t start_of(std::int32_t process) {
-  const std::string path = "/proc/" + std::to_string(process) + "/stat";
-  std::array<char, 1024> text{};
-  const OpenFile file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0 || read(file.number(), text.data(), text.size() - 1) <= 0) return 0;
-  const char* at = std::strrchr(text.data(), ')');  // the name may hold anything
-  for (int field = 2; at != nullptr && field < 22; ++field)
-    at = std::strchr(at + 1, ' ');
-  unsigned long long start = 0;
-  return at != nullptr && std::sscanf(at, "%llu", &start) == 1 ? start : 0;
-}
-
 /// Whether it is device memory of a process of this user.
 bool is_device_memory(int file, std::uint32_t device) {
   struct stat status {};
@@ -100,10 +88,6 @@ int open_again(const std::string& process, int file) {
 
 }  // namespace
 
-OpenFile::~OpenFile() {
-  if (number_ >= 0) close(number_);
-}
-
 std::optional<Ticket> issue(MemoryFile& file,
                             Ticket::Kind kind,
                             std::uint64_t offset,
@@ -115,7 +99,7 @@ std::optional<Ticket> issue(MemoryFile& file,
   ticket.magic = kMagic;
   ticket.process = getpid();
   ticket.file = number;
-  ticket.started = start_of(ticket.process);
+  ticket.started = start_of(ticket.process).value_or(0);
   ticket.device = static_cast<std::uint32_t>(file.device());
   ticket.kind = kind;
   ticket.offset = offset;
@@ -130,13 +114,13 @@ int device_of(const Ticket& ticket) {
 
 bool is_own(const Ticket& ticket) {
   return ticket.magic == kMagic && ticket.process == getpid() &&
-         ticket.started == start_of(ticket.process);
+         ticket.started == start_of(ticket.process).value_or(0);
 }
 
-std::optional<OpenFile> open_file_of(const Ticket& ticket, Ticket::Kind kind) {
+std::optional<File> open_file_of(const Ticket& ticket, Ticket::Kind kind) {
   if (ticket.magic != kMagic || ticket.kind != kind || ticket.process <= 0) return std::nullopt;
-  if (ticket.started != start_of(ticket.process)) return std::nullopt;
-  OpenFile file(open_again(std::to_string(ticket.process), ticket.file));
+  if (ticket.started != start_of(ticket.process).value_or(0)) return std::nullopt;
+  File file(open_again(std::to_string(ticket.process), ticket.file));
   if (file.number() < 0 || !is_genuine(ticket, file.number())) return std::nullopt;
   return file;
 }
@@ -152,11 +136,11 @@ std::optional<Ticket> ticket_in(int file) {
   return good ? std::optional(ticket) : std::nullopt;
 }
 
-std::optional<OpenFile> leave_in_file(MemoryFile& file, const Ticket& ticket) {
+std::optional<File> leave_in_file(MemoryFile& file, const Ticket& ticket) {
   if (!write_at(file.descriptor(), place_of_ticket(ticket.offset), &ticket, sizeof ticket)) {
     return std::nullopt;
   }
-  OpenFile opened(open_again("self", file.descriptor()));
+  File opened(open_again("self", file.descriptor()));
   const auto offset = static_cast<off_t>(ticket.offset);
   if (opened.number() < 0 || lseek(opened.number(), offset, SEEK_SET) != offset)
     return std::nullopt;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/base/file.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,31 +31,6 @@ struct Ticket {
 
 static_assert(sizeof(Ticket) <= 64 && std::is_trivial_v<Ticket>);
 
-/// An open file, closed at the end of the scope.
-class OpenFile {
- public:
-  explicit OpenFile(int number) : number_(number) {}
-
-  OpenFile(OpenFile&& other) noexcept : number_(other.number_) { other.number_ = -1; }
-
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  OpenFile& operator=(OpenFile&&) = delete;
-  ~OpenFile();
-
-  [[nodiscard]] int number() const { return number_; }
-
-  /// The caller closes it.
-  int release() {
-    const int number = number_;
-    number_ = -1;
-    return number;
-  }
-
- private:
-  int number_;
-};
-
 /// A ticket of this process for memory of the file's device. Nothing where the machine refuses it.
 std::optional<Ticket> issue(MemoryFile& file,
                             Ticket::Kind kind,
@@ -68,12 +45,12 @@ bool is_own(const Ticket& ticket);
 
 /// The file that a ticket of `kind` names, opened. Nothing where it was not made by a living
 /// process of this user, or was changed since.
-std::optional<OpenFile> open_file_of(const Ticket& ticket, Ticket::Kind kind);
+std::optional<File> open_file_of(const Ticket& ticket, Ticket::Kind kind);
 
 /// The same for an open file of device memory that came from another process, with the ticket that
 /// lies in it for the file's position (put there by leave_in_file).
 std::optional<Ticket> ticket_in(int file);
 /// Leaves the ticket in its own file, and gives an open file whose position is the memory's.
-std::optional<OpenFile> leave_in_file(MemoryFile& file, const Ticket& ticket);
+std::optional<File> leave_in_file(MemoryFile& file, const Ticket& ticket);
 
 }  // namespace spillway::emulator

@@ -136,10 +136,10 @@ CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // One open file for all memory of a process, however much of it comes here.
-  std::weak_ptr<OpenFile>& known = foreign_[{status.st_dev, status.st_ino}];
-  std::shared_ptr<OpenFile> foreign = known.lock();
+  std::weak_ptr<File>& known = foreign_[{status.st_dev, status.st_ino}];
+  std::shared_ptr<File> foreign = known.lock();
   if (foreign == nullptr) {
-    foreign = std::make_shared<OpenFile>(fcntl(file, F_DUPFD_CLOEXEC, 0));
+    foreign = std::make_shared<File>(fcntl(file, F_DUPFD_CLOEXEC, 0));
     if (foreign->number() < 0) return CUDA_ERROR_OUT_OF_MEMORY;
     known = foreign;
   }

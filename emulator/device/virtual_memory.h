@@ -76,10 +76,10 @@ class VirtualMemory {
   struct Physical {
     CUmemAllocationProp properties;
     std::size_t bytes;
-    std::optional<off_t> offset{};        // in the file, from the first mapping on
-    bool shared = false;                  // another process may know it
-    std::shared_ptr<OpenFile> foreign{};  // the file of the process that it is from
-    int references = 1;                   // of the program: created, retained
+    std::optional<off_t> offset{};    // in the file, from the first mapping on
+    bool shared = false;              // another process may know it
+    std::shared_ptr<File> foreign{};  // the file of the process that it is from
+    int references = 1;               // of the program: created, retained
     int mappings = 0;
   };
 
@@ -117,7 +117,7 @@ class VirtualMemory {
   std::unordered_map<CUmemGenericAllocationHandle, Physical> physical_;
   Mappings mappings_;
   long runs_ = 0;  // of mappings without a gap
-  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<OpenFile>> foreign_;
+  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<File>> foreign_;
   CUmemGenericAllocationHandle next_handle_ = 1;
 };
 
