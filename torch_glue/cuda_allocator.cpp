@@ -97,33 +97,58 @@ c10::DataPtr SpillwayAllocator::allocate(size_t size) {
 
 void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
   DeviceRuntime& runtime = device(index);
-  TorchPool pool;
-  std::optional<c10::cuda::CUDAStreamCaptureModeGuard> relaxed;
-  if (pools_.any_open()) {
-    // What the heap asks of the driver must not end a capture that is under way.
-    relaxed.emplace(cudaStreamCaptureModeRelaxed);
-    pool = pools_.route(index, stream);
-  }
-  auto block = allocate_in(pool, runtime, size, stream);
-  if (!block.ok()) block = allocate_again(index, pool, size, stream, block.status());
-  if (!block.ok()) {
-    if (block.status().code() == Code::kOutOfDeviceMemory) {
-      out_of_memory(index, size, block.status());
-    }
-    check(block.status());
-  }
-  void* const at = block.value();
-  if (at == nullptr) return nullptr;
-  if (history_.on()) tell_allocated(index, runtime, at, size, stream, pool.name);
-  report(at, static_cast<std::int64_t>(size), runtime, index);
+  if (pools_.any_open()) return allocate_with_pools(index, runtime, size, stream);
+  const auto block = runtime.allocate(Bytes{size}, driver::Stream(stream, runtime.device().id));
+  if (!block.ok()) return allocate_again(index, {}, size, stream, block.status());
+  void* const at = block.value().raw();
+  tell_handed_out(index, runtime, at, size, stream, {0, 0});
   return at;
 }
 
-Result<void*> SpillwayAllocator::allocate_again(c10::DeviceIndex index,
-                                                const TorchPool& pool,
-                                                size_t size,
-                                                cudaStream_t stream,
-                                                const Status& why) {
+void* SpillwayAllocator::allocate_with_pools(c10::DeviceIndex index,
+                                             DeviceRuntime& runtime,
+                                             size_t size,
+                                             cudaStream_t stream) {
+  // What the heap asks of the driver must not end a capture that is under way.
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  const TorchPool pool = pools_.route(index, stream);
+  const auto block = allocate_in(pool, runtime, size, stream);
+  if (!block.ok()) return allocate_again(index, pool, size, stream, block.status());
+  tell_handed_out(index, runtime, block.value(), size, stream, pool.name);
+  return block.value();
+}
+
+void* SpillwayAllocator::allocate_again(c10::DeviceIndex index,
+                                        const TorchPool& pool,
+                                        size_t size,
+                                        cudaStream_t stream,
+                                        const Status& why) {
+  DeviceRuntime& runtime = device(index);
+  const auto block = allocate_elsewhere(index, pool, size, stream, why);
+  if (block.status().code() == Code::kOutOfDeviceMemory) {
+    out_of_memory(index, size, block.status());
+  }
+  check(block.status());
+  tell_handed_out(index, runtime, block.value(), size, stream, pool.name);
+  return block.value();
+}
+
+inline void SpillwayAllocator::tell_handed_out(c10::DeviceIndex index,
+                                               DeviceRuntime& runtime,
+                                               void* at,
+                                               size_t size,
+                                               cudaStream_t stream,
+                                               c10::MempoolId_t pool) {
+  if (at == nullptr) return;
+  if (history_.on()) tell_allocated(index, runtime, at, size, stream, pool);
+  report(at, static_cast<std::int64_t>(size), runtime, index);
+}
+
+Result<void*> SpillwayAllocator::allocate_elsewhere(c10::DeviceIndex index,
+                                                    const TorchPool& pool,
+                                                    size_t size,
+                                                    cudaStream_t stream,
+                                                    const Status& why) {
   {
     const Lock lock(mutex_);
     ++retries_[index];
@@ -172,11 +197,13 @@ void SpillwayAllocator::raw_delete(void* at) {
 
 bool SpillwayAllocator::release(void* at) {
   if (at == nullptr || in_forked_child()) return true;
-  std::optional<c10::cuda::CUDAStreamCaptureModeGuard> relaxed;
-  if (pools_.any_open()) {
-    relaxed.emplace(cudaStreamCaptureModeRelaxed);  // as in allocate_on
-    if (captured_uses_.defer(at)) return true;
-  }
+  if (!pools_.any_open()) return release_now(at);
+  // As in allocate_with_pools.
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  return captured_uses_.defer(at) || release_now(at);
+}
+
+inline bool SpillwayAllocator::release_now(void* at) {
   for (auto& known : devices_) {
     auto* const runtime = known.load(std::memory_order_acquire);
     if (runtime != nullptr && runtime->heap().owns(driver::DevicePtr(at))) {
@@ -187,7 +214,7 @@ bool SpillwayAllocator::release(void* at) {
   return memory && free_provided(*memory, at);
 }
 
-bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
+inline bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
   const bool profiled = c10::memoryProfilingEnabled();
   if (!profiled && !history_.on() && !checkpoints_.any()) {
     return runtime.free(driver::DevicePtr(at));

@@ -129,12 +129,31 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   ~SpillwayAllocator() override = default;
 
   DeviceRuntime& device(c10::DeviceIndex index);
-  /// After an attempt failed with `why`: memory that others give back, and pools that lend theirs.
-  Result<void*> allocate_again(c10::DeviceIndex index,
-                               const TorchPool& pool,
-                               size_t size,
-                               cudaStream_t stream,
-                               const Status& why);
+  /// Where a pool may be asked for: by a capture, or a program.
+  void* allocate_with_pools(c10::DeviceIndex index,
+                            DeviceRuntime& runtime,
+                            size_t size,
+                            cudaStream_t stream);
+  /// After an attempt failed with `why`: a block from elsewhere, or throws.
+  void* allocate_again(c10::DeviceIndex index,
+                       const TorchPool& pool,
+                       size_t size,
+                       cudaStream_t stream,
+                       const Status& why);
+  /// Memory that others give back, and pools that lend theirs.
+  Result<void*> allocate_elsewhere(c10::DeviceIndex index,
+                                   const TorchPool& pool,
+                                   size_t size,
+                                   cudaStream_t stream,
+                                   const Status& why);
+  /// To those who watch, if any.
+  void tell_handed_out(c10::DeviceIndex index,
+                       DeviceRuntime& runtime,
+                       void* at,
+                       size_t size,
+                       cudaStream_t stream,
+                       c10::MempoolId_t pool);
+  bool release_now(void* at);
   static Result<void*> allocate_in(const TorchPool& pool,
                                    DeviceRuntime& runtime,
                                    size_t size,

@@ -19,17 +19,25 @@ const char* name_of(Code code) {
 
 }  // namespace
 
+Status::Status(Failure failure) : failure_(std::make_shared<const Failure>(std::move(failure))) {}
+
+Status::Status(Code code, std::string detail, const char* file, int line)
+    : Status(Failure{code, 0, file, line, std::move(detail)}) {}
+
 Status Status::driver(
     int error, const char* error_name, const char* call, const char* file, int line) {
-  Status status(Code::kDriver, std::string(call) + ": " + error_name, file, line);
-  status.driver_error_ = error;
-  return status;
+  return Status(Failure{Code::kDriver, error, file, line, std::string(call) + ": " + error_name});
+}
+
+const std::string& Status::detail() const {
+  static const auto* const none = new std::string;  // never freed: asked for until the process ends
+  return ok() ? *none : failure_->detail;
 }
 
 std::string Status::message() const {
-  if (ok()) return name_of(code_);
-  std::string text = std::string(name_of(code_)) + ": " + detail_;
-  return text + " (" + file_ + ":" + std::to_string(line_) + ")";
+  if (ok()) return name_of(code());
+  return std::string(name_of(failure_->code)) + ": " + failure_->detail + " (" + failure_->file +
+         ":" + std::to_string(failure_->line) + ")";
 }
 
 }  // namespace spillway

@@ -3,6 +3,7 @@
 
 #include "allocator/base/check.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,36 +20,40 @@ enum class Code {
   kNotReady,           // asked at the wrong time; the detail says when it is right
 };
 
-/// What went wrong and where. Text is made only when it is printed.
+/// What went wrong and where: a pointer, null where nothing did, so that success costs nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-
-  Status(Code code, std::string detail, const char* file, int line)
-      : code_(code), file_(file), line_(line), detail_(std::move(detail)) {}
+  Status(Code code, std::string detail, const char* file, int line);
 
   /// A failed driver call: its name, CUresult as int, and place.
   static Status driver(
       int error, const char* error_name, const char* call, const char* file, int line);
 
-  [[nodiscard]] bool ok() const { return code_ == Code::kOk; }
+  [[nodiscard]] bool ok() const { return failure_ == nullptr; }
 
-  [[nodiscard]] Code code() const { return code_; }
+  [[nodiscard]] Code code() const { return ok() ? Code::kOk : failure_->code; }
 
   /// The CUresult of the call that failed, 0 where no driver call did.
-  [[nodiscard]] int driver_error() const { return driver_error_; }
+  [[nodiscard]] int driver_error() const { return ok() ? 0 : failure_->driver_error; }
 
-  [[nodiscard]] const std::string& detail() const { return detail_; }
+  [[nodiscard]] const std::string& detail() const;
 
   /// One line: what, driver call and error name if any, file and line.
   [[nodiscard]] std::string message() const;
 
  private:
-  Code code_ = Code::kOk;
-  int driver_error_ = 0;
-  const char* file_ = "";
-  int line_ = 0;
-  std::string detail_;
+  struct Failure {
+    Code code;
+    int driver_error;
+    const char* file;
+    int line;
+    std::string detail;
+  };
+
+  explicit Status(Failure failure);
+
+  std::shared_ptr<const Failure> failure_;
 };
 
 /// A value, or the Status that says why there is none.
