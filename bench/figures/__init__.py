@@ -6,6 +6,7 @@ from bench.figures import (  # noqa: F401 (importing registers)
     emulation,
     fences,
     fragmentation,
+    heap,
     hooks,
     micro,
     pause,

@@ -86,6 +86,14 @@ def test_every_registered_name_is_known_to_the_script(script: Script) -> None:
     assert script.set_up_began
 
 
+def test_every_module_of_figures_is_registered() -> None:
+    written = {
+        path.stem for path in (ROOT / "bench" / "figures").glob("*.py") if "\n@figure(" in path.read_text()
+    }
+
+    assert written == {figure.measure.__module__.rpartition(".")[2] for figure in registry.FIGURES.values()}
+
+
 def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.figures", "--programs", str(tmp_path), "no_such_figure"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
