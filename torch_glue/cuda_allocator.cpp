@@ -204,12 +204,7 @@ bool SpillwayAllocator::release(void* at) {
 }
 
 inline bool SpillwayAllocator::release_now(void* at) {
-  for (auto& known : devices_) {
-    auto* const runtime = known.load(std::memory_order_acquire);
-    if (runtime != nullptr && runtime->heap().owns(driver::DevicePtr(at))) {
-      return free_block(*runtime, at);
-    }
-  }
+  if (DeviceRuntime* const runtime = owner(at)) return free_block(*runtime, at);
   const auto memory = provider_of(at);
   return memory && free_provided(*memory, at);
 }
@@ -286,9 +281,9 @@ void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStre
 void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
   if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at);
   const driver::Stream user(stream.stream(), DeviceId{stream.device_index()});
-  for (auto& known : devices_) {
-    auto* const runtime = known.load(std::memory_order_acquire);
-    if (runtime != nullptr && runtime->heap().record_use(driver::DevicePtr(at), user)) return;
+  if (DeviceRuntime* const runtime = owner(at)) {
+    runtime->heap().record_use(driver::DevicePtr(at), user);
+    return;
   }
   if (const auto memory = provider_of(at)) memory->record_use(at, stream.stream());
 }
