@@ -11,6 +11,7 @@
 #include "torch_glue/tags_module.h"
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 namespace {
 
@@ -33,10 +34,20 @@ void check_torch_version() {
                          " is loaded. Build spillway again for it, or install torch " + kBuiltFor);
 }
 
-std::uint64_t enter_region(double offload_ratio, const std::string& tag) {
+std::uint64_t enter_region(double offload_ratio,
+                           const std::string& tag,
+                           std::optional<std::uint64_t> min_bytes,
+                           std::optional<std::size_t> max_in_flight,
+                           bool prefetch,
+                           bool names_memory) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
-  auto id = spillway::enter_region(spillway::intern_tag(tag), ratio.value());
+  spillway::RegionOptions options{spillway::intern_tag(tag), ratio.value()};
+  if (min_bytes) options.min_bytes = spillway::Bytes{*min_bytes};
+  options.max_in_flight = max_in_flight;
+  options.prefetch = prefetch;
+  options.names_memory = names_memory;
+  auto id = spillway::enter_region(options);
   raise(id.status());
   return id.value();
 }
@@ -48,7 +59,15 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
   module.def("install_pluggable_hooks", &spillway::install_pluggable_hooks, py::arg("allocator"));
-  module.def("enter_region", &enter_region, py::arg("offload_ratio"), py::arg("tag"));
+  module.def("enter_region",
+             &enter_region,
+             py::arg("offload_ratio"),
+             py::arg("tag"),
+             py::arg("min_bytes") = py::none(),
+             py::arg("max_in_flight") = py::none(),
+             py::arg("prefetch") = true,
+             py::arg("names_memory") = true);
+  module.def("enter_keeping_region", &spillway::enter_keeping_region);
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {
       const py::gil_scoped_release released;  // a step that ends here may wait for the device

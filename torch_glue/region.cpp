@@ -13,7 +13,7 @@ namespace {
 std::uint64_t enter(double offload_ratio, std::string_view tag) {
   const auto ratio = Ratio::of(offload_ratio);
   TORCH_CHECK_VALUE(ratio.ok(), "Spillway: offload_ratio: ", ratio.status().detail());
-  const auto id = enter_region(intern_tag(tag), ratio.value());
+  const auto id = enter_region({intern_tag(tag), ratio.value()});
   TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
   return id.value();
 }

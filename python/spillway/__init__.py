@@ -20,6 +20,14 @@ Importing this package imports no torch; that happens on first use.
 
 from __future__ import annotations
 
+from spillway._heads import keep_on_device
+from spillway.activation_offloading import (
+    ActivationOffloadingMixin,
+    NoOpManager,
+    OffloadActivations,
+    get_act_offloading_ctx_manager,
+    get_lora_act_offloading_ctx_manager,
+)
 from spillway.allocator import library_path, pluggable_allocator, use_allocator
 from spillway.offload import CPUOffload, step
 from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
@@ -30,10 +38,16 @@ from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
 __all__ = [
+    "ActivationOffloadingMixin",
     "CPUOffload",
+    "NoOpManager",
+    "OffloadActivations",
     "__version__",
     "allow_eviction",
     "forbid_eviction",
+    "get_act_offloading_ctx_manager",
+    "get_lora_act_offloading_ctx_manager",
+    "keep_on_device",
     "library_path",
     "memory_by_tag",
     "memory_summary",

@@ -6,11 +6,9 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-import threading
-from contextlib import ContextDecorator
-from types import TracebackType
 
 from spillway._load import glue
+from spillway._region import Region
 
 __all__ = ["CPUOffload", "step"]
 
@@ -47,7 +45,7 @@ def _ratio(value: float) -> float:
     return ratio
 
 
-class CPUOffload(ContextDecorator):
+class CPUOffload(Region):
     """A region whose saved activations wait in pinned host memory until the backward pass.
 
     Wrap the forward pass in it, or decorate a function with it::
@@ -79,28 +77,12 @@ class CPUOffload(ContextDecorator):
             raise TypeError(f"tag must be a string or None, not {tag!r}")
         self.offload_ratio = _ratio(offload_ratio)
         self.tag = tag
-        self._open = threading.local()
+        super().__init__()
 
-    def __enter__(self) -> CPUOffload:
+    def _enter(self) -> int:
         region = glue().enter_region(self.offload_ratio, self.tag or "")
-        self._regions().append(region)
         end_steps_with_optimizers()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        glue().leave_region(self._regions().pop())
-
-    def _regions(self) -> list[int]:
-        """The open entries of this thread, innermost last."""
-        if not hasattr(self._open, "regions"):
-            self._open.regions = []
-        regions: list[int] = self._open.regions
-        return regions
+        return region
 
     def __repr__(self) -> str:
         return f"CPUOffload(offload_ratio={self.offload_ratio!r}, tag={self.tag!r})"

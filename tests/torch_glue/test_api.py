@@ -24,6 +24,29 @@ def test_a_tag_that_is_no_string_is_refused():
         spillway.CPUOffload(0.5, tag=3)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_fwd_stash_size": 0}, ValueError, "max_fwd_stash_size must be at least 1, not 0"),
+        ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size must be an integer of at least 1"),
+        ({"min_offload_size": -1}, ValueError, "min_offload_size must be at least 0, not -1"),
+        ({"min_offload_size": True}, TypeError, "min_offload_size must be an integer of at least 0"),
+        ({"use_streams": "no"}, TypeError, "use_streams must be True or False, not 'no'"),
+        ({"use_pin_memory": 1}, TypeError, "use_pin_memory must be True or False, not 1"),
+    ],
+)
+def test_a_manager_names_the_option_that_it_refuses(options, error, text):
+    with pytest.raises(error, match=text):
+        spillway.OffloadActivations(**options)
+
+
+def test_a_manager_for_no_model_is_refused():
+    with pytest.raises(TypeError, match="keep_on_device takes modules, not 3"):
+        spillway.keep_on_device(3)
+    with pytest.raises(TypeError, match="model must be a module, not 3"):
+        spillway.get_act_offloading_ctx_manager(3)
+
+
 def test_importing_the_package_imports_no_torch(program):
     assert program("import sys, spillway\nreport('torch' in sys.modules)") is False
 

@@ -5,7 +5,6 @@
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/skip.h"
 
 namespace spillway {
@@ -21,7 +20,7 @@ void record_use(const at::Tensor& tensor) {
 
 }  // namespace
 
-PackHook::PackHook(TagId tag) : tag_(tag) {
+PackHook::PackHook() {
   Runtime::instance().handle_made();
 }
 
@@ -38,25 +37,24 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   version_ = tensor.unsafeGetTensorImpl()->version_counter();
   if (version_.enabled()) saved_version_ = version_.current_version();
   record_use(tensor);
-  const auto reason = why_not_movable(tensor, Runtime::instance().options().min_bytes);
-  if (reason) count_skip(tag_, *reason, tensor);
-  if (reason || !move(tensor)) keep(tensor);
+  OffloadedRegion& region = *innermost_region();
+  const auto reason = why_not_movable(tensor, region.moves->min_bytes);
+  if (reason) count_skip(region.moves->tag, *reason, tensor);
+  if (reason || !move(tensor, region)) keep(tensor);
 }
 
-bool PackHook::move(const at::Tensor& tensor) {
+bool PackHook::move(const at::Tensor& tensor, OffloadedRegion& region) {
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + device.status().message());
-    count_skip(tag_, SkipReason::kNotOnDevice, tensor);
+    count_skip(region.moves->tag, SkipReason::kNotOnDevice, tensor);
     return false;
   }
   const c10::Storage& storage = tensor.storage();
-  OffloadedRegion* const region = innermost_region();
   storage_ = SavedStorage::of(storage, *device.value());
   round_ = storage_->hook_made();
-  const auto before = region == nullptr ? std::weak_ptr<SavedStorage>() : region->last_moved;
-  if (!storage_->save(storage, tag_, version_, before)) return false;
-  if (region != nullptr) region->last_moved = storage_;
+  if (!storage_->save(storage, version_, region)) return false;
+  region.last_moved = storage_;
 
   sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
   strides_.assign(tensor.strides().begin(), tensor.strides().end());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/base/ids.h"
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include <memory>
@@ -15,11 +15,12 @@ namespace spillway {
 /// Threads: as autograd's nodes; ends without the Python lock.
 class PackHook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit PackHook(TagId tag);
+  PackHook();
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
 
+  /// Requires: this thread's innermost region moves what is saved.
   void call_pack_hook(const at::Tensor& tensor) override;
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
@@ -30,11 +31,10 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
-  bool move(const at::Tensor& tensor);
+  bool move(const at::Tensor& tensor, OffloadedRegion& region);
   void keep(const at::Tensor& tensor);
   void check_version() const;
 
-  const TagId tag_;
   c10::VariableVersion version_;
   std::uint32_t saved_version_ = 0;
   at::Tensor kept_;  // undefined where it moved

@@ -31,8 +31,40 @@ void PendingSources::hold(c10::Storage storage, driver::Fence until) {
   const Bytes size{storage.nbytes()};
   bytes_ += size;
   bytes_peak_ = std::max(bytes_peak_, bytes_);
-  held_.push_back({std::move(storage), size, until});
+  held_.push_back({std::move(storage), size, until, std::this_thread::get_id()});
   any_ = true;
+}
+
+void PendingSources::bound(std::size_t in_flight) {
+  for (Held& held : take_beyond(in_flight)) {
+    const auto device = held.storage.device().index();
+    const auto stream = c10::cuda::getCurrentCUDAStream(device);
+    const Status waited =
+        driver::Timeline::wait(driver::Stream(stream.stream(), DeviceId{device}), held.until);
+    if (!waited.ok()) {
+      hold(std::move(held.storage), held.until);  // until it is seen to have passed
+      continue;
+    }
+    // It may have been allocated on another stream, which has not waited.
+    c10::cuda::CUDACachingAllocator::recordStream(held.storage.data_ptr(), stream);
+  }
+}
+
+std::vector<PendingSources::Held> PendingSources::take_beyond(std::size_t in_flight) {
+  const Lock lock(mutex_);
+  const auto mine = std::this_thread::get_id();
+  auto count = static_cast<std::size_t>(std::count_if(
+      held_.begin(), held_.end(), [&](const Held& held) { return held.saved_by == mine; }));
+  std::vector<Held> beyond;
+  std::erase_if(held_, [&](Held& held) {
+    if (held.saved_by != mine || count <= in_flight) return false;
+    --count;
+    bytes_ -= held.size;
+    beyond.push_back(std::move(held));
+    return true;
+  });
+  any_ = !held_.empty();
+  return beyond;
 }
 
 bool PendingSources::poll() {

@@ -8,6 +8,8 @@
 #include <c10/core/Storage.h>
 
 #include <atomic>
+#include <cstddef>
+#include <thread>
 #include <vector>
 
 namespace spillway {
@@ -22,6 +24,9 @@ class PendingSources {
   static PendingSources& instance();
 
   void hold(c10::Storage storage, driver::Fence until);
+  /// Lets go of the earliest until this thread holds at most `in_flight` of them. Stream: the
+  /// current stream of each one's device waits for its copy; no host wait.
+  void bound(std::size_t in_flight);
   /// Lets go of the storages whose copies have passed; true where there were some. No host wait.
   bool poll();
   [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
@@ -34,7 +39,10 @@ class PendingSources {
     c10::Storage storage;
     Bytes size;  // when it was handed over: its owner may resize it
     driver::Fence until;
+    std::thread::id saved_by;
   };
+
+  std::vector<Held> take_beyond(std::size_t in_flight);
 
   PendingSources() = default;
 

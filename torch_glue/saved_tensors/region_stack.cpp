@@ -13,13 +13,17 @@
 namespace spillway {
 namespace {
 
+void close(const OffloadedRegion& region) {
+  if (region.moves) Runtime::instance().leave_region(region.moves->tag);
+}
+
 /// A thread's regions, the last one always open. A thread that ends closes what it left open.
 struct RegionStack {
   std::vector<OffloadedRegion> regions;
 
   ~RegionStack() {
     for (const OffloadedRegion& region : regions) {
-      if (region.open) Runtime::instance().leave_region(region.tag);
+      if (region.open) close(region);
     }
     while (!regions.empty())
       regions.pop_back();
@@ -31,22 +35,30 @@ RegionStack& this_thread() {
   return stack;
 }
 
-}  // namespace
-
-Result<std::uint64_t> enter_region(TagId tag, Ratio ratio) {
+std::uint64_t open(std::optional<RegionOptions> moves) {
   static std::atomic<std::uint64_t> next{1};
   install_engine();
-  SPILLWAY_RETURN_IF_ERROR(Runtime::instance().enter_region(tag, ratio));
-  OffloadedRegion region{next.fetch_add(1),
-                         tag,
-                         at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
-                         tag == TagId::kUntagged ? nullptr : std::make_unique<TagScope>(tag),
-                         true,
-                         {}};
-  const std::uint64_t id = region.id;
-  this_thread().regions.push_back(std::move(region));
+  const std::uint64_t id = next.fetch_add(1);
+  const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
+  this_thread().regions.push_back({id,
+                                   moves,
+                                   at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
+                                   renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
+                                   true,
+                                   {}});
   note_tag();
   return id;
+}
+
+}  // namespace
+
+Result<std::uint64_t> enter_region(const RegionOptions& options) {
+  SPILLWAY_RETURN_IF_ERROR(Runtime::instance().enter_region(options.tag, options.ratio));
+  return open(options);
+}
+
+std::uint64_t enter_keeping_region() {
+  return open(std::nullopt);
 }
 
 Status leave_region(std::uint64_t id) {
@@ -60,7 +72,7 @@ Status leave_region(std::uint64_t id) {
                           "that entered it");
   }
   region->open = false;
-  Runtime::instance().leave_region(region->tag);
+  close(*region);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();
   note_tag();

@@ -4,29 +4,49 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/result.h"
 #include "allocator/plan/ratio_chooser.h"
+#include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace spillway {
 
-/// A part of one thread's forward pass whose saved tensors may move.
+/// What happens to the tensors that are saved in a region.
+struct RegionOptions {
+  TagId tag;  // planned and counted under it
+  Ratio ratio;
+  Bytes min_bytes = Runtime::instance().options().min_bytes;  // smaller storages stay
+  /// Over an allocator that is not Spillway's: so many storages that have moved may still hold
+  /// device memory for their copy; at the next one the current stream waits for the earliest copy.
+  /// Without a value no stream waits, and memory is held until a later save finds the copy done.
+  std::optional<std::size_t> max_in_flight = std::nullopt;
+  bool prefetch = true;      // storages come back before they are unpacked
+  bool names_memory = true;  // what is allocated inside belongs to `tag`
+};
+
+/// A part of one thread's forward pass whose saved tensors may move, or where all of them stay.
 struct OffloadedRegion {
   std::uint64_t id;
-  TagId tag;
+  std::optional<RegionOptions> moves;  // without: a region whose tensors stay
   /// How many Python saved-tensor hooks were in force at its entry: one more is an inner context,
   /// which wins.
   size_t python_hooks;
-  std::unique_ptr<TagScope> scope;  // null for a region without a tag: it renames no memory
+  std::unique_ptr<TagScope> scope;  // null for a region that renames no memory
   bool open = true;
   std::weak_ptr<SavedStorage> last_moved;
 };
 
 /// Opens a region on this thread and installs the engine on first use; the id closes it.
-/// Errors: kInvalidArgument where `tag` already has another ratio in this step.
-Result<std::uint64_t> enter_region(TagId tag, Ratio ratio);
+/// Errors: kInvalidArgument where the tag already has another ratio in this step.
+Result<std::uint64_t> enter_region(const RegionOptions& options);
+
+/// Opens a region inside which the tensors that autograd saves are left alone, whatever regions are
+/// around it.
+std::uint64_t enter_keeping_region();
 
 /// Closes it. Regions that are left out of order stay nested until the inner ones are left.
 /// Errors: kInvalidArgument where this thread has no such open region.

@@ -5,6 +5,7 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/storage_table.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -69,20 +70,20 @@ SavedStorage::~SavedStorage() {
 }
 
 bool SavedStorage::save(const c10::Storage& storage,
-                        TagId tag,
                         const c10::VariableVersion& version,
-                        const std::weak_ptr<SavedStorage>& before) {
+                        const OffloadedRegion& region) {
   const Lock lock(mutex_);
   if (!decided_) {
     decided_ = true;
-    const Decision decision = Runtime::instance().decide(tag, device_.device().id, size_);
+    const Decision decision =
+        Runtime::instance().decide(region.moves->tag, device_.device().id, size_);
     site_ = decision.site;
     if (!decision.move) return false;
-    if (!copy_out(storage, version)) {
+    if (!copy_out(storage, version, region)) {
       Runtime::instance().not_moved(site_, size_);
       return false;
     }
-    before_ = before;
+    if (region.moves->prefetch) before_ = region.last_moved;
     Runtime::instance().moved(site_, size_);
     return true;
   }
@@ -93,10 +94,12 @@ bool SavedStorage::save(const c10::Storage& storage,
   // counter.
   const bool same = compat::counter_identity(version_) == compat::counter_identity(version) &&
                     version.enabled() && version.current_version() == version_number_;
-  return same || copy_out(storage, version);
+  return same || copy_out(storage, version, region);
 }
 
-bool SavedStorage::copy_out(const c10::Storage& storage, const c10::VariableVersion& version) {
+bool SavedStorage::copy_out(const c10::Storage& storage,
+                            const c10::VariableVersion& version,
+                            const OffloadedRegion& region) {
   const auto stream = current_stream(device_);
   const driver::DevicePtr source(storage.data());
   auto stash = device_.residency().stash(source, size_, ours(stream));
@@ -106,6 +109,7 @@ bool SavedStorage::copy_out(const c10::Storage& storage, const c10::VariableVers
   }
   if (!device_.heap().find(source).live) {
     PendingSources::instance().hold(storage, stash.value().written);
+    if (region.moves->max_in_flight) PendingSources::instance().bound(*region.moves->max_in_flight);
   }
   if (stash_) device_.residency().drop(std::move(*stash_));
   stash_ = std::move(stash).value();

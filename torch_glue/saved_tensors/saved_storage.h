@@ -13,6 +13,8 @@
 
 namespace spillway {
 
+struct OffloadedRegion;
+
 /// One storage that autograd saves, however many tensors view it: one decision, at most one host
 /// copy (law 5). The hooks of its tensors own it together; the last one ends the host copy (law 8).
 ///
@@ -34,12 +36,10 @@ class SavedStorage {
 
   /// A tensor on `storage` is saved by a hook. True: its bytes are, or are becoming, a host copy,
   /// and the hook need not hold the storage. False: the hook keeps it. Stream: the copy comes after
-  /// what the current stream has been given (law 1). `before`: the storage that moved before this
-  /// one, empty where there is none.
+  /// what the current stream has been given (law 1).
   bool save(const c10::Storage& storage,
-            TagId tag,
             const c10::VariableVersion& version,
-            const std::weak_ptr<SavedStorage>& before);
+            const OffloadedRegion& region);
 
   /// The bytes on the device again, usable on the current stream: the original where it is still
   /// alive, otherwise a copy that the hooks share. `round` is the hook's own, from hook_made().
@@ -69,8 +69,9 @@ class SavedStorage {
     std::int64_t waiting;          // hooks that have not unpacked since
   };
 
-  bool copy_out(const c10::Storage& storage, const c10::VariableVersion& version)
-      SPILLWAY_REQUIRES(mutex_);
+  bool copy_out(const c10::Storage& storage,
+                const c10::VariableVersion& version,
+                const OffloadedRegion& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);

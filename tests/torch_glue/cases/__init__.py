@@ -6,7 +6,7 @@ import gc
 import importlib
 import traceback
 
-MODULES = ("graphs", "layouts", "nesting", "parity", "ratios", "regions", "steady", "streams")
+MODULES = ("graphs", "layouts", "managers", "nesting", "parity", "ratios", "regions", "steady", "streams")
 CASES = {}
 
 

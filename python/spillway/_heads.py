@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules whose activations the backward pass wants first: a model's output head."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from spillway._load import glue
+
+if TYPE_CHECKING:
+    import torch
+
+#: Where models keep their head, below their outermost wrappers.
+HEAD_NAMES = (
+    "output",
+    "lm_head",
+    "embed_out",
+    "score",
+    "classifier",
+    "head",
+    "decoder.output",
+    "decoder.lm_head",
+    "qa_outputs",
+)
+
+_regions = threading.local()
+_kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+
+def keep_on_device(*modules: torch.nn.Module) -> None:
+    """What these modules save for the backward pass stays on the device from now on, whatever regions are
+    around them. Raises TypeError for what is no module, before anything has changed."""
+    import torch
+
+    for module in modules:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"keep_on_device takes modules, not {module!r}")
+    for module in modules:
+        if module in _kept:
+            continue
+        _kept.add(module)
+        module.register_forward_pre_hook(_enter)
+        module.register_forward_hook(_leave, always_call=True)
+
+
+def keep_heads(model: torch.nn.Module, warn: bool) -> None:
+    """Keeps the activations of `model`'s head on the device."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a module, not {model!r}")
+    heads = list(dict.fromkeys(find_heads(model)))
+    if not heads and warn:
+        warnings.warn(
+            f"Spillway found no output head in {type(model).__name__}, so its activations move like all "
+            f"others. It looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}; name another one "
+            "with spillway.keep_on_device(module), or pass warn_if_no_head=False.",
+            stacklevel=3,
+        )
+    keep_on_device(*heads)
+
+
+def find_heads(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The output heads of `model` and the modules that fuse one with the loss."""
+    import torch
+
+    inner = _unwrapped(model)
+    get_output_embeddings = getattr(inner, "get_output_embeddings", None)
+    if callable(get_output_embeddings):
+        head = get_output_embeddings()
+        if isinstance(head, torch.nn.Module):
+            yield head
+    for name in HEAD_NAMES:
+        found: Any = inner
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        # A head that is tied to the embedding may be a plain object around a linear module.
+        if not isinstance(found, torch.nn.Module):
+            found = getattr(found, "linear", None)
+        if isinstance(found, torch.nn.Module):
+            yield found
+    for name, module in inner.named_modules():
+        if "liger" in name.lower() or "liger" in type(module).__name__.lower():
+            yield module
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    import torch
+
+    while True:
+        inner = None
+        if callable(getattr(model, "get_base_model", None)):  # PEFT
+            inner = model.get_base_model()
+        for name in ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"):
+            inner = inner or getattr(model, name, None)
+        if not isinstance(inner, torch.nn.Module) or inner is model:
+            return model
+        model = inner
+
+
+def _enter(module: torch.nn.Module, inputs: Any) -> None:
+    if not hasattr(_regions, "open"):
+        _regions.open = []
+    _regions.open.append((weakref.ref(module), glue().enter_keeping_region()))
+
+
+def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+    # Only the region of this call: another hook may have failed before _enter ran.
+    if getattr(_regions, "open", None) and _regions.open[-1][0]() is module:
+        glue().leave_region(_regions.open.pop()[1])

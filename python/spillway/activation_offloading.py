@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saved activations wait on the host: the managers that users of torchtune, TRL and Axolotl know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway import _heads
+from spillway._load import glue
+from spillway._region import Region
+from spillway.offload import end_steps_with_optimizers
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "ActivationOffloadingMixin",
+    "NoOpManager",
+    "OffloadActivations",
+    "get_act_offloading_ctx_manager",
+    "get_lora_act_offloading_ctx_manager",
+]
+
+
+class NoOpManager(Region):
+    """A region whose saved tensors stay where they are, also inside a region that moves them.
+
+    A context manager and a decorator.
+    """
+
+    def _enter(self) -> int:
+        return glue().enter_keeping_region()
+
+
+class OffloadActivations(Region):
+    """A region whose saved activations wait in host memory until the backward pass.
+
+    A context manager and a decorator, with TRL's interface; ``spillway.compat.torchtune`` has torchtune's
+    order of arguments. The backward pass may run inside or outside, and after any number of forward passes.
+
+    Args:
+        use_pin_memory: accepted for its users; host memory is pinned either way, within its limits, because
+            copies to pageable memory make the host wait.
+        use_streams: whether copies run beside the computation. Without it the stream that saves a tensor
+            waits for its copy, and nothing comes back before it is needed.
+        min_offload_size: a tensor moves where its storage has at least this many bytes.
+        max_fwd_stash_size: so many saved storages may still hold device memory for their copy; at the next
+            one the saving stream waits for the earliest copy. Over Spillway's allocator this bounds nothing:
+            there the memory is free for the same stream at once, and carries the copy's fence.
+
+    Raises:
+        TypeError, ValueError: an option of the wrong type or outside its range.
+    """
+
+    def __init__(
+        self,
+        use_pin_memory: bool = True,
+        use_streams: bool = True,
+        min_offload_size: int = 1024,
+        max_fwd_stash_size: int = 5,
+    ) -> None:
+        super().__init__()
+        self.use_pin_memory = _flag("use_pin_memory", use_pin_memory)
+        self.use_streams = _flag("use_streams", use_streams)
+        self.min_offload_size = _at_least(0, "min_offload_size", min_offload_size)
+        self.max_fwd_stash_size = _at_least(1, "max_fwd_stash_size", max_fwd_stash_size)
+
+    def _enter(self) -> int:
+        end_steps_with_optimizers()
+        return glue().enter_region(
+            1.0,
+            "offload_activations",
+            min_bytes=self.min_offload_size,
+            max_in_flight=self.max_fwd_stash_size if self.use_streams else 0,
+            prefetch=self.use_streams,
+            names_memory=False,
+        )
+
+    def update_model_params(self, model: torch.nn.Module) -> None:
+        """Does nothing: parameters and their views are known as such when they are saved."""
+
+    def __repr__(self) -> str:
+        return (
+            f"OffloadActivations(use_pin_memory={self.use_pin_memory}, use_streams={self.use_streams}, "
+            f"min_offload_size={self.min_offload_size}, max_fwd_stash_size={self.max_fwd_stash_size})"
+        )
+
+
+def get_act_offloading_ctx_manager(
+    model: torch.nn.Module,
+    use_pin_memory: bool = True,
+    use_streams: bool = True,
+    min_offload_size: int = 1024,
+    max_fwd_stash_size: int = 5,
+    warn_if_no_head: bool = True,
+    enabled: bool = True,
+) -> OffloadActivations | NoOpManager:
+    """A manager for the forward pass of `model` that moves everything but what its output head saves.
+
+    The head's activations are the first that the backward pass wants: moving them gains nothing. The head
+    is found in plain and in wrapped models (DistributedDataParallel, FSDP, torch.compile, PEFT); modules that
+    fuse it with the loss, such as Liger's, stay as well. Calling this again for a model changes nothing.
+
+    Args:
+        model: the model that runs inside the manager.
+        warn_if_no_head: whether to warn where no head is found; everything moves then.
+        enabled: without it the result is a ``NoOpManager`` and the model is left alone.
+
+    The other arguments are those of ``OffloadActivations``.
+    """
+    if not _flag("enabled", enabled):
+        return NoOpManager()
+    manager = OffloadActivations(use_pin_memory, use_streams, min_offload_size, max_fwd_stash_size)
+    _heads.keep_heads(model, warn=_flag("warn_if_no_head", warn_if_no_head))
+    return manager
+
+
+get_lora_act_offloading_ctx_manager = get_act_offloading_ctx_manager
+
+
+class ActivationOffloadingMixin:
+    """For trainer classes with ``model``, ``args`` and ``training_step``, as ``transformers.Trainer``::
+
+        class OffloadingTrainer(spillway.ActivationOffloadingMixin, Trainer): ...
+
+    Each training step runs with its activations on the host, unless ``args.activation_offloading`` says no.
+    """
+
+    activation_offload_context: OffloadActivations | NoOpManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        enabled = bool(getattr(self.args, "activation_offloading", True))  # type: ignore[attr-defined]
+        self.activation_offload_context = get_act_offloading_ctx_manager(
+            self.model,  # type: ignore[attr-defined]
+            enabled=enabled,
+        )
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        with self.activation_offload_context:
+            return super().training_step(*args, **kwargs)  # type: ignore[misc]
+
+
+def _flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def _at_least(least: int, name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer of at least {least}, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return value
