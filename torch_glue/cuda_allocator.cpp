@@ -282,8 +282,7 @@ void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
   if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at);
   const driver::Stream user(stream.stream(), DeviceId{stream.device_index()});
   if (DeviceRuntime* const runtime = owner(at)) {
-    runtime->heap().record_use(driver::DevicePtr(at), user);
-    return;
+    return check(runtime->record_use(driver::DevicePtr(at), user));
   }
   if (const auto memory = provider_of(at)) memory->record_use(at, stream.stream());
 }

@@ -69,8 +69,10 @@ Status release(void* block) {
 
 Status use(void* at, void* stream) {
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_use", at));
-  owner->heap().record_use(driver::DevicePtr(at), stream_of(stream, owner->device().id));
-  return {};
+  Status status =
+      owner->record_use(driver::DevicePtr(at), stream_of(stream, owner->device().id));
+  if (status.code() != Code::kInvalidArgument) return status;
+  return SPILLWAY_ERROR(Code::kInvalidArgument, "spillway_use: " + status.detail());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 std::atomic<std::uint64_t> registrations{0};
 std::atomic<std::uint64_t> host_syncs{0};
+std::atomic<std::uint64_t> lost_streams{0};
 
 }  // namespace
 
@@ -37,7 +38,7 @@ CUmemAccessDesc access_of(DeviceId device) {
 }
 
 Counters counters() {
-  return {allocations.load(), registrations.load(), host_syncs.load()};
+  return {allocations.load(), registrations.load(), host_syncs.load(), lost_streams.load()};
 }
 
 void count_allocation() {
@@ -50,6 +51,10 @@ void count_registration() {
 
 void count_host_sync() {
   host_syncs.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_lost_stream() {
+  lost_streams.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace spillway::driver

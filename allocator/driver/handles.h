@@ -23,6 +23,10 @@ class Stream {
 
   [[nodiscard]] constexpr DeviceId device() const { return device_; }
 
+  [[nodiscard]] bool default_of_its_device() const {
+    return handle_ == nullptr || handle_ == CU_STREAM_LEGACY || handle_ == CU_STREAM_PER_THREAD;
+  }
+
   /// Handles tell streams apart, but for those of default streams.
   friend bool operator==(Stream left, Stream right) {
     return left.handle_ == right.handle_ &&
@@ -30,10 +34,6 @@ class Stream {
   }
 
  private:
-  [[nodiscard]] bool default_of_its_device() const {
-    return handle_ == nullptr || handle_ == CU_STREAM_LEGACY || handle_ == CU_STREAM_PER_THREAD;
-  }
-
   CUstream handle_;
   DeviceId device_;
 };
@@ -112,11 +112,13 @@ struct Counters {
   std::uint64_t allocations;    // cuMemCreate that succeeded
   std::uint64_t registrations;  // cuMemHostRegister that succeeded
   std::uint64_t host_syncs;     // times the host waited for the device
+  std::uint64_t lost_streams;   // of those: because a stream had been destroyed
 };
 
 Counters counters();
 void count_allocation();
 void count_registration();
 void count_host_sync();
+void count_lost_stream();
 
 }  // namespace spillway::driver

@@ -2,6 +2,7 @@
 #include "allocator/driver/timeline.h"
 
 #include <algorithm>
+#include <string>
 
 namespace spillway::driver {
 namespace {
@@ -10,9 +11,23 @@ namespace {
 /// about stays bounded.
 constexpr std::size_t kOutstandingBeforeQuery = 64;
 
+/// What the driver answers for a stream that was destroyed, is another device's, or never was one.
+bool is_gone(CUresult result) {
+  return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+Status no_stream(DeviceId device) {
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "this is no stream of device " + std::to_string(static_cast<int>(device)) +
+                            ": it was destroyed, belongs to another device, or never was a stream");
+}
+
+/// Errors: kInvalidArgument where there is no such stream.
 Status outside_capture(const Api& api, Stream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, StreamIsCapturing, stream.handle(), &capture));
+  const CUresult result = api.StreamIsCapturing(stream.handle(), &capture);
+  if (is_gone(result)) return no_stream(stream.device());
+  SPILLWAY_RETURN_IF_ERROR(to_status(api, result, "cuStreamIsCapturing", __FILE__, __LINE__));
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
   return SPILLWAY_ERROR(Code::kNotReady,
                         "a stream is being captured into a graph: what is outside the graph can be "
@@ -27,12 +42,25 @@ Timeline::~Timeline() {
     device_.api->EventDestroy(marker.event);
   for (CUevent event : spare_)
     device_.api->EventDestroy(event);
+  for (CUevent event : waited_for_)
+    device_.api->EventDestroy(event);
 }
 
 Result<Fence> Timeline::mark() {
   const Lock lock(mutex_);
   const CurrentDevice current(*device_.api, device_.context);
-  return record();
+  return record(IfGone::kWaitForDevice);
+}
+
+Status Timeline::verify() {
+  if (stream_.default_of_its_device()) return {};
+  const Lock lock(mutex_);
+  const CurrentDevice current(*device_.api, device_.context);
+  const Status status =
+      verified_ ? outside_capture(*device_.api, stream_) : record(IfGone::kRefuse).status();
+  verified_ = verified_ || status.ok();
+  // What can be captured is a stream.
+  return status.code() == Code::kNotReady ? Status() : status;
 }
 
 Fence Timeline::promise() {
@@ -40,13 +68,16 @@ Fence Timeline::promise() {
   return {this, next_};
 }
 
-Status Timeline::keep_promise(Fence fence) {
+Status Timeline::keep_promise(Fence fence, IfGone gone) {
   if (fence.point < next_) return {};
-  return record().status();
+  return record(gone).status();
 }
 
-Result<Fence> Timeline::record() {
-  SPILLWAY_RETURN_IF_ERROR(outside_capture(*device_.api, stream_));
+Result<Fence> Timeline::record(IfGone gone) {
+  if (Status status = outside_capture(*device_.api, stream_); !status.ok()) {
+    const bool lost = status.code() == Code::kInvalidArgument;
+    return lost && gone == IfGone::kWaitForDevice ? pass_all_sync() : status;
+  }
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   CUevent event = nullptr;
   if (spare_.empty()) {
@@ -56,12 +87,27 @@ Result<Fence> Timeline::record() {
     event = spare_.back();
     spare_.pop_back();
   }
-  if (Status status = SPILLWAY_CALL(*device_.api, EventRecord, event, stream_.handle());
-      !status.ok()) {
+  if (const CUresult result = device_.api->EventRecord(event, stream_.handle());
+      result != CUDA_SUCCESS) {
     spare_.push_back(event);
-    return status;
+    if (!is_gone(result)) {
+      return to_status(*device_.api, result, "cuEventRecord", __FILE__, __LINE__);
+    }
+    return gone == IfGone::kWaitForDevice ? pass_all_sync() : no_stream(device_.id);
   }
   outstanding_.push_back({next_, event});
+  return Fence{this, next_++};
+}
+
+/// A stream that is gone takes no more work, and what it was given ends with the device's work.
+Result<Fence> Timeline::pass_all_sync() {
+  count_lost_stream();
+  count_host_sync();
+  const OutsideCaptures outside(*device_.api);
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, CtxSynchronize));
+  while (!outstanding_.empty())
+    retire_oldest();
+  passed_ = next_;
   return Fence{this, next_++};
 }
 
@@ -70,7 +116,7 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   Timeline& self = *fence.timeline;
   const Lock lock(self.mutex_);
   const CurrentDevice current(*self.device_.api, self.device_.context);
-  SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence));
+  SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence, IfGone::kWaitForDevice));
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
   SPILLWAY_RETURN_IF_ERROR(outside_capture(*self.device_.api, waiter));
@@ -84,7 +130,7 @@ bool Timeline::passed(Fence fence) {
   if (fence.point > self.passed_) {
     const CurrentDevice current(*self.device_.api, self.device_.context);
     const OutsideCaptures outside(*self.device_.api);
-    if (!self.keep_promise(fence).ok()) return false;
+    if (!self.keep_promise(fence, IfGone::kRefuse).ok()) return false;
     self.retire_passed();
   }
   return fence.point <= self.passed_;
@@ -93,17 +139,27 @@ bool Timeline::passed(Fence fence) {
 Status Timeline::wait_sync(Fence fence) {
   if (!fence.set()) return {};
   Timeline& self = *fence.timeline;
-  const Lock lock(self.mutex_);
   const CurrentDevice current(*self.device_.api, self.device_.context);
-  SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence));
-  CUevent event = self.event_for(fence.point);
-  if (event == nullptr) return {};
+  CUevent event = nullptr;
+  {
+    const Lock lock(self.mutex_);
+    SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence, IfGone::kWaitForDevice));
+    event = self.event_for(fence.point);
+    if (event == nullptr) return {};
+    ++self.host_waiters_;
+  }
   count_host_sync();
   const OutsideCaptures outside(*self.device_.api);
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*self.device_.api, EventSynchronize, event));
-  while (self.passed_ < fence.point)
+  Status status = SPILLWAY_CALL(*self.device_.api, EventSynchronize, event);
+
+  const Lock lock(self.mutex_);
+  while (status.ok() && self.passed_ < fence.point)
     self.retire_oldest();
-  return {};
+  if (--self.host_waiters_ == 0) {
+    self.spare_.insert(self.spare_.end(), self.waited_for_.begin(), self.waited_for_.end());
+    self.waited_for_.clear();
+  }
+  return status;
 }
 
 void Timeline::retire_passed() {
@@ -115,7 +171,8 @@ void Timeline::retire_passed() {
 
 void Timeline::retire_oldest() {
   passed_ = outstanding_.front().point;
-  spare_.push_back(outstanding_.front().event);
+  // An event that is recorded again while somebody waits for it would be waited for twice.
+  (host_waiters_ == 0 ? spare_ : waited_for_).push_back(outstanding_.front().event);
   outstanding_.pop_front();
 }
 

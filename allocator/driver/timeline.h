@@ -40,7 +40,17 @@ class Timeline {
 
   /// Marks this place on the stream. Stream: no wait. Errors: kDriver; kNotReady while the stream
   /// is being captured into a graph, where a marker would become part of the graph.
+  ///
+  /// Where the stream has been destroyed, here and wherever a marker was promised: the host waits
+  /// for the whole device instead, and everything on this timeline has passed then (counted in
+  /// Counters::lost_streams).
   Result<Fence> mark();
+
+  /// Whether events of this device can be recorded on the stream. Requires: work that is to be
+  /// ordered by this timeline has not begun, so that a stream of another device is never taken for
+  /// one that was destroyed. Stream: no wait; a marker at the first time. Errors: kInvalidArgument
+  /// for what is no stream of this device; kDriver.
+  Status verify();
 
   /// A fence for this place that costs nothing now: its marker is recorded, once for all that were
   /// promised since the last one, when the first of them is asked about or waited for. Until then
@@ -56,7 +66,8 @@ class Timeline {
   /// No host wait.
   static bool passed(Fence fence);
 
-  /// Blocks the host until `fence` has passed; counted in Counters::host_syncs. Errors: kDriver.
+  /// Blocks the host until `fence` has passed; counted in Counters::host_syncs. Other threads may
+  /// use the timeline meanwhile. Errors: kDriver.
   static Status wait_sync(Fence fence);
 
  private:
@@ -65,9 +76,13 @@ class Timeline {
     CUevent event;
   };
 
-  Result<Fence> record() SPILLWAY_REQUIRES(mutex_);
+  enum class IfGone { kRefuse, kWaitForDevice };
+
+  /// Errors: kInvalidArgument where the stream is gone and that is refused.
+  Result<Fence> record(IfGone gone) SPILLWAY_REQUIRES(mutex_);
+  Result<Fence> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
   /// Records the marker that `fence` was promised, if it is missing.
-  Status keep_promise(Fence fence) SPILLWAY_REQUIRES(mutex_);
+  Status keep_promise(Fence fence, IfGone gone) SPILLWAY_REQUIRES(mutex_);
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
   void retire_oldest() SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] CUevent event_for(std::uint64_t point) SPILLWAY_REQUIRES(mutex_);
@@ -79,6 +94,10 @@ class Timeline {
   std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // oldest first
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);
+  // Of markers that have passed while a host thread may still be waiting for one of them.
+  std::vector<CUevent> waited_for_ SPILLWAY_GUARDED_BY(mutex_);
+  int host_waiters_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  bool verified_ SPILLWAY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace spillway::driver

@@ -184,6 +184,10 @@ bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
   return true;
 }
 
+Status Heap::check_stream(driver::Stream stream) {
+  return state_->timelines.of(stream).verify();
+}
+
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return false;
@@ -248,6 +252,7 @@ Status Heap::enable_peer(DeviceId peer) {
 
 Result<Region*> Heap::State::region_for(const RegionKey& key) {
   if (Region* const known = regions.of(key)) return known;
+  SPILLWAY_RETURN_IF_ERROR(timelines.of(driver::Stream(key.stream, device.id)).verify());
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
   const RegionParts parts{device, addresses, access, books, timelines};
   auto made = std::make_unique<Region>(parts, key, range);

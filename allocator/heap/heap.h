@@ -124,7 +124,8 @@ class Heap {
   /// of different pools never share a chunk; a pool begins with its first block.
   /// Stream: usable on `stream` at once; no host wait, except before the out-of-memory error.
   /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report:
-  /// asked, held, live and cached bytes, and live bytes per tag. kDriver. The heap is then as it
+  /// asked, held, live and cached bytes, and live bytes per tag. kInvalidArgument where `stream` is
+  /// found to be none, at its first block or where it had to wait. kDriver. The heap is then as it
   /// was.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
@@ -150,6 +151,10 @@ class Heap {
   /// another device's: reuse waits for what that stream has been given by the time of the free.
   /// Returns false where `at` is not inside a live block.
   bool record_use(driver::DevicePtr at, driver::Stream stream);
+
+  /// Whether `stream` can use this heap's memory. Stream: no wait. Errors: kInvalidArgument for
+  /// what is no stream; kDriver.
+  Status check_stream(driver::Stream stream);
 
   /// The live block around `at`: its base and rounded size; size zero where there is none.
   [[nodiscard]] HeapBlockInfo find(driver::DevicePtr at) const;

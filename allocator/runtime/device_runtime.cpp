@@ -71,6 +71,12 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
   return heap_->free(at);
 }
 
+Status DeviceRuntime::record_use(driver::DevicePtr at, driver::Stream stream) {
+  SPILLWAY_RETURN_IF_ERROR(heap_->check_stream(stream));
+  if (heap_->record_use(at, stream)) return {};
+  return SPILLWAY_ERROR(Code::kInvalidArgument, "no live block of Spillway's is there");
+}
+
 Status DeviceRuntime::enable_peer(DeviceId peer) {
   SPILLWAY_RETURN_IF_ERROR(heap_->enable_peer(peer));
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device reader, driver::Device::open(*device_.api, peer));

@@ -58,6 +58,10 @@ class DeviceRuntime {
   /// open it any more. As Heap::free.
   bool free(driver::DevicePtr at);
 
+  /// The live block around `at` is also used by work on `stream`, as Heap::record_use. Errors:
+  /// kInvalidArgument for what is no stream and where no live block is there; kDriver.
+  Status record_use(driver::DevicePtr at, driver::Stream stream);
+
   /// The live block around `at` is for `role` from now on, unless a scope that the program opened
   /// has named it.
   void give_role(driver::DevicePtr at, TagId role);

@@ -38,6 +38,14 @@ Result<DeviceRuntime*> Runtime::device(DeviceId id) {
   const Lock making(making_);
   if (DeviceRuntime* made = device_if_made(id)) return made;
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Api* const api, driver::api());
+  int devices = 0;
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, DeviceGetCount, &devices));
+  if (static_cast<int>(id) < 0 || static_cast<int>(id) >= devices) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "device " + std::to_string(static_cast<int>(id)) +
+                              ": expected one of the " + std::to_string(devices) +
+                              " devices, which count from 0");
+  }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
   SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options_, evictable_));
   const Lock lock(mutex_);

@@ -60,7 +60,7 @@ class Runtime {
   explicit Runtime(RuntimeOptions options);
 
   /// The device's stages, made on first use. Errors: kNoDriver, kDriver, kInvalidArgument
-  /// (environment).
+  /// (environment, or there is no such device).
   Result<DeviceRuntime*> device(DeviceId id);
   /// As `device`, but null where it has not been made.
   DeviceRuntime* device_if_made(DeviceId id);

@@ -35,11 +35,18 @@ enum spillway_code {
 
 /* ---- memory ---- */
 
+/* Streams. A stream that is given to these functions is one of the block's device, in its primary
+ * context, as the runtime makes them, or null. Release a block before you destroy the streams that
+ * use it, and destroy the block's own stream only when the work that it was given is done: the next
+ * stream may get its handle, and with it the memory that it left. A user that is destroyed before
+ * the release costs the host a wait for the whole device when the memory is next needed. */
+
 /* Gives `size` bytes of a device in `*block`, for work on `stream` (a CUstream or cudaStream_t;
  * null is the legacy default stream), under this thread's innermost tag. The address never changes
  * while the block lives. No bytes give a null pointer. Stream: usable on `stream` at once; the host
- * waits only before an out-of-memory error. Errors: SPILLWAY_OUT_OF_DEVICE_MEMORY, whose text says
- * who holds what; SPILLWAY_DRIVER_ERROR. */
+ * waits only before an out-of-memory error. Errors: SPILLWAY_INVALID_ARGUMENT for a device that is
+ * not there, and where `stream` is found to be none: at its first block, or where it had to wait;
+ * SPILLWAY_OUT_OF_DEVICE_MEMORY, whose text says who holds what; SPILLWAY_DRIVER_ERROR. */
 SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, void** block);
 
 /* Gives a block back. Null is ignored. Stream: returns at once; work that its own stream, and the
@@ -49,7 +56,8 @@ SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, 
 SPILLWAY_API int spillway_release(void* block);
 
 /* The block around `at` is also used by work on `stream`: it is not reused before what that stream
- * has been given by the time of spillway_release. Errors: SPILLWAY_INVALID_ARGUMENT as there. */
+ * has been given by the time of spillway_release. Errors: SPILLWAY_INVALID_ARGUMENT as there, and
+ * for what is no stream of the block's device. */
 SPILLWAY_API int spillway_use(void* at, void* stream);
 
 /* ---- tags: what memory is for ---- */

@@ -23,7 +23,8 @@ def stats() -> dict[str, Any]:
         the device is the emulated GPU.
     ``driver``
         what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
-        ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device).
+        ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device),
+        ``lost_streams`` (of those: because a stream that had used memory was destroyed).
     ``pending_sources``
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.

@@ -67,11 +67,13 @@ TEST(StatisticsTest, ANullStructureIsRefused) {
   EXPECT_EQ(spillway_device_statistics(0, nullptr), SPILLWAY_INVALID_ARGUMENT);
 }
 
-TEST(StatisticsTest, ADeviceThatIsNotThereIsADriverError) {
+TEST(StatisticsTest, ADeviceThatIsNotThereIsRefusedWithTheNumberOfThose) {
   spillway_device_stats stats{};
   stats.struct_size = sizeof stats;
 
-  EXPECT_EQ(spillway_device_statistics(99, &stats), SPILLWAY_DRIVER_ERROR);
+  EXPECT_EQ(spillway_device_statistics(99, &stats), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(spillway_last_error()).find("one of the 1 devices"), std::string::npos)
+      << spillway_last_error();
 }
 
 TEST(StatisticsTest, AStepCanBeEnded) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace spillway::driver {
@@ -134,6 +135,86 @@ TEST_F(TimelineTest, AFailedMarkerLeavesTheTimelineAsItWas) {
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.status().code(), Code::kDriver);
   EXPECT_EQ(timeline_->mark().value().point, before.point + 1);
+}
+
+TEST_F(TimelineTest, AHostWaitLeavesTheTimelineToOtherThreads) {
+  open_gate = false;
+  const Fence fence = timeline_->mark().value();
+  static Timeline* other;
+  static bool marked;
+  other = timeline_.get();
+  marked = false;
+  table_.EventSynchronize = [](CUevent event) {
+    std::thread([] { marked = other->mark().ok(); }).join();
+    return api().value()->EventSynchronize(event);
+  };
+
+  EXPECT_TRUE(Timeline::wait_sync(fence).ok());
+  EXPECT_TRUE(marked);
+}
+
+TEST_F(TimelineTest, AnEventThatIsWaitedForIsNotRecordedAgainMeanwhile) {
+  open_gate = false;
+  const Fence fence = timeline_->mark().value();
+  static Timeline* other;
+  static CUevent waited_for;
+  static bool reused;
+  other = timeline_.get();
+  reused = false;
+  table_.EventRecord = [](CUevent event, CUstream stream) {
+    reused = reused || event == waited_for;
+    return api().value()->EventRecord(event, stream);
+  };
+  table_.EventSynchronize = [](CUevent event) {
+    waited_for = event;
+    const CUresult result = api().value()->EventSynchronize(event);
+    open_gate = true;
+    // Sees the fence pass, and so takes its event back.
+    EXPECT_TRUE(Timeline::passed({other, 1}));
+    EXPECT_TRUE(other->mark().ok());
+    return result;
+  };
+
+  EXPECT_TRUE(Timeline::wait_sync(fence).ok());
+  EXPECT_FALSE(reused);
+  EXPECT_TRUE(timeline_->mark().ok());
+  EXPECT_TRUE(reused);
+}
+
+TEST_F(TimelineTest, AStreamThatIsGoneHasPassedOnceTheDeviceIsDone) {
+  const Fence promised = timeline_->promise();
+  ASSERT_EQ(table_.StreamDestroy(work_), CUDA_SUCCESS);
+  const auto before = counters();
+  const auto emulator_syncs = spillway_emulator_count("host_syncs");
+
+  EXPECT_FALSE(Timeline::passed(promised));
+  EXPECT_EQ(spillway_emulator_count("host_syncs"), emulator_syncs);
+  EXPECT_TRUE(Timeline::wait(Stream(other_), promised).ok());
+  EXPECT_TRUE(Timeline::passed(promised));
+  EXPECT_EQ(stream_waits, 0);
+  EXPECT_EQ(counters().lost_streams, before.lost_streams + 1);
+  EXPECT_EQ(spillway_emulator_count("host_syncs"), emulator_syncs + 1);
+}
+
+TEST_F(TimelineTest, AStreamThatIsGoneHasNotPassedWhereTheDeviceCannotBeWaitedFor) {
+  const Fence promised = timeline_->promise();
+  ASSERT_EQ(table_.StreamDestroy(work_), CUDA_SUCCESS);
+  table_.CtxSynchronize = [] {
+    return CUDA_ERROR_UNKNOWN;
+  };
+
+  EXPECT_EQ(Timeline::wait_sync(promised).code(), Code::kDriver);
+  EXPECT_FALSE(Timeline::passed(promised));
+}
+
+TEST_F(TimelineTest, WhatIsNoStreamIsFoundOut) {
+  ASSERT_EQ(table_.StreamDestroy(other_), CUDA_SUCCESS);
+  Timeline gone(device_, Stream(other_));
+
+  EXPECT_EQ(gone.verify().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(timeline_->verify().ok());
+  ASSERT_EQ(table_.StreamDestroy(work_), CUDA_SUCCESS);
+  EXPECT_EQ(timeline_->verify().code(), Code::kInvalidArgument);
 }
 
 }  // namespace
