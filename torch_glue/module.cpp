@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/checkpoint_module.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/lifetime_module.h"
@@ -77,6 +78,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
+  spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);

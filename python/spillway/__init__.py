@@ -29,6 +29,13 @@ from spillway.activation_offloading import (
     get_lora_act_offloading_ctx_manager,
 )
 from spillway.allocator import library_path, pluggable_allocator, use_allocator
+from spillway.checkpointing import (
+    checkpoint,
+    checkpoint_wrapper,
+    disable_checkpointing,
+    is_checkpointing,
+    is_recomputing,
+)
 from spillway.offload import CPUOffload, step
 from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
 from spillway.roles import unwatch, watch
@@ -44,9 +51,14 @@ __all__ = [
     "OffloadActivations",
     "__version__",
     "allow_eviction",
+    "checkpoint",
+    "checkpoint_wrapper",
+    "disable_checkpointing",
     "forbid_eviction",
     "get_act_offloading_ctx_manager",
     "get_lora_act_offloading_ctx_manager",
+    "is_checkpointing",
+    "is_recomputing",
     "keep_on_device",
     "library_path",
     "memory_by_tag",

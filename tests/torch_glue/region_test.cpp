@@ -4,6 +4,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/checkpoint/checkpoint.h"
 #include "torch_glue/cuda_allocator.h"
 
 #include <ATen/ATen.h>
@@ -52,6 +53,28 @@ at::Tensor loss_of(const at::Tensor& x) {
 at::Tensor input() {
   const auto on_device = at::TensorOptions().device(at::kCUDA);
   return at::arange(4096, on_device.dtype(at::kFloat)).div_(4096).set_requires_grad(true);
+}
+
+at::Tensor loss_of_all(const std::vector<at::Tensor>& inputs) {
+  return loss_of(inputs[0]);
+}
+
+TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
+  const at::Tensor plain = input();
+  torch::autograd::backward({loss_of(plain)}, {});
+  const at::Tensor checkpointed = input();
+  int runs = 0;
+  const auto function = [&runs](const std::vector<at::Tensor>& inputs) {
+    ++runs;
+    return loss_of_all(inputs);
+  };
+  const at::Tensor loss = checkpoint(function, {checkpointed.mul(1)}, {.offload_to_cpu = true});
+  EXPECT_EQ(runs, 1);
+  torch::autograd::backward({loss}, {});
+
+  EXPECT_EQ(runs, 2);
+  EXPECT_TRUE(checkpointed.grad().equal(plain.grad()));
+  EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
 }
 
 TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {

@@ -55,13 +55,14 @@ class ProxyEngine final : public autograd::Engine {
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     const OffloadedRegion* const region = innermost_region();
     // CUDA does not survive a fork: a child saves its tensors as if Spillway were not there.
-    if (region == nullptr || !region->moves || in_forked_child()) {
+    if (region == nullptr || in_forked_child() || (!region->moves && !region->rules)) {
       return real_.get_default_saved_variable_hooks();
     }
     const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
     if (python.is_tracing || python.stack.size() > region->python_hooks) {
       return real_.get_default_saved_variable_hooks();
     }
+    if (region->rules) return region->rules->hooks();
     return std::make_unique<PackHook>();
   }
 

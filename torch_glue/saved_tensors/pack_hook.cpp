@@ -37,24 +37,24 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   version_ = tensor.unsafeGetTensorImpl()->version_counter();
   if (version_.enabled()) saved_version_ = version_.current_version();
   record_use(tensor);
-  OffloadedRegion& region = *innermost_region();
-  const auto reason = why_not_movable(tensor, region.moves->min_bytes);
-  if (reason) count_skip(region.moves->tag, *reason, tensor);
+  const RegionOptions& region = *innermost_region()->moves;
+  const auto reason = why_not_movable(tensor, region.min_bytes);
+  if (reason) count_skip(region.tag, *reason, tensor);
   if (reason || !move(tensor, region)) keep(tensor);
 }
 
-bool PackHook::move(const at::Tensor& tensor, OffloadedRegion& region) {
+bool PackHook::move(const at::Tensor& tensor, const RegionOptions& region) {
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + device.status().message());
-    count_skip(region.moves->tag, SkipReason::kNotOnDevice, tensor);
+    count_skip(region.tag, SkipReason::kNotOnDevice, tensor);
     return false;
   }
   const c10::Storage& storage = tensor.storage();
   storage_ = SavedStorage::of(storage, *device.value());
   round_ = storage_->hook_made();
   if (!storage_->save(storage, version_, region)) return false;
-  region.last_moved = storage_;
+  last_moved(region.tag) = storage_;
 
   sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
   strides_.assign(tensor.strides().begin(), tensor.strides().end());

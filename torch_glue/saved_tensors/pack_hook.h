@@ -31,7 +31,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
-  bool move(const at::Tensor& tensor, OffloadedRegion& region);
+  bool move(const at::Tensor& tensor, const RegionOptions& region);
   void keep(const at::Tensor& tensor);
   void check_version() const;
 

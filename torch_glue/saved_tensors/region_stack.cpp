@@ -8,6 +8,8 @@
 #include <ATen/SavedTensorHooks.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -35,17 +37,19 @@ RegionStack& this_thread() {
   return stack;
 }
 
-std::uint64_t open(std::optional<RegionOptions> moves) {
+thread_local bool nothing_moves = false;
+
+std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRules> rules) {
   static std::atomic<std::uint64_t> next{1};
   install_engine();
   const std::uint64_t id = next.fetch_add(1);
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
+                                   std::move(rules),
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
-                                   true,
-                                   {}});
+                                   true});
   note_tag();
   return id;
 }
@@ -53,12 +57,28 @@ std::uint64_t open(std::optional<RegionOptions> moves) {
 }  // namespace
 
 Result<std::uint64_t> enter_region(const RegionOptions& options) {
+  if (nothing_moves) return enter_keeping_region();
   SPILLWAY_RETURN_IF_ERROR(Runtime::instance().enter_region(options.tag, options.ratio));
-  return open(options);
+  return open(options, nullptr);
 }
 
 std::uint64_t enter_keeping_region() {
-  return open(std::nullopt);
+  return open(std::nullopt, nullptr);
+}
+
+std::uint64_t enter_region(std::shared_ptr<SavingRules> rules) {
+  return open(std::nullopt, std::move(rules));
+}
+
+NothingMoves::NothingMoves() : before_(std::exchange(nothing_moves, true)) {}
+
+NothingMoves::~NothingMoves() {
+  nothing_moves = before_;
+}
+
+std::weak_ptr<SavedStorage>& last_moved(TagId tag) {
+  thread_local std::unordered_map<TagId, std::weak_ptr<SavedStorage>> last;
+  return last[tag];
 }
 
 Status leave_region(std::uint64_t id) {

@@ -8,6 +8,8 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,16 +30,25 @@ struct RegionOptions {
   bool names_memory = true;  // what is allocated inside belongs to `tag`
 };
 
-/// A part of one thread's forward pass whose saved tensors may move, or where all of them stay.
+/// Gives the hooks of tensors in a region that has rules of its own.
+class SavingRules {
+ public:
+  virtual ~SavingRules() = default;
+  /// For the tensor that this thread saves next.
+  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
+};
+
+/// A part of one thread's forward pass that says what becomes of the tensors saved in it: they may
+/// move, or follow rules of the region's own, or, with neither, stay.
 struct OffloadedRegion {
   std::uint64_t id;
-  std::optional<RegionOptions> moves;  // without: a region whose tensors stay
+  std::optional<RegionOptions> moves;
+  std::shared_ptr<SavingRules> rules;
   /// How many Python saved-tensor hooks were in force at its entry: one more is an inner context,
   /// which wins.
   size_t python_hooks;
   std::unique_ptr<TagScope> scope;  // null for a region that renames no memory
   bool open = true;
-  std::weak_ptr<SavedStorage> last_moved;
 };
 
 /// Opens a region on this thread and installs the engine on first use; the id closes it.
@@ -47,6 +58,25 @@ Result<std::uint64_t> enter_region(const RegionOptions& options);
 /// Opens a region inside which the tensors that autograd saves are left alone, whatever regions are
 /// around it.
 std::uint64_t enter_keeping_region();
+
+/// Opens a region with rules of its own.
+std::uint64_t enter_region(std::shared_ptr<SavingRules> rules);
+
+/// While it lives, regions that this thread opens keep their tensors: they are saved for nobody.
+class NothingMoves {
+ public:
+  NothingMoves();
+  ~NothingMoves();
+  NothingMoves(const NothingMoves&) = delete;
+  NothingMoves& operator=(const NothingMoves&) = delete;
+
+ private:
+  const bool before_;
+};
+
+/// The storage that moved last on this thread under `tag`, in whichever of its regions; empty where
+/// none lives.
+std::weak_ptr<SavedStorage>& last_moved(TagId tag);
 
 /// Closes it. Regions that are left out of order stay nested until the inner ones are left.
 /// Errors: kInvalidArgument where this thread has no such open region.

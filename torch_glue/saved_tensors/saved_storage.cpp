@@ -71,19 +71,18 @@ SavedStorage::~SavedStorage() {
 
 bool SavedStorage::save(const c10::Storage& storage,
                         const c10::VariableVersion& version,
-                        const OffloadedRegion& region) {
+                        const RegionOptions& region) {
   const Lock lock(mutex_);
   if (!decided_) {
     decided_ = true;
-    const Decision decision =
-        Runtime::instance().decide(region.moves->tag, device_.device().id, size_);
+    const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
     site_ = decision.site;
     if (!decision.move) return false;
     if (!copy_out(storage, version, region)) {
       Runtime::instance().not_moved(site_, size_);
       return false;
     }
-    if (region.moves->prefetch) before_ = region.last_moved;
+    if (region.prefetch) before_ = last_moved(region.tag);
     Runtime::instance().moved(site_, size_);
     return true;
   }
@@ -99,7 +98,7 @@ bool SavedStorage::save(const c10::Storage& storage,
 
 bool SavedStorage::copy_out(const c10::Storage& storage,
                             const c10::VariableVersion& version,
-                            const OffloadedRegion& region) {
+                            const RegionOptions& region) {
   const auto stream = current_stream(device_);
   const driver::DevicePtr source(storage.data());
   auto stash = device_.residency().stash(source, size_, ours(stream));
@@ -109,7 +108,7 @@ bool SavedStorage::copy_out(const c10::Storage& storage,
   }
   if (!device_.heap().find(source).live) {
     PendingSources::instance().hold(storage, stash.value().written);
-    if (region.moves->max_in_flight) PendingSources::instance().bound(*region.moves->max_in_flight);
+    if (region.max_in_flight) PendingSources::instance().bound(*region.max_in_flight);
   }
   if (stash_) device_.residency().drop(std::move(*stash_));
   stash_ = std::move(stash).value();

@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-struct OffloadedRegion;
+struct RegionOptions;
 
 /// One storage that autograd saves, however many tensors view it: one decision, at most one host
 /// copy (law 5). The hooks of its tensors own it together; the last one ends the host copy (law 8).
@@ -39,7 +39,7 @@ class SavedStorage {
   /// what the current stream has been given (law 1).
   bool save(const c10::Storage& storage,
             const c10::VariableVersion& version,
-            const OffloadedRegion& region);
+            const RegionOptions& region);
 
   /// The bytes on the device again, usable on the current stream: the original where it is still
   /// alive, otherwise a copy that the hooks share. `round` is the hook's own, from hook_made().
@@ -71,7 +71,7 @@ class SavedStorage {
 
   bool copy_out(const c10::Storage& storage,
                 const c10::VariableVersion& version,
-                const OffloadedRegion& region) SPILLWAY_REQUIRES(mutex_);
+                const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);

@@ -6,7 +6,18 @@ import gc
 import importlib
 import traceback
 
-MODULES = ("graphs", "layouts", "managers", "nesting", "parity", "ratios", "regions", "steady", "streams")
+MODULES = (
+    "checkpoints",
+    "graphs",
+    "layouts",
+    "managers",
+    "nesting",
+    "parity",
+    "ratios",
+    "regions",
+    "steady",
+    "streams",
+)
 CASES = {}
 
 

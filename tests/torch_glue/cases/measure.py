@@ -23,7 +23,8 @@ def unordered():
 def residency():
     """Bytes copied since the beginning and on the host now."""
     device = spillway.stats()["devices"].get(0)
-    return device["residency"] if device else {"stashed_bytes": 0, "fetched_bytes": 0, "on_host_bytes": 0}
+    names = ("stashed_bytes", "fetched_bytes", "on_host_bytes", "stashes", "fetches")
+    return device["residency"] if device else dict.fromkeys(names, 0)
 
 
 def last(tag=""):
@@ -41,7 +42,7 @@ class Moved:
     def __exit__(self, *_):
         now = residency()
         keys = ("stashed_bytes", "fetched_bytes", "stashes", "fetches")
-        self.out, self.back, self.stashes, self.fetches = (now[k] - self._before.get(k, 0) for k in keys)
+        self.out, self.back, self.stashes, self.fetches = (now[k] - self._before[k] for k in keys)
 
 
 def same_bits(left, right):

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a model whose activations are forgotten and computed again."""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spillway._load import glue
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["checkpoint", "checkpoint_wrapper", "disable_checkpointing", "is_checkpointing", "is_recomputing"]
+
+_Result = TypeVar("_Result")
+
+
+class _State(threading.local):
+    disabled = 0
+    checkpointing = 0
+    recomputing = 0
+
+
+_state = _State()
+
+
+@contextmanager
+def disable_checkpointing() -> Iterator[None]:
+    """Inside, this thread's checkpointed functions and modules run plainly: everything is saved as usual."""
+    with _counted("disabled"):
+        yield
+
+
+def is_checkpointing() -> bool:
+    """Whether this thread is in the first run of a checkpointed function."""
+    return _state.checkpointing > 0
+
+
+def is_recomputing() -> bool:
+    """Whether this thread runs a checkpointed function once more, for a backward pass."""
+    return _state.recomputing > 0
+
+
+def checkpoint(
+    function: Callable[..., _Result],
+    /,
+    *args: Any,
+    offload_to_cpu: bool = False,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> _Result:
+    """``function(*args, **kwargs)``, whose saved activations are forgotten and computed again when the
+    backward pass wants them.
+
+    What is kept are the tensors among the arguments, in whatever lists, tuples and dictionaries they lie.
+    Gradients reach everything that they reach without it: inputs, parameters and tensors that the function
+    finds elsewhere. Results are passed on as they are. Works under ``backward``, ``torch.autograd.grad``,
+    with retained graphs, double backward and nested; random numbers of all devices, autocast and the
+    running statistics of batch norm layers are as if the function had run once. Without gradients the
+    function simply runs.
+
+    Args:
+        function: does the same each time it is given the same arguments. Batch norm layers are found where
+            it is a module, a method of one, or closes over some.
+        offload_to_cpu: whether its tensor arguments wait in pinned host memory: they leave while the function
+            runs, and come back ahead of the second run.
+        preserve_rng_state: whether the second run draws the same random numbers.
+
+    Raises:
+        TypeError: what is no function, or no flag. In the backward pass a RuntimeError where the second run
+        saves other tensors than the first, or an argument was changed in place.
+    """
+    if not callable(function):
+        raise TypeError(f"checkpoint takes a function, not {function!r}")
+    for name, flag in (("offload_to_cpu", offload_to_cpu), ("preserve_rng_state", preserve_rng_state)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} must be True or False, not {flag!r}")
+    return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
+
+
+def _checkpoint(
+    function: Callable[..., _Result],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    offload_to_cpu: bool,
+    preserve_rng_state: bool = True,
+) -> _Result:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if _state.disabled or not torch.is_grad_enabled():
+        return function(*args, **kwargs)
+
+    leaves, shape = pytree.tree_flatten((args, kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[place] for place in places]
+    others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    def again(tensors: list[torch.Tensor]) -> None:
+        leaves = list(others)
+        for place, tensor in zip(places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, shape)
+        with _counted("recomputing"), _statistics_set_aside(function):
+            function(*args, **kwargs)
+
+    def first() -> _Result:
+        with _counted("checkpointing"):
+            return function(*args, **kwargs)
+
+    result: _Result = glue().checkpoint(first, tensors, again, offload_to_cpu, preserve_rng_state)
+    return result
+
+
+def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) -> torch.nn.Module:
+    """Makes `module` a checkpointed one, in place, and returns it: see ``checkpoint``.
+
+    Its class stays a base class of the new one; parameters, buffers, hooks and ``state_dict`` keys stay as
+    they are; a copy runs with its own parameters. Wrapping it again only sets `offload_to_cpu`.
+
+    Raises:
+        TypeError: `module` is no module, or a scripted one; `offload_to_cpu` is no flag.
+    """
+    import torch
+
+    if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
+    if not isinstance(offload_to_cpu, bool):
+        raise TypeError(f"offload_to_cpu must be True or False, not {offload_to_cpu!r}")
+    module._spillway_offload_to_cpu = offload_to_cpu  # type: ignore[assignment]
+    if not hasattr(type(module), "_spillway_base"):
+        # A forward of the object's own comes before its class's.
+        if "forward" in module.__dict__:
+            module.__dict__["_spillway_forward"] = module.__dict__.pop("forward")
+        module.__class__ = _checkpointed_class(type(module))
+    return module
+
+
+@functools.cache
+def _checkpointed_class(base: type) -> type:
+    """A class like `base`, of its layout, so that an object of the one can become one of the other."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__.get("_spillway_forward")
+        function = functools.partial(_call, self, own) if own else functools.partial(base.forward, self)
+        return _checkpoint(function, args, kwargs, self._spillway_offload_to_cpu)
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        # A class that is made at run time has no place where a pickle could find it: it names its base.
+        make, arguments, *state = base.__reduce_ex__(self, protocol)
+        if make is copyreg.__newobj__:  # type: ignore[attr-defined]
+            return _rebuilt, (base,), *state
+        return make, arguments, *state
+
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    return type(
+        base.__name__,
+        (base,),
+        {**names, "forward": forward, "__reduce_ex__": reduce, "_spillway_base": base},
+    )
+
+
+def _rebuilt(base: type) -> Any:
+    checkpointed = _checkpointed_class(base)
+    return checkpointed.__new__(checkpointed)
+
+
+def _call(_module: Any, forward: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> _Result:
+    """`forward`, which belongs to `_module` in a way that is not to be seen from outside."""
+    return forward(*args, **kwargs)
+
+
+@contextmanager
+def _counted(name: str) -> Iterator[None]:
+    setattr(_state, name, getattr(_state, name) + 1)
+    try:
+        yield
+    finally:
+        setattr(_state, name, getattr(_state, name) - 1)
+
+
+@contextmanager
+def _statistics_set_aside(function: Callable[..., Any]) -> Iterator[None]:
+    """Batch norm layers write their running statistics to copies that nobody reads."""
+    aside = []
+    for module in _batch_norms(function):
+        if not module.training or not module.track_running_stats:
+            continue
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            buffer = module._buffers.get(name)
+            if buffer is not None:
+                aside.append((module, name, buffer))
+                module._buffers[name] = buffer.clone()
+    try:
+        yield
+    finally:
+        for module, name, buffer in aside:
+            module._buffers[name] = buffer
+
+
+def _batch_norms(function: Callable[..., Any]) -> dict[torch.nn.modules.batchnorm._BatchNorm, None]:
+    """Those of the modules that `function` is, is a method of, is bound to or closes over."""
+    import torch
+
+    found: dict[torch.nn.modules.batchnorm._BatchNorm, None] = {}
+    for thing in _bound_to(function):
+        if isinstance(thing, torch.nn.Module):
+            found.update(
+                (module, None)
+                for module in thing.modules()
+                if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+            )
+    return found
+
+
+def _bound_to(function: Any) -> Iterator[Any]:
+    yield function
+    if isinstance(function, functools.partial):
+        yield from _bound_to(function.func)
+        yield from (*function.args, *function.keywords.values())
+    elif inspect.ismethod(function):
+        yield function.__self__
+    elif inspect.isfunction(function):
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                yield cell.cell_contents

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/checkpoint/forward_state.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace spillway {
+namespace {
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+std::vector<at::Generator> generators() {
+  std::vector<at::Generator> all{at::detail::getDefaultCPUGenerator()};
+  for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) {
+    if (!c10::cuda::hasPrimaryContext(device)) continue;
+    all.push_back(at::cuda::detail::getDefaultCUDAGenerator(device));
+  }
+  return all;
+}
+
+/// A captured graph draws its numbers anew in every replay.
+bool capturing() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+}  // namespace
+
+ForwardState::ForwardState(bool random)
+    : autocast_(autocast()), autocast_cache_(at::autocast::is_autocast_cache_enabled()) {
+  if (!random || capturing()) return;
+  for (at::Generator& generator : generators()) {
+    at::Tensor state = state_of(generator);
+    random_.push_back({std::move(generator), std::move(state)});
+  }
+}
+
+void ForwardState::forget_unused_generators() {
+  std::erase_if(random_,
+                [](const Random& one) { return one.state.equal(state_of(one.generator)); });
+}
+
+std::vector<ForwardState::Autocast> ForwardState::autocast() {
+  std::vector<Autocast> all;
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    all.push_back({device,
+                   at::autocast::is_autocast_enabled(device),
+                   at::autocast::get_autocast_dtype(device)});
+  }
+  return all;
+}
+
+void ForwardState::apply() const {
+  for (const Random& one : random_) {
+    at::Generator generator = one.generator;
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(one.state);
+  }
+  for (const Autocast& one : autocast_) {
+    at::autocast::set_autocast_enabled(one.device, one.enabled);
+    at::autocast::set_autocast_dtype(one.device, one.dtype);
+  }
+  at::autocast::set_autocast_cache_enabled(autocast_cache_);
+}
+
+ForwardState::Restored::Restored(const ForwardState& state) {
+  before_.autocast_ = autocast();
+  before_.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  for (const Random& one : state.random_)
+    before_.random_.push_back({one.generator, state_of(one.generator)});
+  state.apply();
+  at::autocast::increment_nesting();
+}
+
+ForwardState::Restored::~Restored() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  before_.apply();
+}
+
+}  // namespace spillway

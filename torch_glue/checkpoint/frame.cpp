@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/checkpoint/frame.h"
+
+#include "torch_glue/compat.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <exception>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// Ends a repeated call as soon as it has saved what is wanted.
+class CollectedAll final : public std::exception {
+ public:
+  [[nodiscard]] const char* what() const noexcept override {
+    return "Spillway: the rest of this checkpointed call is not needed";
+  }
+};
+
+/// Leaves its region, also when the call throws.
+class EnteredRegion {
+ public:
+  explicit EnteredRegion(std::uint64_t id) : id_(id) {}
+
+  ~EnteredRegion() { SPILLWAY_CHECK(leave_region(id_).ok()); }
+
+  EnteredRegion(const EnteredRegion&) = delete;
+  EnteredRegion& operator=(const EnteredRegion&) = delete;
+
+ private:
+  const std::uint64_t id_;
+};
+
+at::Tensor detached(const at::Tensor& tensor) {
+  at::Tensor copy = tensor.detach();
+  if (tensor.requires_grad()) copy.requires_grad_();
+  return copy;
+}
+
+std::vector<torch::autograd::SavedVariable> saved(const std::vector<at::Tensor>& tensors) {
+  std::vector<torch::autograd::SavedVariable> all;
+  all.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors)
+    all.emplace_back(tensor, /*is_output=*/false);
+  return all;
+}
+
+std::vector<torch::autograd::SavedVariable> saved_on_host(const std::vector<at::Tensor>& tensors) {
+  const auto region = enter_region(
+      {.tag = intern_tag("checkpoint"), .ratio = Ratio::of(1).value(), .names_memory = false});
+  TORCH_CHECK_VALUE(region.ok(), "Spillway: ", region.status().detail());
+  const EnteredRegion entered(region.value());
+  return saved(tensors);
+}
+
+}  // namespace
+
+/// In place of a tensor that the first call saved.
+class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit ForgottenTensor(std::shared_ptr<CheckpointFrame> frame) : frame_(std::move(frame)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    number_ = frame_->saved_.size();
+    frame_->saved_.push_back({tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
+  }
+
+  at::Tensor call_unpack_hook() override { return frame_->value(number_); }
+
+  compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
+
+ private:
+  const std::shared_ptr<CheckpointFrame> frame_;
+  std::size_t number_ = 0;
+};
+
+/// Takes what the repeated call saves.
+class CheckpointFrame::Collector final : public SavingRules,
+                                         public std::enable_shared_from_this<Collector> {
+ public:
+  explicit Collector(const std::vector<Shape>& expected) : expected_(expected) {}
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
+    return std::make_unique<Collected>(shared_from_this());
+  }
+
+  void take(const at::Tensor& tensor) {
+    if (complete()) throw CollectedAll();
+    const Shape& expected = expected_[values.size()];
+    TORCH_CHECK(
+        tensor.sizes() == expected.sizes && tensor.scalar_type() == expected.dtype &&
+            tensor.device() == expected.device,
+        "Spillway: a checkpointed function did something else when it was run again: it saved ",
+        tensor.toString(),
+        tensor.sizes(),
+        " where it had saved ",
+        expected.dtype,
+        at::IntArrayRef(expected.sizes),
+        ". It must depend on nothing but its inputs, parameters and random numbers.");
+    values.push_back(tensor.detach());
+    if (complete()) throw CollectedAll();
+  }
+
+  [[nodiscard]] bool complete() const { return values.size() == expected_.size(); }
+
+  std::vector<at::Tensor> values;
+
+ private:
+  class Collected final : public torch::autograd::SavedVariableHooks {
+   public:
+    explicit Collected(std::shared_ptr<Collector> collector) : collector_(std::move(collector)) {}
+
+    void call_pack_hook(const at::Tensor& tensor) override {
+      collector_->take(tensor);
+      value_ = collector_->values.back();
+    }
+
+    // For a nested checkpoint, whose inputs the call saves, and for gradients taken inside.
+    at::Tensor call_unpack_hook() override { return value_; }
+
+    compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
+
+   private:
+    const std::shared_ptr<Collector> collector_;
+    at::Tensor value_;
+  };
+
+  const std::vector<Shape>& expected_;
+};
+
+CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
+                                 Recompute recompute,
+                                 const CheckpointOptions& options)
+    : options_(options),
+      recompute_(std::move(recompute)),
+      state_(options.preserve_rng_state),
+      inputs_(options.offload_to_cpu ? saved_on_host(inputs) : saved(inputs)) {}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> CheckpointFrame::hooks() {
+  return std::make_unique<ForgottenTensor>(shared_from_this());
+}
+
+at::Tensor CheckpointFrame::value(std::size_t number) {
+  const int pass = torch::autograd::get_current_graph_task_id();
+  {
+    const Lock lock(mutex_);
+    if (pass_ == pass && number < values_.size() && values_[number].defined()) {
+      return std::exchange(values_[number], {});
+    }
+  }
+  // Not under the lock: the call may need Python's, and whoever waits for this one may hold that.
+  std::vector<at::Tensor> values = call_again();
+  at::Tensor wanted = std::exchange(values[number], {});
+  if (pass == -1) return wanted;  // nobody says when the others are no longer needed
+  {
+    const Lock lock(mutex_);
+    pass_ = pass;
+    values.swap(values_);
+  }
+  forget_at_the_end_of_the_pass();
+  return wanted;
+}
+
+std::vector<at::Tensor> CheckpointFrame::call_again() {
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(inputs_.size());
+  for (const auto& input : inputs_)
+    inputs.push_back(detached(input.unpack()));
+
+  const auto collector = std::make_shared<Collector>(saved_);
+  {
+    const NothingMoves nothing_moves;
+    const EnteredRegion entered(enter_region(collector));
+    const at::AutoGradMode gradients(true);
+    const ForwardState::Restored restored(state_);
+    try {
+      recompute_(inputs);
+    } catch (...) {
+      // However the end of the call was announced to it, and whatever came of that.
+      if (!collector->complete()) throw;
+    }
+  }
+  TORCH_CHECK(
+      collector->complete(),
+      "Spillway: a checkpointed function did something else when it was run again: it saved ",
+      collector->values.size(),
+      " tensors where it had saved ",
+      saved_.size(),
+      ". It must depend on nothing but its inputs, parameters and random numbers.");
+  return std::move(collector->values);
+}
+
+void CheckpointFrame::forget_at_the_end_of_the_pass() {
+  torch::autograd::Engine::get_default_engine().queue_callback([frame = weak_from_this()] {
+    const auto alive = frame.lock();
+    if (!alive) return;
+    std::vector<at::Tensor> unused;
+    const Lock lock(alive->mutex_);
+    unused.swap(alive->values_);
+    alive->pass_ = -1;
+  });
+}
+
+}  // namespace spillway

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "torch_glue/checkpoint/forward_state.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+struct CheckpointOptions {
+  bool offload_to_cpu = false;     // the inputs wait in pinned host memory
+  bool preserve_rng_state = true;  // the recomputation draws the same random numbers
+};
+
+/// One checkpointed call: keeps its inputs and forgets what it saves; when the backward pass first
+/// wants a saved tensor, the call is made again and all of them are back, until that pass has used
+/// them.
+///
+/// The inputs are saved as any tensor is, so that hooks and regions around the call have them.
+///
+/// Threads: safe. Ownership: the handles in the graph own it together; it ends with the last one.
+class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<CheckpointFrame> {
+ public:
+  /// Makes the call again on tensors like its inputs. Its result is not looked at.
+  using Recompute = std::function<void(const std::vector<at::Tensor>& inputs)>;
+
+  CheckpointFrame(const std::vector<at::Tensor>& inputs,
+                  Recompute recompute,
+                  const CheckpointOptions& options);
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
+
+  /// The first call has ended.
+  void called() { state_.forget_unused_generators(); }
+
+  /// The saved tensor with this number, on the device. Each is there once for each backward pass,
+  /// for a second use the call is made once more.
+  /// Errors: c10::Error where the call saves other tensors than before, and what it throws itself.
+  at::Tensor value(std::size_t number);
+
+ private:
+  friend class ForgottenTensor;
+
+  /// What the first call saved, to be compared.
+  struct Shape {
+    std::vector<std::int64_t> sizes;
+    c10::ScalarType dtype;
+    c10::Device device;
+  };
+
+  class Collector;
+
+  std::vector<at::Tensor> call_again();
+  void forget_at_the_end_of_the_pass();
+
+  const CheckpointOptions options_;
+  const Recompute recompute_;
+  ForwardState state_;
+  std::vector<torch::autograd::SavedVariable> inputs_;
+  std::vector<Shape> saved_;  // complete once the call has ended
+
+  Mutex mutex_;
+  int pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // whose tensors these are
+  std::vector<at::Tensor> values_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/checkpoint_module.h"
+
+#include "torch_glue/checkpoint/checkpoint.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+
+/// Owned by a graph, which may end on a thread without Python's lock.
+std::shared_ptr<py::function> owned_by_graph(py::function function) {
+  return {new py::function(std::move(function)), [](py::function* owned) {
+            if (Py_IsInitialized() == 0) return;  // it ends with the interpreter
+            const py::gil_scoped_acquire gil;
+            delete owned;
+          }};
+}
+
+CheckpointFrame::Recompute in_python(py::function again) {
+  return [function = owned_by_graph(std::move(again))](const std::vector<at::Tensor>& inputs) {
+    const py::gil_scoped_acquire gil;
+    try {
+      (*function)(inputs);
+    } catch (py::error_already_set& error) {
+      // As autograd carries exceptions to the thread that began the backward pass.
+      error.restore();
+      python_error carried;
+      carried.persist();
+      throw carried;
+    }
+  };
+}
+
+py::object python_checkpoint(const py::function& call,
+                             const std::vector<at::Tensor>& inputs,
+                             py::function again,
+                             bool offload_to_cpu,
+                             bool preserve_rng_state) {
+  const CheckpointOptions options{offload_to_cpu, preserve_rng_state};
+  CheckpointFrame::Recompute recompute = in_python(std::move(again));
+  std::optional<CheckpointedCall> checkpointed;
+  {
+    const py::gil_scoped_release released;  // host memory may have to be made
+    checkpointed.emplace(inputs, std::move(recompute), options);
+  }
+  py::object result = call();
+  checkpointed->done();
+  return result;
+}
+
+}  // namespace
+
+void define_checkpoints(py::module_& module) {
+  module.def("checkpoint",
+             &python_checkpoint,
+             py::arg("call"),
+             py::arg("inputs"),
+             py::arg("again"),
+             py::arg("offload_to_cpu"),
+             py::arg("preserve_rng_state"));
+}
+
+}  // namespace spillway

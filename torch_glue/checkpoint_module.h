@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace spillway {
+
+/// Checkpointed calls for Python.
+void define_checkpoints(pybind11::module_& module);
+
+}  // namespace spillway
