@@ -4,13 +4,22 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import numbers
+from typing import TYPE_CHECKING
 
 from spillway._load import glue
 from spillway._region import Region
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["CPUOffload", "step"]
+
+
+_log = logging.getLogger("spillway")
+_logged: dict[str, tuple[int, int]] = {}
 
 
 def step() -> None:
@@ -20,6 +29,7 @@ def step() -> None:
     ends by itself, when the backward pass has released everything that was saved.
     """
     glue().end_step()
+    _log_totals()
 
 
 @functools.cache
@@ -34,6 +44,20 @@ def end_steps_with_optimizers() -> None:
             step()
 
     register_optimizer_step_post_hook(stepped)
+
+
+def _log_totals() -> None:
+    """Logs what the last step of each tag came to, where it is news."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    for tag, step in glue().stats()["tags"].items():
+        last = step["last"]
+        totals = (last["movable_bytes"], last["moved_bytes"])
+        if totals[0] and _logged.get(tag) != totals:
+            _logged[tag] = totals
+            _log.info(
+                "tag %r: %d of %d bytes of saved activations moved in a step", tag, totals[1], totals[0]
+            )
 
 
 def _ratio(value: float) -> float:
@@ -62,6 +86,8 @@ class CPUOffload(Region):
         tag: a name under which the region is planned and counted; regions with the same tag share one
             ratio. Default: the empty name.
 
+    Where the logger ``spillway`` is at level INFO it gets the bytes of each tag when they change.
+
     An object may be entered again, also while it is open, and in several threads. The region holds for the
     thread that enters it. Inside it, an inner ``saved_tensors_hooks`` context or non-reentrant checkpoint
     goes first, as in PyTorch.
@@ -79,7 +105,13 @@ class CPUOffload(Region):
         self.tag = tag
         super().__init__()
 
+    @staticmethod
+    def get_tensor_memory(x: torch.Tensor) -> int:
+        """The bytes of the elements of `x`."""
+        return x.element_size() * x.nelement()
+
     def _enter(self) -> int:
+        _log_totals()
         region = glue().enter_region(self.offload_ratio, self.tag or "")
         end_steps_with_optimizers()
         return region

@@ -131,6 +131,41 @@ report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, 
     assert refused[reason] > 0 and sum(refused.values()) == refused[reason]
 
 
+def test_the_bytes_of_a_tag_are_logged_when_they_change(program):
+    lines = program(
+        """
+import logging, torch, spillway
+class Lines(logging.Handler):
+    def emit(self, record): lines.append(record.getMessage())
+lines = []
+logging.getLogger("spillway").addHandler(Lines())
+def train(rows):
+    x = torch.randn(rows, 64, device="cuda", requires_grad=True)
+    with spillway.CPUOffload(0.5, tag="mlp"):
+        y = (x * 2).sigmoid().tanh().sum()
+    y.backward()
+train(64)
+spillway.step()
+silent = list(lines)
+logging.getLogger("spillway").setLevel(logging.INFO)
+for rows in (64, 64, 32, 32):
+    train(rows)
+spillway.step()
+report([silent, lines])
+"""
+    )
+    silent, lines = lines
+    size = 64 * 64 * 4
+    text = "tag 'mlp': {} of {} bytes of saved activations moved in a step"
+    assert silent == [] and lines == [text.format(size, 2 * size), text.format(size // 2, size)]
+
+
+def test_the_memory_of_a_tensor_is_that_of_its_elements():
+    import torch
+
+    assert spillway.CPUOffload.get_tensor_memory(torch.zeros(3, 5).expand(2, 3, 5)) == 2 * 3 * 5 * 4
+
+
 def test_statistics_have_every_documented_entry(program):
     stats, doc = program(
         """
