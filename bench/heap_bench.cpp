@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <vector>
 
 namespace spillway {
@@ -14,9 +15,9 @@ using namespace literals;
 /// search.
 class WarmHeap {
  public:
-  WarmHeap() {
+  explicit WarmHeap(const HeapOptions& options = {}) {
     const auto device = driver::Device::open(*driver::api().value(), DeviceId{0}).value();
-    heap_ = Heap::create(device, {}).value();
+    heap_ = Heap::create(device, options).value();
     for (std::uint64_t i = 1; i <= 1000; ++i)
       blocks_.push_back(allocate(Bytes{i * 1024}));
   }
@@ -107,6 +108,32 @@ void BM_ManyStreams(benchmark::State& state) {
   if (state.thread_index() == 0) delete warm;
 }
 
+/// Steps that make the same requests again, of many sizes: with their plan and without one.
+void BM_Step(benchmark::State& state) {
+  constexpr std::size_t kRequests = 1024;
+  constexpr std::size_t kLive = 64;
+  HeapOptions options;
+  options.replay = state.range(0) != 0;
+  WarmHeap warm(options);
+  const auto step = [&] {
+    std::array<driver::DevicePtr, kLive> live{};
+    for (std::size_t i = 0; i < kRequests; ++i) {
+      warm.heap().free(live[i % kLive]);
+      live[i % kLive] = warm.allocate(Bytes{std::uint64_t{512} << (i * 7 % 13)});
+    }
+    for (const driver::DevicePtr block : live)
+      warm.heap().free(block);
+    warm.heap().end_step();
+  };
+  for (int i = 0; i < 3; ++i)
+    step();
+  for (auto _ : state)
+    step();
+  state.counters["replayed"] = static_cast<double>(warm.heap().stats().plan_replayed) /
+                               static_cast<double>(warm.heap().stats().allocations);
+}
+
+BENCHMARK(BM_Step)->Name("BM_Step/emulated")->ArgName("replay")->Arg(0)->Arg(1);
 BENCHMARK(BM_HitAmongFree)->Name("BM_HitAmongFree/emulated")->Arg(100)->Arg(100'000);
 BENCHMARK(BM_ManyStreams)->Name("BM_ManyStreams/emulated")->Threads(1)->Threads(2)->Threads(8);
 BENCHMARK(BM_AllocateBlock)->Name("BM_AllocateBlock/emulated")->Arg(4 << 10)->Arg(4 << 20);

@@ -48,7 +48,9 @@ py::dict heap_dict(const HeapStats& heap) {
                   "driver_releases"_a = heap.driver_releases,
                   "fence_waits"_a = heap.fence_waits,
                   "out_of_memory"_a = heap.out_of_memory,
-                  "bad_frees"_a = heap.bad_frees);
+                  "bad_frees"_a = heap.bad_frees,
+                  "plan_replayed"_a = heap.plan_replayed,
+                  "plan_mismatches"_a = heap.plan_mismatches);
 }
 
 py::dict host_dict(const HostArenaStats& host) {

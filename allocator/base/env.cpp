@@ -17,6 +17,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_DISABLE",
     "SPILLWAY_PINNED_LIMIT",
     "SPILLWAY_NODE_PINNED_LIMIT",
+    "SPILLWAY_PLAN_REPLAY",
     "SPILLWAY_EMULATE",
     "SPILLWAY_EMULATE_SCHEDULE",
     "SPILLWAY_EMULATE_CHECK",

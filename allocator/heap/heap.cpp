@@ -24,7 +24,8 @@ Heap::State::State(const driver::Device& on, const HeapOptions& with)
       books(with),
       timelines(on),
       addresses(on),
-      access{driver::access_of(on.id)} {}
+      access{driver::access_of(on.id)},
+      replay(with.replay ? std::make_unique<Replay>() : nullptr) {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
@@ -57,6 +58,14 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          TagId tag,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
+  return state_->replay == nullptr ? allocate_anywhere(size, stream, tag, pool)
+                                   : allocate_in_step(size, stream, tag, pool);
+}
+
+Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
+                                                  driver::Stream stream,
+                                                  TagId tag,
+                                                  PoolId pool) {
   // Checked before rounding, which no size near 2^64 would survive.
   if (size > state_->addresses.range_size()) {
     return out_of_memory(
@@ -91,11 +100,11 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
     // What is there may still do: only growth is to be preceded by a trim.
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
-    trim();
+    trim_for_room();
   }
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    trim();
+    trim_for_room();
     block = allocate(key, size, requested, tag, true);
   }
   return block;
@@ -125,6 +134,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
 
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
+  if (state_->replay != nullptr && state_->free_in_step(at)) return true;
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return state_->refuse_free();
   {
@@ -255,7 +265,12 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   SPILLWAY_RETURN_IF_ERROR(timelines.of(driver::Stream(key.stream, device.id)).verify());
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
   const RegionParts parts{device, addresses, access, books, timelines};
-  auto made = std::make_unique<Region>(parts, key, range);
+  std::unique_ptr<Region> made;
+  if (key.tier == Tier::kPlanned) {
+    made = std::make_unique<PlannedRegion>(parts, key, range);
+  } else {
+    made = std::make_unique<Region>(parts, key, range);
+  }
   Region* const region = made.get();
   if (!regions.add(std::move(made), addresses.piece())) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "there are too many streams and pools");
@@ -305,7 +320,7 @@ Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
   Status status = state_->restore(found);
   if (status.code() == Code::kOutOfDeviceMemory) {
-    state_->trim();
+    state_->trim_for_room();
     status = state_->restore(found);
   }
   return status;

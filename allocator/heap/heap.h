@@ -24,6 +24,8 @@ struct HeapOptions {
   const std::atomic<std::uint64_t>* away = nullptr;
   /// The name of a tag, for reports; called without the heap's lock. Null: reports show numbers.
   std::string (*name_of)(TagId) = nullptr;
+  /// Steps that repeat get the same addresses again (end_step).
+  bool replay = false;
 };
 
 struct HeapStats {
@@ -51,8 +53,10 @@ struct HeapStats {
   std::uint64_t driver_releases = 0;
   std::uint64_t fence_waits =
       0;  // stream waits made because a block was reused before its fence passed
-  std::uint64_t out_of_memory = 0;  // times allocate() failed
-  std::uint64_t bad_frees = 0;      // times free() was given what is no live block's start
+  std::uint64_t out_of_memory = 0;    // times allocate() failed
+  std::uint64_t bad_frees = 0;        // times free() was given what is no live block's start
+  std::uint64_t plan_replayed = 0;    // of allocations: at the places of a plan (end_step)
+  std::uint64_t plan_mismatches = 0;  // steps that were not the planned one from some request on
 };
 
 /// What one tag's live blocks amount to.
@@ -216,6 +220,16 @@ class Heap {
   /// driver::Counters::host_syncs).
   Bytes trim_sync();
 
+  /// The program's step is over; does nothing but with HeapOptions::replay. When two steps in a row
+  /// made the same requests, those of the busiest stream get places that are planned together: in
+  /// the steps after them, the same request gets the same address, with hardly more memory than is
+  /// live. Each request's size and stream are checked, and that its place is free. From the first
+  /// difference on, the rest of the step is served as without a plan; after three such steps in a
+  /// row the plan is given up and another one looked for. No plan for what outlives its step, is
+  /// used by other streams or copies, or is of a pool. trim_sync() ends a plan; where memory runs
+  /// out, there are no more plans. Stream: blocks the host where a plan begins or ends.
+  void end_step();
+
   /// Caps the bytes held from the driver; zero removes the cap.
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
@@ -241,6 +255,15 @@ class Heap {
  private:
   struct State;
   explicit Heap(std::unique_ptr<State> state);
+  /// allocate(), where steps are replayed, and as it is where they are not.
+  Result<driver::DevicePtr> allocate_in_step(Bytes size,
+                                             driver::Stream stream,
+                                             TagId tag,
+                                             PoolId pool);
+  Result<driver::DevicePtr> allocate_anywhere(Bytes size,
+                                              driver::Stream stream,
+                                              TagId tag,
+                                              PoolId pool);
   /// `failed`, with the report where it says that memory ran out.
   Status out_of_memory(Bytes size, const Status& failed);
 

@@ -5,15 +5,34 @@
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/books.h"
 #include "allocator/heap/heap.h"
+#include "allocator/heap/planned_region.h"
 #include "allocator/heap/regions.h"
+#include "allocator/heap/step_recorder.h"
 #include "allocator/heap/timelines.h"
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace spillway {
+
+/// Where a heap is between writing steps down and replaying them.
+struct Replay {
+  /// A plan is given up after so many steps in a row that were not it.
+  static constexpr int kMostDiffering = 3;
+
+  void stop() {
+    stopped = true;
+    recorder.turn(false);
+  }
+
+  StepRecorder recorder;
+  std::atomic<PlannedRegion*> region{nullptr};  // the latest plan's
+  int differing = 0;                            // with the heap's lock
+  bool stopped = false;                         // the same
+};
 
 /// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
 /// handed out and given back with its region's lock only. Locks are taken in this order: mutex, one
@@ -35,6 +54,13 @@ struct Heap::State {
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
+  /// trim(), because memory is short: then plans are no help.
+  Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
+  /// A free by its owner, as far as plans are concerned. True where that was all of it.
+  bool free_in_step(driver::DevicePtr at);
+  void end_step();
+  bool follow_plan() SPILLWAY_REQUIRES(mutex);
+  void adopt(StepPlan plan) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Live blocks by region. Errors: kInvalidArgument where one is none.
   Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;
@@ -54,7 +80,8 @@ struct Heap::State {
   Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;  // added to with `mutex`
+  Regions regions;                       // added to with `mutex`
+  const std::unique_ptr<Replay> replay;  // null: steps are not replayed
 };
 
 }  // namespace spillway

@@ -78,6 +78,7 @@ Bytes Heap::would_give_back(std::span<const TagId> tags) const {
   const Lock lock(state_->mutex);
   for (const auto& region : state_->regions.all()) {
     const LightLock region_lock(region->mutex);
+    if (region->key().tier == Tier::kPlanned) continue;  // keeps its chunks
     const auto& chunks = region->backing().chunks();
     std::map<driver::DevicePtr, bool> goes;  // chunks that hold a wanted block: no other live one?
     for (const Block* each = region->first(); each != nullptr; each = each->after) {

@@ -14,23 +14,23 @@ using namespace literals;
 
 /// No two live blocks of a tier begin in the same of these.
 Bytes table_unit(Tier tier) {
-  return tier == Tier::kSmall ? 512_B : 64_KiB;
+  return tier == Tier::kLarge ? 64_KiB : 512_B;
 }
 
 }  // namespace
 
 Region::Region(const RegionParts& parts, RegionKey key, Range range)
-    : device_(parts.device),
-      key_(key),
-      range_(range),
-      timelines_(parts.timelines),
-      table_(range, table_unit(key.tier)),
+    : table_(range, table_unit(key.tier)),
       backing_(parts.device,
                parts.addresses.memory(),
                parts.addresses.granularity(),
                parts.addresses.most_chunk(),
                parts.access,
                parts.books),
+      device_(parts.device),
+      key_(key),
+      range_(range),
+      timelines_(parts.timelines),
       first_(records_.make(range.begin, range.size, BlockState::kGap)),
       gaps_(first_) {}
 
@@ -75,7 +75,6 @@ Status Region::grow(Bytes size) {
   return {};
 }
 
-/// Backing::map; what gets stuck is set aside.
 Status Region::map(Range where) {
   const std::size_t stuck = backing_.stuck().size();
   Status status = backing_.map(where);

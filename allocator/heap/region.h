@@ -24,7 +24,11 @@ namespace spillway {
 
 /// Small and large blocks do not mix, so that a small one that stays does not split large free
 /// memory.
-enum class Tier : std::uint8_t { kSmall, kLarge };
+enum class Tier : std::uint8_t {
+  kSmall,
+  kLarge,
+  kPlanned,  // of both sizes, at the places of a plan: PlannedRegion
+};
 
 /// What the blocks of a region have in common.
 struct RegionKey {
@@ -53,6 +57,9 @@ struct RegionParts {
 class Region {
  public:
   Region(const RegionParts& parts, RegionKey key, Range range);
+  virtual ~Region() = default;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
 
   LightMutex mutex;
 
@@ -65,10 +72,10 @@ class Region {
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
   /// The first of all blocks in address order; follow Block::after.
-  [[nodiscard]] const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
+  [[nodiscard]] virtual const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
   /// Adds to what a heap's statistics say: free memory, waits, calls.
-  void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
+  virtual void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
 
   [[nodiscard]] Bytes largest_free() const SPILLWAY_REQUIRES(mutex) { return free_.largest(); }
 
@@ -116,25 +123,25 @@ class Region {
 
   /// Gives chunks that are wholly free back to the driver. Stream: blocks the host until the device
   /// is done with them. What cannot be waited for is kept. Gives the bytes that went back.
-  Bytes trim() SPILLWAY_REQUIRES(mutex);
+  virtual Bytes trim() SPILLWAY_REQUIRES(mutex);
 
   /// Heap::evict for blocks of this region, which are live. Gives the bytes that went back.
-  Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
+  virtual Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
   /// Maps memory wherever evicted blocks have none and gives the ranges; leaves the others out of
   /// `blocks`. Errors: as Backing::map; nothing has changed then.
-  Result<std::vector<Range>> back(std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
+  virtual Result<std::vector<Range>> back(std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
   /// Undoes back().
-  void unback(const std::vector<Block*>& blocks, const std::vector<Range>& ranges)
+  virtual void unback(const std::vector<Block*>& blocks, const std::vector<Range>& ranges)
       SPILLWAY_REQUIRES(mutex);
   /// The blocks that back() was for are evicted no more.
-  void revive(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
+  virtual void revive(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
   /// Heap::share for a live block that is not evicted.
   Result<SharedMemory> share(Block* block) SPILLWAY_REQUIRES(mutex);
 
   /// The first thing in the books that is wrong, empty where nothing is. For tests.
-  [[nodiscard]] std::string check() const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] virtual std::string check() const SPILLWAY_REQUIRES(mutex);
 
   /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
   Status allow(const Access& access) const SPILLWAY_REQUIRES(mutex) {
@@ -142,6 +149,20 @@ class Region {
   }
 
   bool released SPILLWAY_GUARDED_BY(mutex) = false;  // its pool
+
+ protected:
+  /// Backing::map; what gets stuck is set aside.
+  Status map(Range where) SPILLWAY_REQUIRES(mutex);
+  /// Waits until the device is done with what this region's stream has been given.
+  Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
+  void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
+  static void promise_fences(Block* block);
+
+  BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
+  Backing backing_ SPILLWAY_GUARDED_BY(mutex);
+  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // live
+  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);  // calls, totals and waits
 
  private:
   /// Free blocks of one bin that are looked at for one allocation.
@@ -158,13 +179,7 @@ class Region {
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
-  Status map(Range where) SPILLWAY_REQUIRES(mutex);
-  /// Waits until the device is done with what this region's stream has been given.
-  Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
-
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
-  static void promise_fences(Block* block);
-  void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
@@ -195,15 +210,10 @@ class Region {
   const Range range_;
   Timelines& timelines_;
   BlockStore records_ SPILLWAY_GUARDED_BY(mutex);
-  BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   FreeBins free_ SPILLWAY_GUARDED_BY(mutex);
-  Backing backing_ SPILLWAY_GUARDED_BY(mutex);
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
   Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes cached_ SPILLWAY_GUARDED_BY(mutex);      // free
-  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass
-  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // live
-  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);  // calls, totals and waits
+  Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
 };
 
 }  // namespace spillway

@@ -17,6 +17,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   HeapOptions heap_options;
   heap_options.away = &made->away_;
   heap_options.name_of = tag_name;
+  heap_options.replay = options.plan_replay;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
   PinnedOptions pinned;
   pinned.limit = options.pinned_limit;

@@ -25,6 +25,8 @@ struct RuntimeOptions {
   /// SPILLWAY_NODE_PINNED_LIMIT
   Bytes node_pinned_limit{};
   std::string ledger = "/dev/shm";  // the folder of that ledger
+  /// Steps that repeat get the same addresses (Heap::end_step). SPILLWAY_PLAN_REPLAY
+  bool plan_replay = false;
   /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
   static Result<RuntimeOptions> from_environment();
 };

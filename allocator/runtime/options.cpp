@@ -31,6 +31,8 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
   SPILLWAY_ASSIGN_OR_RETURN(options.pinned_limit, budget("SPILLWAY_PINNED_LIMIT", room.most));
   SPILLWAY_ASSIGN_OR_RETURN(options.node_pinned_limit,
                             budget("SPILLWAY_NODE_PINNED_LIMIT", room.machine));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto replay, env::flag("SPILLWAY_PLAN_REPLAY"));
+  options.plan_replay = replay.value_or(false);
   return options;
 }
 

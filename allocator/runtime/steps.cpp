@@ -84,6 +84,8 @@ void Runtime::end_step() {
     const Lock lock(mutex_);
     fit = close_step_locked();
   }
+  for (DeviceRuntime* const device : made_devices())
+    device->heap().end_step();
   if (fit) fit_host_memory();
 }
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from spillway._load import glue
 from spillway.launch import LIBRARIES, LaunchError
+from spillway.offload import end_steps_with_optimizers
 
 if TYPE_CHECKING:
     from torch.cuda.memory import CUDAPluggableAllocator
@@ -23,11 +25,16 @@ def use_allocator() -> None:
     supported (sharing between processes, switching caching off) raises an error that names it. Calling it
     again changes nothing.
 
+    With ``SPILLWAY_PLAN_REPLAY=1``, a training step that makes the same requests again gets the same addresses
+    again, placed together (docs/allocator.md). Steps end at optimizers and by ``spillway.step()``.
+
     Raises:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.
         ValueError: a ``SPILLWAY_*`` variable has a value that cannot be used.
     """
     glue().use_allocator()
+    if os.environ.get("SPILLWAY_PLAN_REPLAY") == "1":
+        end_steps_with_optimizers()
 
 
 def library_path() -> str:

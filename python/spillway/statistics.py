@@ -43,7 +43,8 @@ def stats() -> dict[str, Any]:
             and held), and three wastes: ``rounding_bytes``, ``stranded_bytes`` (free, in chunks that hold
             live blocks too), ``pending_bytes`` (free, but a copy still uses it),
             ``live_blocks``, ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
-            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of what is no live block: refused).
+            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of what is no live block: refused),
+            with SPILLWAY_PLAN_REPLAY: ``plan_replayed`` (of the allocations), ``plan_mismatches`` (steps).
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
             ``in_slots_peak_bytes``, ``registrations``; of the pinned bytes: ``huge_bytes`` (in huge pages

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -183,6 +184,36 @@ TEST_F(HeapOrderTest, TrimLetsTheBlocksOwnStreamFinishBeforeItUnmaps) {
 
   EXPECT_EQ(heap_->trim_sync(), Bytes{kSize});
   EXPECT_EQ(out_->first(), 11);
+}
+
+TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
+  free(block_);
+  HeapOptions options;
+  options.replay = true;
+  make_heap(options);
+  for (int i = 0; i < 2; ++i) {
+    for (int request = 0; request < 2; ++request)
+      free(allocate(Bytes{kSize}));
+    heap_->end_step();
+  }
+  block_ = allocate(Bytes{kSize});
+  ASSERT_EQ(heap_->stats().plan_replayed, 1U);
+  write(*old_);
+  read_on_side();
+  heap_->record_use(block_, side_);
+  free(block_);
+  const auto planned = std::exchange(block_, allocate(Bytes{kSize}));
+  write(*new_);
+  EXPECT_NE(block_, planned);
+  free(block_);
+  heap_->end_step();
+  block_ = allocate(Bytes{kSize});
+  write(*new_);
+  for (const driver::Stream stream : {main_, side_})
+    EXPECT_EQ(table_.StreamSynchronize(stream.handle()), CUDA_SUCCESS);
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ TEST(RuntimeOptionsTest, ThePinnedLimitIsRead) {
   EXPECT_EQ(RuntimeOptions::from_environment().value().pinned_limit, 1536_MiB);
 }
 
+TEST(RuntimeOptionsTest, StepsAreReplayedOnlyWhereAskedFor) {
+  EXPECT_FALSE(RuntimeOptions::from_environment().value().plan_replay);
+  const Setting setting("SPILLWAY_PLAN_REPLAY", "1");
+  EXPECT_TRUE(RuntimeOptions::from_environment().value().plan_replay);
+}
+
 TEST(RuntimeOptionsTest, ALimitThatCannotBeReadNamesVariableAndValue) {
   const Setting setting("SPILLWAY_PINNED_LIMIT", "lots");
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
+#include "allocator/driver/handles.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace spillway {
+
+/// One of a step's requests of one stream. Time is counted in the stream's requests.
+struct StepRequest {
+  Bytes requested;
+  Bytes size;              // rounded
+  std::uint32_t died = 0;  // how many requests had been made by its free
+  /// It can have a place in a plan: it was freed in its step, and no other stream used it.
+  bool placed = false;
+};
+
+/// A stream's requests between two step ends, in order.
+struct StepSequence {
+  CUstream stream = nullptr;
+  std::vector<StepRequest> requests;
+};
+
+/// Writes down the requests of steps until two in a row are the same.
+/// Threads: safe.
+class StepRecorder {
+ public:
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// Begins anew with the next request, or stops.
+  void turn(bool on);
+
+  void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size);
+  /// `shared`: a copy or another stream used the block. Blocks of other steps are ignored.
+  void freed(driver::DevicePtr at, bool shared);
+
+  /// The step is over. Gives the sequence of the stream that asked for the most bytes, where it
+  /// made the same requests as in the step before; each block lives there as long as in either of
+  /// them.
+  std::optional<StepSequence> end_step();
+
+ private:
+  using Sequences = std::map<CUstream, std::vector<StepRequest>>;
+
+  struct Place {
+    CUstream stream;
+    std::size_t index;
+  };
+
+  /// A step of more requests is not planned: placing them would take too long.
+  static constexpr std::size_t kMostRequests = 1U << 16U;
+
+  std::atomic<bool> on_{true};
+  Mutex mutex_;
+  Sequences before_ SPILLWAY_GUARDED_BY(mutex_);
+  Sequences now_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<CUdeviceptr, Place> live_ SPILLWAY_GUARDED_BY(mutex_);  // of the running step
+};
+
+}  // namespace spillway

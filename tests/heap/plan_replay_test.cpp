@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+namespace spillway {
+namespace {
+
+/// A heap that replays steps.
+class PlanReplayTest : public HeapTest {
+ protected:
+  using Addresses = std::vector<driver::DevicePtr>;
+
+  void SetUp() override {
+    HeapTest::SetUp();
+    HeapOptions options;
+    options.replay = true;
+    make_heap(options);
+  }
+
+  /// Three blocks, of which the second and the third live at one time; then the step's end.
+  Addresses step(Bytes first = 3_MiB) {
+    const auto a = allocate(first);
+    free(a);
+    const auto b = allocate(64_KiB);
+    const auto c = allocate(5_MiB);
+    free(b);
+    free(c);
+    heap_->end_step();
+    return {a, b, c};
+  }
+
+  /// Steps until one is planned.
+  void learn() {
+    step();
+    step();
+  }
+
+  std::uint64_t replayed() { return heap_->stats().plan_replayed; }
+
+  std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
+};
+
+TEST_F(PlanReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
+  learn();
+  EXPECT_EQ(replayed(), 0U);
+
+  const Addresses third = step();
+  const Addresses fourth = step();
+
+  EXPECT_EQ(third, fourth);
+  EXPECT_EQ(replayed(), 6U);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+TEST_F(PlanReplayTest, WithoutTheOptionNothingIsReplayed) {
+  make_heap({});
+  for (int i = 0; i < 4; ++i)
+    step();
+
+  EXPECT_EQ(replayed(), 0U);
+}
+
+TEST_F(PlanReplayTest, APlanHoldsNoMoreThanWhatLivesAtOneTime) {
+  learn();
+  step();
+
+  EXPECT_EQ(heap_->stats().held, 6_MiB);  // 5 MiB and 64 KiB, in granules of 2 MiB
+}
+
+TEST_F(PlanReplayTest, AReplayedStepAsksTheDriverForNothing) {
+  learn();
+  step();
+  const auto before = driver::counters();
+  step();
+  const auto after = driver::counters();
+
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.host_syncs, before.host_syncs);
+}
+
+TEST_F(PlanReplayTest, StepsThatNeverRepeatAreNotPlanned) {
+  for (std::uint64_t i = 1; i < 6; ++i)
+    step(Bytes{i * 1024});
+
+  EXPECT_EQ(replayed(), 0U);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(PlanReplayTest, AnotherSizeEndsThePlanForTheRestOfItsStep) {
+  learn();
+  const Addresses planned = step();
+
+  const Addresses other = step(7_MiB);
+
+  for (const driver::DevicePtr at : other)
+    EXPECT_EQ(std::count(planned.begin(), planned.end(), at), 0);
+  EXPECT_EQ(mismatches(), 1U);
+  EXPECT_EQ(step(), planned);
+  EXPECT_EQ(mismatches(), 1U);
+}
+
+TEST_F(PlanReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
+  learn();
+  const auto a = allocate(3_MiB);
+  free(a);
+  free(allocate(64_KiB));
+  free(allocate(5_MiB));
+  const auto more = allocate(1_MiB);
+  heap_->end_step();
+
+  EXPECT_NE(more, driver::DevicePtr{});
+  EXPECT_EQ(mismatches(), 1U);
+}
+
+TEST_F(PlanReplayTest, AStepWithFewerRequestsIsCounted) {
+  learn();
+  free(allocate(3_MiB));
+  heap_->end_step();
+
+  EXPECT_EQ(mismatches(), 1U);
+}
+
+TEST_F(PlanReplayTest, AStepWithoutRequestsIsNoStep) {
+  learn();
+  heap_->end_step();
+  heap_->end_step();
+
+  EXPECT_EQ(mismatches(), 0U);
+  step();
+  EXPECT_EQ(replayed(), 3U);
+}
+
+TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsPlace) {
+  learn();
+  const auto kept = allocate(3_MiB);  // planned to be free before the next request
+  std::memset(kept.raw(), 0x5A, (3_MiB).count());
+  const auto b = allocate(64_KiB);
+  const auto c = allocate(5_MiB);
+  std::memset(b.raw(), 1, (64_KiB).count());
+  std::memset(c.raw(), 2, (5_MiB).count());
+
+  EXPECT_EQ(mismatches(), 1U);
+  const std::vector<char> expected((3_MiB).count(), 0x5A);
+  EXPECT_EQ(std::memcmp(kept.raw(), expected.data(), expected.size()), 0);
+}
+
+TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsPlaceUntilItIsFreed) {
+  learn();
+  const Addresses planned = step();
+  const auto a = allocate(3_MiB);
+  free(a);
+  free(allocate(64_KiB));
+  const auto kept = allocate(5_MiB);
+  ASSERT_EQ(kept, planned[2]);
+  heap_->end_step();
+
+  const Addresses beside = step();
+  EXPECT_EQ(std::count(beside.begin(), beside.end(), kept), 0);
+  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(mismatches(), 1U);
+  free(kept);
+  heap_->end_step();
+
+  EXPECT_EQ(step(), planned);
+}
+
+TEST_F(PlanReplayTest, WhatAlwaysOutlivesItsStepIsNotPlanned) {
+  std::vector<driver::DevicePtr> last;
+  const auto step_with_loss = [&] {
+    const auto a = allocate(3_MiB);
+    const auto loss = allocate(512_B);
+    free(a);
+    for (const driver::DevicePtr at : last)
+      free(at);
+    last = {loss};
+    heap_->end_step();
+  };
+  for (int i = 0; i < 6; ++i)
+    step_with_loss();
+
+  EXPECT_EQ(replayed(), 4U);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(PlanReplayTest, WhatAnotherStreamUsesIsNotPlanned) {
+  for (int i = 0; i < 4; ++i) {
+    const auto a = allocate(3_MiB);
+    const auto b = allocate(1_MiB);
+    heap_->record_use(a, side_);
+    free(a);
+    free(b);
+    heap_->end_step();
+  }
+
+  EXPECT_EQ(replayed(), 2U);
+}
+
+TEST_F(PlanReplayTest, APlaceThatAnotherStreamStillUsesIsNotHandedOut) {
+  learn();
+  const auto a = allocate(3_MiB);
+  heap_->add_fence(a, stuck_fence());
+  free(a);
+  EXPECT_EQ(heap_->stats().pending, 3_MiB);
+  const auto b = allocate(64_KiB);
+
+  EXPECT_EQ(mismatches(), 1U);
+  EXPECT_FALSE(a <= b && b < a + 3_MiB);
+  EXPECT_EQ(heap_->check(), "");
+  free(b);
+  heap_->end_step();
+  const auto next = allocate(3_MiB);
+  EXPECT_NE(next, a);
+  EXPECT_EQ(mismatches(), 2U);
+}
+
+TEST_F(PlanReplayTest, APlaceIsHandedOutAgainWhenItsOtherUsesHavePassed) {
+  learn();
+  const auto a = allocate(3_MiB);
+  heap_->add_fence(a, passed_fence());
+  free(a);
+  heap_->end_step();
+
+  EXPECT_EQ(step()[0], a);
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+}
+
+TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
+  learn();
+  const auto a = allocate(3_MiB);
+  const auto other = allocate(64_KiB, side_);
+  free(a);
+  free(allocate(64_KiB));
+  free(allocate(5_MiB));
+  heap_->end_step();
+
+  EXPECT_EQ(heap_->find(other).stream, side_.handle());
+  EXPECT_EQ(replayed(), 3U);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(PlanReplayTest, PlannedBlocksAreLiveBlocksInEveryList) {
+  learn();
+  const auto a = allocate(3_MiB, main_, TagId{5});
+
+  EXPECT_EQ(heap_->find(a + 1_MiB).at, a);
+  EXPECT_TRUE(heap_->retag(a, TagId{6}));
+  ASSERT_EQ(heap_->blocks_of(TagId{6}).size(), 1U);
+  EXPECT_EQ(heap_->blocks_of(TagId{6})[0].at, a);
+  ASSERT_EQ(heap_->segments().size(), 1U);
+  EXPECT_EQ(heap_->segments()[0].size, 6_MiB);
+  EXPECT_EQ(heap_->stats().live, 3_MiB);
+  EXPECT_EQ(heap_->stats().cached, 3_MiB);
+  EXPECT_EQ(heap_->stats().stranded, 1_MiB);
+  EXPECT_EQ(heap_->stats().live_blocks, 1U);
+  free(a);
+  EXPECT_FALSE(heap_->free(a));
+  EXPECT_EQ(heap_->stats().bad_frees, 1U);
+}
+
+TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
+  learn();
+  const auto a = allocate(3_MiB, main_, TagId{5});
+  const std::vector<TagId> tags{TagId{5}};
+  const std::vector<driver::DevicePtr> blocks{a};
+
+  EXPECT_EQ(heap_->would_give_back(tags), 0_B);
+  EXPECT_EQ(heap_->evict(blocks).value(), 0_B);
+  EXPECT_EQ(heap_->stats().evicted, 3_MiB);
+  EXPECT_EQ(heap_->check(), "");
+  EXPECT_TRUE(heap_->restore(blocks).ok());
+  EXPECT_EQ(heap_->stats().evicted, 0_B);
+  ASSERT_TRUE(heap_->evict(blocks).ok());
+  free(a);
+  EXPECT_EQ(heap_->stats().evicted, 0_B);
+}
+
+TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsLetGo) {
+  learn();
+  const auto a = allocate(3_MiB, main_, TagId{5});
+  const std::vector<TagId> tags{TagId{5}};
+  ASSERT_EQ(heap_->hold(tags, false).size(), 1U);
+  free(a);
+  EXPECT_EQ(heap_->stats().live, 3_MiB);
+
+  EXPECT_EQ(heap_->let_go(std::vector{a}), std::vector{a});
+  EXPECT_EQ(heap_->stats().live, 0_B);
+}
+
+TEST_F(PlanReplayTest, ATrimGivesThePlansMemoryBackAndANewPlanIsMade) {
+  learn();
+  step();
+  EXPECT_EQ(heap_->trim_sync(), 6_MiB);
+  EXPECT_EQ(heap_->stats().held, 0_B);
+  const auto before = replayed();
+  for (int i = 0; i < 4; ++i)
+    step();
+
+  EXPECT_EQ(replayed(), before + 3);
+}
+
+TEST_F(PlanReplayTest, ATrimKeepsWhatPlannedBlocksLieIn) {
+  learn();
+  free(allocate(3_MiB));
+  const auto kept = allocate(64_KiB);
+  heap_->trim_sync();
+
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->check(), "");
+  std::memset(kept.raw(), 1, (64_KiB).count());
+}
+
+TEST_F(PlanReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
+  learn();
+  for (int i = 0; i < 3; ++i)
+    step(7_MiB);
+  EXPECT_EQ(mismatches(), 3U);
+  for (int i = 0; i < 2; ++i)
+    step(7_MiB);
+  const auto before = replayed();
+  step(7_MiB);
+
+  EXPECT_EQ(replayed(), before + 3);
+  EXPECT_EQ(mismatches(), 3U);
+}
+
+TEST_F(PlanReplayTest, WhereMemoryIsShortThePlansMemoryServes) {
+  learn();
+  heap_->set_limit(8_MiB);
+  const auto large = allocate(7_MiB);
+
+  EXPECT_NE(large, driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  free(large);
+  for (int i = 0; i < 4; ++i)
+    step();
+  EXPECT_EQ(replayed(), 0U);  // no more plans
+}
+
+TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
+  step();
+  heap_->set_limit(4_MiB);
+  heap_->trim_sync();
+  const auto a = heap_->allocate(3_MiB, main_, TagId::kUntagged);
+  ASSERT_TRUE(a.ok());
+  heap_->free(a.value());
+  heap_->set_limit(0_B);
+  const Fault<&driver::Api::MemCreate> fault(table_, 4, CUDA_ERROR_OUT_OF_MEMORY);
+  step();
+  step();
+  step();
+
+  EXPECT_EQ(heap_->check(), "");
+}
+
+/// Random steps that are mostly the planned one: what is live keeps its bytes, and no two overlap.
+TEST_F(PlanReplayTest, RandomDifferencesNeverGiveOnePlaceTwice) {
+  constexpr unsigned kSeed = 11;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  std::map<driver::DevicePtr, std::pair<Bytes, char>> live;
+  const auto release = [&](driver::DevicePtr at) {
+    const auto [size, byte] = live.at(at);
+    const char* const bytes = static_cast<const char*>(at.raw());
+    ASSERT_TRUE(std::all_of(bytes, bytes + size.count(), [b = byte](char c) { return c == b; }));
+    live.erase(at);
+    free(at);
+  };
+  for (int round = 0; round < 300; ++round) {
+    const bool differs = round > 3 && random() % 4 == 0;
+    std::vector<driver::DevicePtr> mine;
+    for (std::uint64_t i = 0; i < 24; ++i) {
+      const bool odd = differs && random() % 12 == 0;
+      const Bytes size{512 * (1 + i * i % 37) + (odd ? 4096 : 0)};
+      const auto at = allocate(size);
+      const char byte = static_cast<char>(random());
+      ASSERT_TRUE(live.emplace(at, std::pair{size, byte}).second);
+      std::memset(at.raw(), byte, size.count());
+      mine.push_back(at);
+      const bool late = differs && random() % 6 == 0;
+      if (i % 3 == 2 && !late) {
+        release(mine[mine.size() - 2]);
+        mine.erase(mine.end() - 2);
+      }
+    }
+    for (const driver::DevicePtr at : mine) {
+      if (!differs || random() % 8 != 0) release(at);
+    }
+    heap_->end_step();
+    ASSERT_EQ(heap_->check(), "");
+    while (!live.empty() && random() % 8 != 0)
+      release(live.begin()->first);
+  }
+  EXPECT_GT(replayed(), 500U);
+  EXPECT_GT(mismatches(), 10U);
+  while (!live.empty())
+    release(live.begin()->first);
+}
+
+}  // namespace
+}  // namespace spillway
