@@ -30,3 +30,9 @@ def online(session: Session) -> float:
     """Over traces of the demonstration, a ResNet, varying batches and varying lengths, hardly more memory is
     held from the driver than is live at the peak."""
     return max(replayed(workload)["spillway"] for workload in WORKLOADS)
+
+
+@figure("fragmentation_replayed", "the same with the trace's requests as a plan", "<= 1.01", "emulated")
+def planned(session: Session) -> float:
+    """A step that repeats holds next to nothing but what is live at its peak."""
+    return max(replayed(workload)["replayed"] for workload in WORKLOADS)

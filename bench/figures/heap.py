@@ -59,3 +59,10 @@ def many_free(session: Session) -> float:
     """How many blocks are free does not change what a hit costs."""
     times = session.benchmark("heap_bench")
     return times["BM_HitAmongFree/emulated/100000"] / times["BM_HitAmongFree/emulated/100"]
+
+
+@figure("replay_over_hit", "CPU time of a step's requests, with its plan / without one", "<= 1", "cpu")
+def replay(session: Session) -> float:
+    """A request of a step that has its plan costs no more than a cached block."""
+    times = session.benchmark("heap_bench")
+    return times["BM_Step/emulated/replay:1"] / times["BM_Step/emulated/replay:0"]

@@ -2,7 +2,8 @@
 """Replays a trace over one allocator: `python -m bench.fragmentation.replay ALLOCATOR FILE SCALE`.
 
 Only allocations and frees are made again, through the door by which PyTorch gives raw memory away: the same
-one for all allocators. Every size is multiplied by SCALE.
+one for all allocators. Every size is multiplied by SCALE. ALLOCATOR `replayed` is Spillway's with the
+whole trace as a step that repeats: it is measured when it has its plan.
 """
 
 from __future__ import annotations
@@ -13,17 +14,14 @@ from typing import Any
 
 import spillway
 import torch
+from spillway.trace import Trace
 
 
-def replay(path: str, scale: int) -> dict[str, Any]:
-    trace = spillway.read_trace(path)
-    if not trace.complete:
-        raise ValueError(f"{path}: the trace is not complete")
+def replay(trace: Trace, scale: int) -> dict[str, Any]:
     streams: dict[int, torch.cuda.Stream] = {0: torch.cuda.current_stream()}
     at: dict[int, int] = {}
     sizes: dict[int, int] = {}
     live = peak = 0
-    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     for kind, _, block, size, _, stream, _ in trace.events:
         if kind == "allocate":
@@ -43,7 +41,13 @@ def replay(path: str, scale: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "spillway":
+    if sys.argv[1] in ("spillway", "replayed"):
         spillway.use_allocator()
     torch.cuda.init()
-    print(json.dumps(replay(sys.argv[2], int(sys.argv[3]))))
+    recorded = spillway.read_trace(sys.argv[2])
+    if not recorded.complete:
+        raise ValueError(f"{sys.argv[2]}: the trace is not complete")
+    for _ in range(2 if sys.argv[1] == "replayed" else 0):
+        replay(recorded, int(sys.argv[3]))
+        spillway.step()
+    print(json.dumps(replay(recorded, int(sys.argv[3]))))

@@ -17,6 +17,7 @@ WORKLOADS = ("demo", "resnet", "batch", "length")
 # What each allocator needs in its environment.
 ALLOCATORS: dict[str, dict[str, str]] = {
     "spillway": {},
+    "replayed": {"SPILLWAY_PLAN_REPLAY": "1"},
     "native": {},
     "expandable": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
 }

@@ -187,6 +187,7 @@ TEST_F(HeapOrderTest, TrimLetsTheBlocksOwnStreamFinishBeforeItUnmaps) {
 }
 
 TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
   free(block_);
   HeapOptions options;
   options.replay = true;
