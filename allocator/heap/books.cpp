@@ -6,6 +6,20 @@
 
 namespace spillway {
 
+void Books::passed(const PassingBlocks& most) {
+  const LightLock lock(live_mutex_);
+  requested_peak_ = std::max(requested_peak_, requested_ + most.requested);
+  blocks_peak_ = std::max(blocks_peak_, live_.blocks + most.blocks);
+  if (live_.bytes + most.bytes > live_.peak) {
+    live_.peak = live_.bytes + most.bytes;
+    away_at_live_peak_ = away();
+  }
+  for (const auto& [tag, bytes] : most.tags) {
+    Live& tagged = tag_of(tag);
+    tagged.peak = std::max(tagged.peak, tagged.bytes + bytes);
+  }
+}
+
 void Books::retag(TagId from, TagId to, Bytes size) {
   const LightLock lock(live_mutex_);
   tag_of(from).remove(size);

@@ -10,9 +10,18 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace spillway {
+
+/// The most that requests amount to at one time which begin with nothing live and end so.
+struct PassingBlocks {
+  std::uint64_t bytes = 0;
+  std::uint64_t requested = 0;
+  std::uint64_t blocks = 0;
+  std::vector<std::pair<TagId, std::uint64_t>> tags;  // bytes, each at its own time
+};
 
 /// What a heap has handed out and what it holds, over all its regions; peaks are exact: whoever
 /// hands out or takes back changes all the counts under one lock, which is held for a few
@@ -43,6 +52,9 @@ class Books {
     requested_ -= requested.count();
     tag_of(tag).remove(size);
   }
+
+  /// So many were handed out and taken back again.
+  void passed(const PassingBlocks& most);
 
   void retag(TagId from, TagId to, Bytes size);
 

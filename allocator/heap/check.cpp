@@ -96,7 +96,7 @@ std::string Heap::check() const {
   HeapStats sum;
   std::map<TagId, Bytes> tags;
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     if (std::string wrong = region->check(); !wrong.empty()) return wrong;
     for (const auto& [at, chunk] : region->backing().chunks())
       sum.held += chunk.size;

@@ -58,8 +58,12 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          TagId tag,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
-  return state_->replay == nullptr ? allocate_anywhere(size, stream, tag, pool)
-                                   : allocate_in_step(size, stream, tag, pool);
+  if (state_->replay == nullptr) return allocate_anywhere(size, stream, tag, pool);
+  if (PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire)) {
+    const driver::DevicePtr at = planned->take_next(stream, pool, size, tag);
+    if (at != driver::DevicePtr{}) return at;
+  }
+  return allocate_in_step(size, stream, tag, pool);
 }
 
 Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
@@ -134,7 +138,15 @@ Result<driver::DevicePtr> Heap::State::allocate(
 
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
-  if (state_->replay != nullptr && state_->free_in_step(at)) return true;
+  if (state_->replay != nullptr) {
+    PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
+    if (planned != nullptr && planned->give_back_next(at)) return true;
+    if (state_->free_in_step(at)) return true;
+  }
+  return free_anywhere(at);
+}
+
+bool Heap::free_anywhere(driver::DevicePtr at) {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return state_->refuse_free();
   {
@@ -160,7 +172,7 @@ void Heap::release_pool(PoolId pool) {
   for (const auto& region : state_->regions.all()) {
     if (region->key().pool != pool) continue;
     {
-      const LightLock region_lock(region->mutex);
+      const RegionLock region_lock(*region);
       region->released = true;
     }
     state_->trim(*region);
@@ -170,7 +182,7 @@ void Heap::release_pool(PoolId pool) {
 bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return false;
-  const LightLock lock(region->mutex);
+  const RegionLock lock(*region);
   Block* const block = region->around(at);
   if (block == nullptr) return false;
   // Whatever the region's stream has been given already comes before its next block.
@@ -183,7 +195,7 @@ bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
 bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return false;
-  const LightLock lock(region->mutex);
+  const RegionLock lock(*region);
   Block* const block = region->around(at);
   if (block == nullptr) return false;
   if (stream == region->stream()) return true;
@@ -199,9 +211,10 @@ Status Heap::check_stream(driver::Stream stream) {
 }
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
+  state_->write_books();
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return false;
-  const LightLock lock(region->mutex);
+  const RegionLock lock(*region);
   Block* const block = region->around(at);
   if (block == nullptr) return false;
   state_->books.retag(block->tag, tag, block->size);
@@ -221,7 +234,7 @@ Bytes Heap::trim_sync() {
 Bytes Heap::State::trim() const {
   Bytes bytes;
   for (const auto& region : regions.all()) {
-    const LightLock lock(region->mutex);
+    const RegionLock lock(*region);
     // Free memory of a pool in use is still written to, by replays of the graphs captured in it.
     if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
   }
@@ -229,7 +242,7 @@ Bytes Heap::State::trim() const {
 }
 
 Bytes Heap::State::trim(Region& region) {
-  const LightLock lock(region.mutex);
+  const RegionLock lock(region);
   return region.trim();
 }
 
@@ -253,7 +266,7 @@ Status Heap::enable_peer(DeviceId peer) {
   if (std::any_of(state_->access.begin(), state_->access.end(), known)) return {};
   const Access added{driver::access_of(peer)};
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     SPILLWAY_RETURN_IF_ERROR(region->allow(added));
   }
   state_->access.push_back(added.front());
@@ -285,7 +298,7 @@ Result<Heap::State::ByRegion> Heap::State::live_blocks(
     Region* const region = regions.around(at);
     Block* block = nullptr;
     if (region != nullptr) {
-      const LightLock lock(region->mutex);
+      const RegionLock lock(*region);
       block = region->starting(at);
     }
     if (block == nullptr) {
@@ -302,14 +315,14 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
   SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
   for (const auto& [region, of_region] : found) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     const bool shared = std::any_of(
         of_region.begin(), of_region.end(), [](const Block* block) { return block->shared; });
     if (shared) return SPILLWAY_ERROR(Code::kNotReady, "a block is shared with other processes");
   }
   Bytes back;
   for (const auto& [region, of_region] : found) {
-    const LightLock region_lock(region->mutex);
+    const RegionLock region_lock(*region);
     back += region->evict(of_region);
   }
   return back;
@@ -332,7 +345,7 @@ Status Heap::State::restore(ByRegion blocks) {
   for (auto& [region, of_region] : blocks) {
     Result<std::vector<Range>> ranges = std::vector<Range>{};
     {
-      const LightLock lock(region->mutex);
+      const RegionLock lock(*region);
       ranges = region->back(of_region);
     }
     if (ranges.ok()) {
@@ -340,19 +353,20 @@ Status Heap::State::restore(ByRegion blocks) {
       continue;
     }
     for (const auto& [done, where] : mapped) {
-      const LightLock lock(done->mutex);
+      const RegionLock lock(*done);
       done->unback(blocks.at(done), where);
     }
     return ranges.status();
   }
   for (const auto& [region, of_region] : blocks) {
-    const LightLock lock(region->mutex);
+    const RegionLock lock(*region);
     region->revive(of_region);
   }
   return {};
 }
 
 void Heap::reset_peaks() {
+  state_->write_books();
   state_->books.reset_peaks();
 }
 

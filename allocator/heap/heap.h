@@ -255,7 +255,7 @@ class Heap {
  private:
   struct State;
   explicit Heap(std::unique_ptr<State> state);
-  /// allocate(), where steps are replayed, and as it is where they are not.
+  /// allocate() and free(), where steps are replayed, and as they are where they are not.
   Result<driver::DevicePtr> allocate_in_step(Bytes size,
                                              driver::Stream stream,
                                              TagId tag,
@@ -264,6 +264,7 @@ class Heap {
                                               driver::Stream stream,
                                               TagId tag,
                                               PoolId pool);
+  bool free_anywhere(driver::DevicePtr at);
   /// `failed`, with the report where it says that memory ran out.
   Status out_of_memory(Bytes size, const Status& failed);
 

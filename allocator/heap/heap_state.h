@@ -29,9 +29,8 @@ struct Replay {
   }
 
   StepRecorder recorder;
-  std::atomic<PlannedRegion*> region{nullptr};  // the latest plan's
-  int differing = 0;                            // with the heap's lock
-  bool stopped = false;                         // the same
+  int differing = 0;     // with the heap's lock
+  bool stopped = false;  // the same
 };
 
 /// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
@@ -56,6 +55,16 @@ struct Heap::State {
   static Bytes trim(Region& region);
   /// trim(), because memory is short: then plans are no help.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
+
+  /// The books are to be read or changed, other than for a planned block: they are brought up to
+  /// now.
+  void write_books() const {
+    PlannedRegion* const region = planned.load(std::memory_order_acquire);
+    if (region == nullptr) return;
+    const LightLock lock(region->mutex);
+    region->write_books();
+  }
+
   /// A free by its owner, as far as plans are concerned. True where that was all of it.
   bool free_in_step(driver::DevicePtr at);
   void end_step();
@@ -80,8 +89,9 @@ struct Heap::State {
   Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                       // added to with `mutex`
-  const std::unique_ptr<Replay> replay;  // null: steps are not replayed
+  Regions regions;                               // added to with `mutex`
+  const std::unique_ptr<Replay> replay;          // null: steps are not replayed
+  std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
 };
 
 }  // namespace spillway

@@ -13,7 +13,7 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
   std::vector<HeapBlockInfo> held;
   const Lock lock(state_->mutex);
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionLock region_lock(*region);
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
       if (each->state != BlockState::kLive || each->evicted != evicted) continue;
       if (each->held || !wanted.contains(each->tag)) continue;
@@ -39,7 +39,7 @@ Result<std::vector<driver::Fence>> Heap::last_uses(std::span<const driver::Devic
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);
     SPILLWAY_CHECK(region != nullptr);
-    const LightLock lock(region->mutex);
+    const RegionView lock(*region);
     const Block* const block = region->starting(at);
     SPILLWAY_CHECK(block != nullptr);
     streams.insert(&state_->timelines.of(region->stream()));
@@ -59,7 +59,7 @@ std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> b
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);
     SPILLWAY_CHECK(region != nullptr);
-    const LightLock lock(region->mutex);
+    const RegionLock lock(*region);
     Block* const block = region->starting(at);
     SPILLWAY_CHECK(block != nullptr && block->held);
     block->held = false;
@@ -77,7 +77,7 @@ Bytes Heap::would_give_back(std::span<const TagId> tags) const {
   Bytes bytes;
   const Lock lock(state_->mutex);
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     if (region->key().tier == Tier::kPlanned) continue;  // keeps its chunks
     const auto& chunks = region->backing().chunks();
     std::map<driver::DevicePtr, bool> goes;  // chunks that hold a wanted block: no other live one?

@@ -12,39 +12,43 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
                                                  TagId tag,
                                                  PoolId pool) {
   Replay& replay = *state_->replay;
-  PlannedRegion* const planned = replay.region.load(std::memory_order_acquire);
-  if (pool != PoolId::kShared) return allocate_anywhere(size, stream, tag, pool);
-  if (planned != nullptr && stream.handle() == planned->key().stream) {
+  PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
+  if (planned != nullptr) {
     const LightLock lock(planned->mutex);
-    if (const Block* const block = planned->replay(size, tag)) {
-      state_->books.hand_out(tag, block->size, size);
-      return block->at;
+    if (pool == PoolId::kShared && stream.handle() == planned->key().stream) {
+      const driver::DevicePtr at = planned->take(size, tag);
+      if (at != driver::DevicePtr{}) return at;
     }
+    planned->write_books();
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at, allocate_anywhere(size, stream, tag, pool));
-  if (replay.recorder.on()) {
-    replay.recorder.allocated(stream.handle(), at, size, find(at).size);
+  if (pool == PoolId::kShared && replay.recorder.on()) {
+    replay.recorder.allocated(stream.handle(), at, size, find(at).size, tag);
   }
   return at;
 }
 
 bool Heap::State::free_in_step(driver::DevicePtr at) {
+  PlannedRegion* const latest = planned.load(std::memory_order_acquire);
+  if (latest != nullptr && latest->range().contains(at)) {
+    const LightLock lock(latest->mutex);
+    return latest->give_back(at);
+  }
+  write_books();
   Region* const region = regions.around(at);
   if (region == nullptr) return false;
-  const bool planned = region->key().tier == Tier::kPlanned;
-  if (!planned && !replay->recorder.on()) return false;
-  const LightLock lock(region->mutex);
-  Block* const block = region->starting(at);
-  if (block == nullptr) return false;
-  if (!planned) {
-    replay->recorder.freed(
-        at, block->ties != nullptr || block->held || block->evicted || block->shared);
-    return false;
+  if (region->key().tier == Tier::kPlanned) {
+    auto* const earlier = static_cast<PlannedRegion*>(region);
+    const LightLock lock(earlier->mutex);
+    return earlier->give_back(at);
   }
-  if (block->held) return false;
-  books.take_back(block->tag, block->size, block->requested);
-  static_cast<PlannedRegion*>(region)->give_back(block);
-  return true;
+  if (!replay->recorder.on()) return false;
+  const LightLock lock(region->mutex);
+  const Block* const block = region->starting(at);
+  if (block == nullptr) return false;
+  replay->recorder.freed(at,
+                         block->ties != nullptr || block->held || block->evicted || block->shared);
+  return false;
 }
 
 void Heap::end_step() {
@@ -66,7 +70,7 @@ void Heap::State::end_step() {
 
 /// True where there is no plan to follow: then requests are written down.
 bool Heap::State::follow_plan() {
-  PlannedRegion* const region = replay->region.load(std::memory_order_relaxed);
+  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr || replay->recorder.on()) return replay->recorder.on();
   const LightLock lock(region->mutex);
   replay->differing = region->end_step() ? 0 : replay->differing + 1;
@@ -80,7 +84,7 @@ bool Heap::State::follow_plan() {
 }
 
 void Heap::State::adopt(StepPlan plan) {
-  PlannedRegion* region = replay->region.load(std::memory_order_relaxed);
+  PlannedRegion* region = planned.load(std::memory_order_relaxed);
   const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kPlanned};
   if (region == nullptr || region->key() != key) {
     Result<Region*> made = region_for(key);
@@ -93,7 +97,7 @@ void Heap::State::adopt(StepPlan plan) {
     if (!region->idle() || !region->adopt(std::move(plan)).ok()) return replay->stop();
   }
   replay->recorder.turn(false);
-  replay->region.store(region, std::memory_order_release);
+  planned.store(region, std::memory_order_release);
 }
 
 Bytes Heap::State::trim_for_room() {

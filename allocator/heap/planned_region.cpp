@@ -50,6 +50,8 @@ Status PlannedRegion::adopt(StepPlan plan) {
     request.block.state = BlockState::kFree;
   }
   link_requests();
+  plan_course(plan.sequence);
+  course_.begin();
   next_ = 0;
   planned_ = true;
   differs_ = blocked_ = false;
@@ -84,30 +86,38 @@ void PlannedRegion::link_requests() {
   }
 }
 
-Block* PlannedRegion::replay(Bytes requested, TagId tag) {
-  if (differs_ || !planned_) return nullptr;
+/// As take, for what the course does not know.
+driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
+  if (course_.pass(requested)) return {};
+  open();
+  if (differs_ || !planned_) return {};
   if (next_ == requests_.size() || requests_[next_].requested != requested) {
     fall_back();
-    return nullptr;
+    return {};
   }
   Request& request = requests_[next_];
   if (!request.placed) {
     ++next_;
-    return nullptr;
+    return {};
   }
   bool free = !request.blocked;
   for (std::uint32_t i = request.before; i < request.before_end; ++i)
     free = free && requests_[before_[i]].block.state == BlockState::kFree;
   if (!free) {
     fall_back();
-    return nullptr;
+    return {};
   }
   ++next_;
-  hand_out(&request.block, requested, tag);
+  books_.hand_out(tag, request.block.size, requested);
+  hand_out(request, tag);
+  return request.block.at;
+}
+
+void PlannedRegion::hand_out(Request& request, TagId tag) {
+  Region::hand_out(&request.block, request.requested, tag);
   ++in_use_;
   live_ += request.block.size;
   ++counts_.plan_replayed;
-  return &request.block;
 }
 
 void PlannedRegion::fall_back() {
@@ -115,7 +125,17 @@ void PlannedRegion::fall_back() {
   ++counts_.plan_mismatches;
 }
 
-void PlannedRegion::give_back(Block* block) {
+/// As give_back, for what the course does not know.
+bool PlannedRegion::give_back_checked(driver::DevicePtr at) {
+  open();
+  Block* const block = table_.starting(at);
+  if (block == nullptr || block->held) return false;
+  books_.take_back(block->tag, block->size, block->requested);
+  take_back(block);
+  return true;
+}
+
+void PlannedRegion::take_back(Block* block) {
   ++counts_.frees;
   table_.remove(block);
   live_ -= block->size;
@@ -135,6 +155,12 @@ void PlannedRegion::give_back(Block* block) {
 }
 
 bool PlannedRegion::end_step() {
+  if (course_.on() && course_.at_begin()) return true;  // nothing was asked for
+  if (course_.on() && course_.at_end()) {
+    end_course();
+    return true;
+  }
+  open();
   for (Block* const block : taken()) {
     if (block->state != BlockState::kHole || !seen_to_pass(block)) continue;
     block->state = BlockState::kFree;
@@ -142,11 +168,12 @@ bool PlannedRegion::end_step() {
   }
   if (!planned_) return true;
   block_taken_places();
-  if (next_ == 0 && !differs_) return true;  // nothing was asked for
-  if (next_ != requests_.size() && !differs_) fall_back();
+  const bool asked = next_ != 0 || differs_;
+  if (asked && next_ != requests_.size() && !differs_) fall_back();
   const bool differed = differs_;
   next_ = 0;
   differs_ = false;
+  if (in_use_ == 0) course_.begin();
   return !differed;
 }
 
@@ -234,6 +261,7 @@ void PlannedRegion::read(HeapStats& stats) const {
 
 Bytes PlannedRegion::trim() {
   if (idle() || !wait_for_stream_sync().ok()) return {};
+  open();
   planned_ = false;
   const std::vector<Block*> taken = this->taken();
   std::vector<Range> empty;

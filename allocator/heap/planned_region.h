@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/heap/course.h"
 #include "allocator/heap/region.h"
 #include "allocator/heap/step_recorder.h"
 
@@ -26,11 +27,17 @@ StepPlan plan_of(StepSequence sequence);
 /// the plan for the rest of that step. A block that outlives its step keeps its place until it is
 /// freed, as does one that other streams still use.
 ///
+/// As long as a step does exactly what was planned, frees included, only how far it has come is
+/// kept (Course): blocks and books are brought up to that when somebody looks at them. Where it
+/// does anything else, or somebody changes its blocks, each of its further requests is looked up
+/// and written down; it is the planned one still as long as its requests are.
+///
 /// Its blocks are records of the plan, not parts of a list: evict marks them and gives nothing
-/// back. Threads and ownership: as Region.
+/// back. Keeps the heap's books of its blocks. Threads and ownership: as Region.
 class PlannedRegion final : public Region {
  public:
-  using Region::Region;
+  PlannedRegion(const RegionParts& parts, RegionKey key, Range range)
+      : Region(parts, key, range), books_(parts.books) {}
 
   /// Follows `plan` from the next request on. Requires: idle(). Errors: as Backing::map; there is
   /// no plan then.
@@ -45,16 +52,41 @@ class PlannedRegion final : public Region {
   /// Whether a block is live or still used by other streams.
   [[nodiscard]] bool in_use() const SPILLWAY_REQUIRES(mutex) { return in_use_ != 0; }
 
-  /// The next request of the step: its block, which is live then, or null where the heap is to
-  /// serve it. Stream: usable at once; no wait.
-  Block* replay(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
+  /// The next request of the step: where its block is, which is live then; null where the heap is
+  /// to serve it. Stream: usable at once; no wait.
+  driver::DevicePtr take(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex) {
+    const driver::DevicePtr at = course_.take(requested, tag);
+    return at != driver::DevicePtr{} ? at : take_checked(requested, tag);
+  }
 
-  /// The owner of a live block gives it back.
-  void give_back(Block* block) SPILLWAY_REQUIRES(mutex);
+  /// The owner of a block gives it back. False where it is not live, or held.
+  bool give_back(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
+    return course_.give(at) || give_back_checked(at);
+  }
+
+  /// take for a request that is exactly the next event that was planned; null for any other.
+  driver::DevicePtr take_next(driver::Stream stream, PoolId pool, Bytes requested, TagId tag) {
+    if (stream.handle() != key().stream || pool != PoolId::kShared) return {};
+    const LightLock lock(mutex);
+    return course_.take(requested, tag);
+  }
+
+  /// give_back, where that is exactly the next event; false where it is not.
+  bool give_back_next(driver::DevicePtr at) {
+    if (!range().contains(at)) return false;
+    const LightLock lock(mutex);
+    return course_.give(at);
+  }
 
   /// The step is over. False where it was not the one that was planned.
   bool end_step() SPILLWAY_REQUIRES(mutex);
 
+  /// Brings the heap's books up to now. Whoever changes or reads them calls it before, so that
+  /// peaks are exact.
+  void write_books() SPILLWAY_REQUIRES(mutex);
+
+  void show() override SPILLWAY_REQUIRES(mutex);
+  void open() override SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] const Block* first() const override SPILLWAY_REQUIRES(mutex);
   void read(HeapStats& stats) const override SPILLWAY_REQUIRES(mutex);
   /// Ends the plan and gives all chunks back that no block is in.
@@ -78,11 +110,22 @@ class PlannedRegion final : public Region {
     std::uint32_t before_end = 0;
   };
 
+  driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
+  bool give_back_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
+  void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
+  void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
+  void write_blocks() SPILLWAY_REQUIRES(mutex);
+  void end_course() SPILLWAY_REQUIRES(mutex);
+  void plan_course(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
   void fall_back() SPILLWAY_REQUIRES(mutex);
   void link_requests() SPILLWAY_REQUIRES(mutex);
   void block_taken_places() SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::vector<Block*> taken() const SPILLWAY_REQUIRES(mutex);
 
+  Books& books_;
+  Course course_ SPILLWAY_GUARDED_BY(mutex);
+  PassingBlocks whole_ SPILLWAY_GUARDED_BY(mutex);     // of a step that goes as planned
+  HeapStats whole_counts_ SPILLWAY_GUARDED_BY(mutex);  // the same
   mutable std::vector<Request> requests_ SPILLWAY_GUARDED_BY(mutex);
   mutable std::deque<Block> between_
       SPILLWAY_GUARDED_BY(mutex);  // free memory and gaps, for first()

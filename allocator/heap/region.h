@@ -74,6 +74,12 @@ class Region {
   /// The first of all blocks in address order; follow Block::after.
   [[nodiscard]] virtual const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
+  /// Brings all that can be read of the region, and the heap's books of it, up to now: RegionView.
+  virtual void show() SPILLWAY_REQUIRES(mutex) {}
+
+  /// As show; what its blocks are may be changed from now on: RegionLock.
+  virtual void open() SPILLWAY_REQUIRES(mutex) {}
+
   /// Adds to what a heap's statistics say: free memory, waits, calls.
   virtual void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
 
@@ -214,6 +220,42 @@ class Region {
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
   Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
+};
+
+/// Holds a region's lock for a scope that reads what the region knows.
+class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionView {
+ public:
+  explicit RegionView(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))
+      : region_(region) {
+    region_.mutex.lock();
+    region_.show();
+  }
+
+  ~RegionView() SPILLWAY_ATTRIBUTE(release_capability()) { region_.mutex.unlock(); }
+
+  RegionView(const RegionView&) = delete;
+  RegionView& operator=(const RegionView&) = delete;
+
+ private:
+  Region& region_;
+};
+
+/// Holds a region's lock for a scope that changes it.
+class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionLock {
+ public:
+  explicit RegionLock(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))
+      : region_(region) {
+    region_.mutex.lock();
+    region_.open();
+  }
+
+  ~RegionLock() SPILLWAY_ATTRIBUTE(release_capability()) { region_.mutex.unlock(); }
+
+  RegionLock(const RegionLock&) = delete;
+  RegionLock& operator=(const RegionLock&) = delete;
+
+ private:
+  Region& region_;
 };
 
 }  // namespace spillway

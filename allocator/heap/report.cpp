@@ -50,7 +50,7 @@ HeapBlockInfo info(const Block& block, const RegionKey& key) {
 template <typename Visit>
 void each_live(const Regions& regions, Visit visit) {
   for (const auto& region : regions.all()) {
-    const LightLock lock(region->mutex);
+    const RegionView lock(*region);
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state == BlockState::kLive) visit(*block, *region);
     }
@@ -62,9 +62,10 @@ void each_live(const Regions& regions, Visit visit) {
 HeapStats Heap::stats() const {
   const Lock lock(state_->mutex);
   HeapStats stats;
+  state_->write_books();
   state_->books.read(stats);
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     region->read(stats);
   }
   stats.bad_frees = state_->bad_frees.load();
@@ -74,6 +75,7 @@ HeapStats Heap::stats() const {
 
 std::vector<HeapTagInfo> Heap::tags() const {
   const Lock lock(state_->mutex);
+  state_->write_books();
   std::vector<HeapTagInfo> tags = state_->books.tags();
   each_live(state_->regions, [&](const Block& block, const Region&) {
     const auto known = std::find_if(
@@ -88,7 +90,7 @@ std::vector<HeapTagInfo> Heap::tags() const {
 HeapBlockInfo Heap::find(driver::DevicePtr at) const {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return {};
-  const LightLock lock(region->mutex);
+  const RegionView lock(*region);
   const Block* const block = region->around(at);
   return block == nullptr ? HeapBlockInfo{} : info(*block, region->key());
 }
@@ -110,7 +112,7 @@ std::string Heap::report() const {
   {
     const Lock lock(state_->mutex);
     for (const auto& region : state_->regions.all()) {
-      const LightLock region_lock(region->mutex);
+      const RegionView region_lock(*region);
       largest = std::max(largest, region->largest_free());
     }
     each_live(state_->regions,
@@ -146,7 +148,7 @@ std::vector<HeapSegmentInfo> Heap::segments() const {
   const Lock lock(state_->mutex);
   std::vector<HeapSegmentInfo> segments;
   for (const auto& region : state_->regions.all()) {
-    const LightLock region_lock(region->mutex);
+    const RegionView region_lock(*region);
     driver::DevicePtr end;
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kFree && block->state != BlockState::kLive) continue;

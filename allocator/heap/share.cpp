@@ -10,7 +10,7 @@ Result<SharedMemory> Heap::share(driver::DevicePtr at) {
   if (region == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "this is no memory of Spillway's");
   }
-  const LightLock region_lock(region->mutex);
+  const RegionLock region_lock(*region);
   Block* const block = region->around(at);
   if (block == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "no live block is there");

@@ -7,9 +7,9 @@
 namespace spillway {
 namespace {
 
-Bytes sum(const std::vector<StepRequest>& requests) {
+Bytes sum(const StepSequence& sequence) {
   Bytes bytes;
-  for (const StepRequest& request : requests)
+  for (const StepRequest& request : sequence.requests)
     bytes += request.size;
   return bytes;
 }
@@ -34,22 +34,26 @@ void StepRecorder::turn(bool on) {
   on_.store(on, std::memory_order_relaxed);
 }
 
-void StepRecorder::allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size) {
+void StepRecorder::allocated(
+    CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag) {
   const Lock lock(mutex_);
-  std::vector<StepRequest>& requests = now_[stream];
-  if (requests.size() > kMostRequests) return;
-  live_[at.address()] = {stream, requests.size()};
-  requests.push_back({requested, size, 0, false});
+  StepSequence& sequence = now_[stream];
+  if (sequence.requests.size() > kMostRequests) return;
+  const auto index = static_cast<std::uint32_t>(sequence.requests.size());
+  live_[at.address()] = {stream, index};
+  sequence.requests.push_back({requested, size, 0, false, tag});
+  sequence.events.push_back({index, false});
 }
 
 void StepRecorder::freed(driver::DevicePtr at, bool shared) {
   const Lock lock(mutex_);
   const auto found = live_.find(at.address());
   if (found == live_.end()) return;
-  std::vector<StepRequest>& requests = now_[found->second.stream];
-  StepRequest& request = requests[found->second.index];
-  request.died = static_cast<std::uint32_t>(requests.size());
+  StepSequence& sequence = now_[found->second.stream];
+  StepRequest& request = sequence.requests[found->second.index];
+  request.died = static_cast<std::uint32_t>(sequence.requests.size());
   request.placed = !shared;
+  sequence.events.push_back({found->second.index, true});
   live_.erase(found);
 }
 
@@ -63,13 +67,16 @@ std::optional<StepSequence> StepRecorder::end_step() {
         return sum(left.second) < sum(right.second);
       });
   const auto known = before.find(most->first);
-  if (known == before.end() || !same_requests(known->second, most->second)) return {};
-  if (most->second.size() > kMostRequests) return {};
-  StepSequence sequence{most->first, most->second};
+  if (known == before.end()) return {};
+  const std::vector<StepRequest>& earlier = known->second.requests;
+  StepSequence sequence = most->second;
+  sequence.stream = most->first;
+  if (!same_requests(earlier, sequence.requests)) return {};
+  if (sequence.requests.size() > kMostRequests) return {};
   for (std::size_t i = 0; i < sequence.requests.size(); ++i) {
     StepRequest& request = sequence.requests[i];
-    request.died = std::max(request.died, known->second[i].died);
-    request.placed = request.placed && known->second[i].placed;
+    request.died = std::max(request.died, earlier[i].died);
+    request.placed = request.placed && earlier[i].placed;
   }
   return sequence;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
 #include "allocator/driver/handles.h"
 
@@ -21,12 +22,20 @@ struct StepRequest {
   std::uint32_t died = 0;  // how many requests had been made by its free
   /// It can have a place in a plan: it was freed in its step, and no other stream used it.
   bool placed = false;
+  TagId tag = TagId::kUntagged;
+};
+
+/// A request of a step, or the free of its block.
+struct StepEvent {
+  std::uint32_t request;
+  bool freed;
 };
 
 /// A stream's requests between two step ends, in order.
 struct StepSequence {
   CUstream stream = nullptr;
   std::vector<StepRequest> requests;
+  std::vector<StepEvent> events;  // of the later of the two steps
 };
 
 /// Writes down the requests of steps until two in a row are the same.
@@ -38,7 +47,7 @@ class StepRecorder {
   /// Begins anew with the next request, or stops.
   void turn(bool on);
 
-  void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size);
+  void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag);
   /// `shared`: a copy or another stream used the block. Blocks of other steps are ignored.
   void freed(driver::DevicePtr at, bool shared);
 
@@ -48,11 +57,11 @@ class StepRecorder {
   std::optional<StepSequence> end_step();
 
  private:
-  using Sequences = std::map<CUstream, std::vector<StepRequest>>;
+  using Sequences = std::map<CUstream, StepSequence>;
 
   struct Place {
     CUstream stream;
-    std::size_t index;
+    std::uint32_t index;
   };
 
   /// A step of more requests is not planned: placing them would take too long.

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -357,6 +360,197 @@ TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
 
   EXPECT_EQ(heap_->check(), "");
 }
+
+TEST_F(PlanReplayTest, WhatIsReadInThePlannedStepIsWhatHasHappenedInIt) {
+  learn();
+  const HeapStats before = heap_->stats();
+  const auto a = allocate(3_MiB, main_, TagId{0});
+  free(a);
+  const auto b = allocate(64_KiB);
+
+  EXPECT_EQ(heap_->stats().live, 64_KiB);
+  EXPECT_EQ(heap_->stats().requested, 64_KiB);
+  EXPECT_EQ(heap_->stats().live_blocks, 1U);
+  EXPECT_EQ(heap_->stats().allocations, before.allocations + 2);
+  EXPECT_EQ(heap_->stats().frees, before.frees + 1);
+  ASSERT_EQ(heap_->tags().size(), 1U);
+  EXPECT_EQ(heap_->tags()[0].requested, 64_KiB);
+  EXPECT_EQ(heap_->find(b + 1_KiB).at, b);
+  EXPECT_EQ(heap_->find(a).size, 0_B);
+  const auto c = allocate(5_MiB);
+  free(b);
+  free(c);
+  heap_->end_step();
+  EXPECT_EQ(replayed(), 3U);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(step(), (Addresses{a, b, c}));
+}
+
+TEST_F(PlanReplayTest, PeaksCountWhatOtherStreamsHaveAtThatTime) {
+  const auto step_beside = [&] {
+    const auto a = allocate(3_MiB);
+    const auto side = allocate(2_MiB, side_);
+    free(a);
+    free(side);
+    const auto b = allocate(4_MiB);
+    free(b);
+    heap_->end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_beside();
+  heap_->reset_peaks();
+  step_beside();
+
+  EXPECT_EQ(replayed(), 2U);
+  EXPECT_EQ(heap_->stats().live_peak, 5_MiB);
+  EXPECT_EQ(heap_->stats().live_blocks_peak, 2U);
+}
+
+TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
+  const auto stays = allocate(1_MiB, main_, TagId{5});
+  const auto step_of_tag = [&] {
+    free(allocate(3_MiB, main_, TagId{5}));
+    free(allocate(2_MiB, main_, TagId{6}));
+    heap_->end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_of_tag();
+  heap_->reset_peaks();
+  step_of_tag();
+
+  EXPECT_EQ(replayed(), 2U);
+  EXPECT_EQ(heap_->stats().live_peak, 4_MiB);
+  EXPECT_EQ(heap_->stats().requested_peak, 4_MiB);
+  ASSERT_EQ(heap_->tags().size(), 2U);
+  EXPECT_EQ(heap_->tags()[0].live_peak, 4_MiB);
+  EXPECT_EQ(heap_->tags()[1].live_peak, 2_MiB);
+  free(stays);
+}
+
+TEST_F(PlanReplayTest, FreesInAnotherOrderLeaveTheAddressesAsTheyAre) {
+  learn();
+  const Addresses planned = step();
+  const auto a = allocate(3_MiB);
+  free(a);
+  const auto b = allocate(64_KiB);
+  const auto c = allocate(5_MiB);
+  free(c);
+  free(b);
+  heap_->end_step();
+
+  EXPECT_EQ((Addresses{a, b, c}), planned);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(replayed(), 6U);
+  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_EQ(step(), planned);
+}
+
+TEST_F(PlanReplayTest, ABadFreeInAPlannedStepIsRefused) {
+  learn();
+  const auto a = allocate(3_MiB);
+  EXPECT_FALSE(heap_->free(a + 512_B));
+  EXPECT_TRUE(heap_->free(a));
+  EXPECT_FALSE(heap_->free(a));
+  live_.clear();
+
+  EXPECT_EQ(heap_->stats().bad_frees, 2U);
+  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_EQ(allocate(64_KiB), heap_->find(live_.back()).at);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(PlanReplayTest, AnotherTagIsTheSameRequest) {
+  learn();
+  const Addresses planned = step();
+  const auto a = allocate(3_MiB, main_, TagId{9});
+
+  EXPECT_EQ(a, planned[0]);
+  EXPECT_EQ(heap_->find(a).tag, TagId{9});
+  free(a);
+  const auto b = allocate(64_KiB);
+  EXPECT_EQ(b, planned[1]);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(PlanReplayTest, ARequestOfAPoolIsNotThePlanned) {
+  learn();
+  const auto pooled = heap_->allocate(3_MiB, main_, TagId::kUntagged, PoolId{1}).value();
+  const Addresses planned = step();
+
+  EXPECT_EQ(heap_->find(pooled).pool, PoolId{1});
+  EXPECT_EQ(std::count(planned.begin(), planned.end(), pooled), 0);
+  EXPECT_EQ(replayed(), 3U);
+  heap_->free(pooled);
+}
+
+TEST_F(PlanReplayTest, ThreadsTakeTurnsInAPlannedStep) {
+  learn();
+  const Addresses planned = step();
+  driver::DevicePtr a;
+  driver::DevicePtr b;
+  std::thread([&] { a = allocate(3_MiB); }).join();
+  free(a);
+  b = allocate(64_KiB);
+  driver::DevicePtr c;
+  std::thread([&] {
+    c = allocate(5_MiB);
+    free(b);
+  }).join();
+  free(c);
+  heap_->end_step();
+
+  EXPECT_EQ((Addresses{a, b, c}), planned);
+  EXPECT_EQ(replayed(), 6U);
+}
+
+/// A step of eight requests, of which one is of another size: what comes before it is planned.
+class PlanMismatchTest : public PlanReplayTest, public testing::WithParamInterface<std::size_t> {
+ protected:
+  static constexpr std::size_t kRequests = 8;
+  static constexpr std::size_t kNone = kRequests;
+
+  Addresses step_but(std::size_t odd) {
+    std::vector<std::pair<driver::DevicePtr, std::size_t>> live;
+    Addresses all;
+    const auto release = [&](std::size_t index) {
+      const auto [at, value] = live[index];
+      EXPECT_EQ(*static_cast<const char*>(at.raw()), static_cast<char>(value));
+      free(at);
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(index));
+    };
+    for (std::size_t i = 0; i < kRequests; ++i) {
+      const auto at = allocate(Bytes{(1 + i * 5 % 7) * 4096 + (i == odd ? 512 : 0)});
+      *static_cast<char*>(at.raw()) = static_cast<char>(i);
+      live.emplace_back(at, i);
+      all.push_back(at);
+      if (i % 2 == 1) release(i % 3 % live.size());
+    }
+    while (!live.empty())
+      release(live.size() - 1);
+    heap_->end_step();
+    return all;
+  }
+};
+
+TEST_P(PlanMismatchTest, TheStepIsServedOnFromTheHeapAndTheNextOneFromThePlan) {
+  step_but(kNone);
+  step_but(kNone);
+  const Addresses planned = step_but(kNone);
+  const auto before = replayed();
+
+  const Addresses other = step_but(GetParam());
+
+  for (std::size_t i = 0; i < kRequests; ++i)
+    EXPECT_EQ(other[i] == planned[i], i < GetParam()) << i;
+  EXPECT_EQ(replayed(), before + GetParam());
+  EXPECT_EQ(mismatches(), 1U);
+  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(step_but(kNone), planned);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEachRequest,
+                         PlanMismatchTest,
+                         testing::Range(std::size_t{0}, std::size_t{8}));
 
 /// Random steps that are mostly the planned one: what is live keeps its bytes, and no two overlap.
 TEST_F(PlanReplayTest, RandomDifferencesNeverGiveOnePlaceTwice) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A planned step that goes as planned: what is written down of it, and when.
+#include "allocator/heap/planned_region.h"
+#include "allocator/heap/region_hits.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace spillway {
+
+void PlannedRegion::plan_course(const StepSequence& sequence) {
+  std::vector<CourseEvent> events;
+  whole_ = {};
+  whole_counts_ = {};
+  std::map<TagId, std::pair<std::uint64_t, std::uint64_t>> tags;  // live, and the most
+  std::uint64_t bytes = 0;
+  std::uint64_t requested = 0;
+  std::uint64_t blocks = 0;
+  for (const auto& [index, freed] : sequence.events) {
+    const Request& request = requests_[index];
+    const TagId tag = sequence.requests[index].tag;
+    if (!request.placed) {
+      if (!freed) events.push_back({{}, request.requested, tag, index});
+      continue;
+    }
+    events.push_back({request.block.at, freed ? Bytes{} : request.requested, tag, index});
+    auto& [tagged, most] = tags[tag];
+    const std::uint64_t size = request.block.size.count();
+    if (freed) {
+      bytes -= size;
+      tagged -= size;
+      requested -= request.requested.count();
+      --blocks;
+      continue;
+    }
+    whole_.bytes = std::max(whole_.bytes, bytes += size);
+    whole_.requested = std::max(whole_.requested, requested += request.requested.count());
+    whole_.blocks = std::max(whole_.blocks, ++blocks);
+    most = std::max(most, tagged += size);
+    ++whole_counts_.allocations;
+    whole_counts_.live_total += request.block.size;
+    whole_counts_.requested_total += request.requested;
+  }
+  for (const auto& [tag, live] : tags)
+    whole_.tags.emplace_back(tag, live.second);
+  course_.plan(std::move(events), static_cast<std::uint32_t>(requests_.size()));
+}
+
+void PlannedRegion::write_books() {
+  if (!course_.on()) return;
+  for (const CourseEvent& event : course_.write_down(Course::Ledger::kBooks)) {
+    const Request& request = requests_[event.request];
+    if (!request.placed) continue;
+    if (event.requested.zero()) {
+      books_.take_back(event.tag, request.block.size, request.requested);
+    } else {
+      books_.hand_out(event.tag, request.block.size, request.requested);
+    }
+  }
+}
+
+void PlannedRegion::write_blocks() {
+  for (const CourseEvent& event : course_.write_down(Course::Ledger::kBlocks)) {
+    Request& request = requests_[event.request];
+    if (!request.placed) continue;
+    if (event.requested.zero()) {
+      take_back(&request.block);
+    } else {
+      hand_out(request, event.tag);
+    }
+  }
+}
+
+void PlannedRegion::show() {
+  if (!course_.on()) return;
+  write_books();
+  write_blocks();
+}
+
+void PlannedRegion::open() {
+  if (!course_.on()) return;
+  show();
+  next_ = course_.next_request();
+  course_.stop();
+}
+
+/// The step has done what was planned and nothing else: another one begins.
+void PlannedRegion::end_course() {
+  if (course_.written(Course::Ledger::kBooks)) {
+    write_books();
+  } else {
+    books_.passed(whole_);
+  }
+  if (course_.written(Course::Ledger::kBlocks)) {
+    write_blocks();
+  } else {
+    counts_.allocations += whole_counts_.allocations;
+    counts_.frees += whole_counts_.allocations;
+    counts_.plan_replayed += whole_counts_.allocations;
+    counts_.live_total += whole_counts_.live_total;
+    counts_.requested_total += whole_counts_.requested_total;
+  }
+  course_.begin();
+}
+
+}  // namespace spillway
