@@ -144,13 +144,18 @@ void PlannedRegion::take_back(Block* block) {
   block->shared = false;
   if (block->evicted) evicted_ -= block->size;
   block->evicted = false;
-  block->state = BlockState::kFree;
   if (block->ties != nullptr) promise_fences(block);
   if (block->ties != nullptr) {
     block->state = BlockState::kHole;
     pending_ += block->size;
     return;
   }
+  free_place(block);
+}
+
+/// Nothing uses the place of a freed block any more.
+void PlannedRegion::free_place(Block* block) {
+  block->state = BlockState::kFree;
   --in_use_;
 }
 
@@ -162,9 +167,7 @@ bool PlannedRegion::end_step() {
   }
   open();
   for (Block* const block : taken()) {
-    if (block->state != BlockState::kHole || !seen_to_pass(block)) continue;
-    block->state = BlockState::kFree;
-    --in_use_;
+    if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
   }
   if (!planned_) return true;
   block_taken_places();
@@ -263,6 +266,9 @@ Bytes PlannedRegion::trim() {
   if (idle() || !wait_for_stream_sync().ok()) return {};
   open();
   planned_ = false;
+  for (Block* const block : taken()) {
+    if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);
+  }
   const std::vector<Block*> taken = this->taken();
   std::vector<Range> empty;
   for (const auto& [at, chunk] : backing_.chunks()) {

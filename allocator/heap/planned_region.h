@@ -113,6 +113,7 @@ class PlannedRegion final : public Region {
   driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   bool give_back_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
+  void free_place(Block* block) SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
   void write_blocks() SPILLWAY_REQUIRES(mutex);
   void end_course() SPILLWAY_REQUIRES(mutex);

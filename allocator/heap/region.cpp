@@ -207,7 +207,6 @@ Status Region::settle(Block* block) {
   return {};
 }
 
-/// Blocks the host until the fences of a free block have passed.
 Status Region::settle_sync(Block* block) {
   if (block->ties == nullptr) return {};
   SPILLWAY_RETURN_IF_ERROR(block->ties->fences.wait_sync());

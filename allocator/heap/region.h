@@ -163,6 +163,8 @@ class Region {
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   static void promise_fences(Block* block);
+  /// Blocks the host until the fences of a free block have passed.
+  Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
@@ -187,7 +189,6 @@ class Region {
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
-  Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free ones and gaps are listed, and one with their like.
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);

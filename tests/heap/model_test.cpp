@@ -125,21 +125,31 @@ class HeapModelTest : public HeapTest {
     }
   }
 
-  void add() {
+  static Bytes some_size(std::mt19937_64& random) {
     constexpr std::array<std::uint64_t, 8> kLargest = {
         512, 4096, 4096, 16 << 10, 128 << 10, 300 << 10, 1 << 20, 12 << 20};
-    const Bytes asked{1 + random_() % kLargest.at(random_() % kLargest.size())};
-    Live live{asked.rounded_up(512_B),
-              asked,
-              static_cast<TagId>(random_() % 300),
-              static_cast<PoolId>(random_() % 8 == 0 ? 1 + random_() % 2 : 0),
-              false,
-              static_cast<unsigned char>(random_())};
-    const auto made = heap_->allocate(asked, stream(), live.tag, live.pool);
+    const std::uint64_t largest = kLargest.at(random() % kLargest.size());
+    return Bytes{1 + random() % largest};
+  }
+
+  void add() {
+    const Bytes asked = some_size(random_);
+    const Live live{asked.rounded_up(512_B),
+                    asked,
+                    static_cast<TagId>(random_() % 300),
+                    static_cast<PoolId>(random_() % 8 == 0 ? 1 + random_() % 2 : 0),
+                    false,
+                    static_cast<unsigned char>(random_())};
+    add(live, stream());
+  }
+
+  void add(const Live& live, driver::Stream stream) {
+    const auto made = heap_->allocate(live.requested, stream, live.tag, live.pool);
     if (!made.ok()) {
       ++refused_;
       return;
     }
+    latest_ = made.value();
     const driver::DevicePtr at = made.value();
     ASSERT_EQ(at.address() % 512, 0U);
     const auto [block, fresh] = blocks_.emplace(at, live);
@@ -164,8 +174,10 @@ class HeapModelTest : public HeapTest {
   }
 
   void remove() {
-    if (blocks_.empty()) return;
-    const auto block = any();
+    if (!blocks_.empty()) remove(any());
+  }
+
+  void remove(Blocks::iterator block) {
     expect_value(*block);
     ASSERT_TRUE(heap_->free(block->first)) << where();
     ASSERT_FALSE(heap_->free(block->first)) << where();
@@ -270,6 +282,7 @@ class HeapModelTest : public HeapTest {
   driver::Timeline* copies_ = nullptr;
   std::uint64_t done_ = 0;
   std::uint64_t refused_ = 0;
+  driver::DevicePtr latest_;  // block that was added
 };
 
 TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
@@ -291,6 +304,84 @@ TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
   heap_->trim_sync();
   EXPECT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
   EXPECT_EQ(heap_->check(), "") << where();
+}
+
+/// The same with steps that mostly repeat, on a heap that replays them. Where memory runs out, a
+/// heap makes no more plans: so there is a new one now and then.
+class HeapModelStepsTest : public HeapModelTest {
+ protected:
+  static constexpr int kSteps = 100;  // of one heap
+
+  void SetUp() override {
+    HeapModelTest::SetUp();
+    Unreliable::on = false;
+  }
+
+  void steps_of_one_heap() {
+    HeapOptions options;
+    options.replay = true;
+    make_heap(options);
+    const std::uint64_t usual = random_();
+    for (int i = 0; i < kSteps && !HasFatalFailure(); ++i) {
+      Unreliable::on = random_() % 40 == 0;
+      step(random_() % 16 == 0 ? random_() : usual, std::uint64_t{random_() % 6 == 0 ? 24U : 1U << 20U});
+      heap_->end_step();
+      if (random_() % 8 == 0) expect_books();
+    }
+    Unreliable::on = false;
+    replayed_ += heap_->stats().plan_replayed;
+    differed_ += heap_->stats().plan_mismatches;
+    heap_->set_limit(0_B);
+    while (!blocks_.empty() && !HasFatalFailure())
+      remove();
+    heap_->release_pool(PoolId{1});
+    heap_->release_pool(PoolId{2});
+    heap_->trim_sync();
+    ASSERT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
+    ASSERT_EQ(heap_->check(), "") << where();
+  }
+
+  /// What `seed` makes of it, with any other call in between every `odd` ones or so.
+  void step(std::uint64_t seed, std::uint64_t odd) {
+    std::mt19937_64 script(seed);
+    std::vector<driver::DevicePtr> mine;
+    for (int i = 0; i < 64 && !HasFatalFailure(); ++i, ++done_) {
+      const bool adds = mine.empty() || script() % 8 < 5;
+      const Bytes asked = some_size(script);
+      const std::uint64_t choice = script();
+      if (adds) {
+        latest_ = {};
+        add({asked.rounded_up(512_B), asked, static_cast<TagId>(choice % 5), PoolId::kShared},
+            main_);
+        mine.push_back(latest_);
+      } else {
+        remove_mine(mine, choice % mine.size());
+      }
+      if (random_() % odd == 0) one_call();
+    }
+    while (!mine.empty() && !HasFatalFailure() && random_() % odd != 1)
+      remove_mine(mine, mine.size() - 1);
+  }
+
+  void remove_mine(std::vector<driver::DevicePtr>& mine, std::uint64_t index) {
+    const auto block = blocks_.find(mine[index]);
+    if (block != blocks_.end()) remove(block);
+    mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  std::uint64_t replayed_ = 0;
+  std::uint64_t differed_ = 0;
+};
+
+TEST_F(HeapModelStepsTest, StepsThatRepeatDoWhatTheModelSaysToo) {
+  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  copies_ = &timeline(table_);
+  const std::uint64_t most = setting("OPERATIONS", 1'000'000) / 4;
+  while (done_ < most && !HasFatalFailure())
+    steps_of_one_heap();
+
+  EXPECT_GT(replayed_, most / 50);
+  EXPECT_GT(differed_, 0U);
 }
 
 }  // namespace
