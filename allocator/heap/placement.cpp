@@ -68,7 +68,8 @@ Bytes most_live(std::span<const Lifetime> blocks) {
     changes.push_back({block.died, false, block.size});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& left, const Change& right) {
-    return left.at != right.at ? left.at < right.at : left.born < right.born;
+    if (left.at != right.at) return left.at < right.at;
+    return !left.born && right.born;  // deaths first
   });
   Bytes live;
   Bytes most;

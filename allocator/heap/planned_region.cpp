@@ -247,7 +247,7 @@ void PlannedRegion::read(HeapStats& stats) const {
   stats.plan_mismatches += counts_.plan_mismatches;
   Bytes held;
   Bytes whole;  // in chunks without a live block
-  auto block = backing_.chunks().empty() ? nullptr : first();
+  const Block* block = backing_.chunks().empty() ? nullptr : first();
   for (const auto& [at, chunk] : backing_.chunks()) {
     held += chunk.size;
     const Range range{at, chunk.size};

@@ -61,8 +61,8 @@ def many_free(session: Session) -> float:
     return times["BM_HitAmongFree/emulated/100000"] / times["BM_HitAmongFree/emulated/100"]
 
 
-@figure("replay_over_hit", "CPU time of a step's requests, with its plan / without one", "<= 1", "cpu")
+@figure("replay_over_hit", "CPU time of a step's requests, with its plan / without one", "<= 0.25", "cpu")
 def replay(session: Session) -> float:
-    """A request of a step that has its plan costs no more than a cached block."""
+    """A request of a step that goes as planned costs a quarter of a cached block, without PyTorch."""
     times = session.benchmark("heap_bench")
     return times["BM_Step/emulated/replay:1"] / times["BM_Step/emulated/replay:0"]
