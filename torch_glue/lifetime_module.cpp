@@ -20,11 +20,9 @@ using py::literals::operator""_a;
 void start(int device, const std::string& path, std::size_t most) {
   auto runtime = Runtime::instance().device(DeviceId{device});
   raise(runtime.status());
-  auto granularity = runtime.value()->granularity();
-  raise(granularity.status());
   RecordingOptions options;
   options.device = DeviceId{device};
-  options.granularity = granularity.value();
+  options.granularity = runtime.value()->heap().granularity();
   options.path = path;
   options.most = most;
   raise(LifetimeRecorder::instance().start(options));

@@ -258,6 +258,10 @@ Bytes Heap::limit() const {
   return state_->books.limit();
 }
 
+Bytes Heap::granularity() const {
+  return state_->addresses.granularity();
+}
+
 Status Heap::enable_peer(DeviceId peer) {
   const Lock lock(state_->mutex);
   const auto known = [peer](const CUmemAccessDesc& access) {

@@ -238,6 +238,9 @@ class Heap {
   /// host; it still grows where that is not enough. Zero: never.
   void set_soft_limit(Bytes limit);
 
+  /// What the device's physical memory comes in multiples of.
+  [[nodiscard]] Bytes granularity() const;
+
   /// Lets `peer` read and write all memory of this heap, now and in future. Doing it twice changes
   /// nothing. Errors: kDriver; nothing has changed then.
   Status enable_peer(DeviceId peer);

@@ -93,18 +93,4 @@ void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {
   }
 }
 
-Result<Bytes> DeviceRuntime::granularity() const {
-  CUmemAllocationProp memory{};
-  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  memory.location.id = static_cast<int>(device_.id);
-  std::size_t granularity = 0;
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
-                                         MemGetAllocationGranularity,
-                                         &granularity,
-                                         &memory,
-                                         CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-  return Bytes{granularity};
-}
-
 }  // namespace spillway

@@ -68,9 +68,6 @@ class DeviceRuntime {
   /// has named it.
   void give_role(driver::DevicePtr at, TagId role);
 
-  /// What the device's physical memory comes in multiples of. Errors: kDriver.
-  [[nodiscard]] Result<Bytes> granularity() const;
-
   /// Pauses tags that may be, until the device can give `size` more bytes or nothing is left to
   /// pause; their names. Requires: the caller's turn (Evictable::turn).
   /// Stream: blocks the host. Errors: kOutOfDeviceMemory where they do not hold enough; nothing is

@@ -11,11 +11,6 @@
 namespace spillway {
 namespace {
 
-using namespace literals;
-
-/// What device memory comes in.
-constexpr Bytes kChunk = 2_MiB;
-
 /// A tag, or a path that several tags lie in, and the bytes that its pause would give the driver.
 struct Holder {
   std::string path;
@@ -95,8 +90,8 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   }
   if (size > Bytes{total}) return size;  // whatever goes; and no size near 2^64 may be rounded
   // Memory comes and goes in whole chunks.
-  const Bytes wanted = size.rounded_up(kChunk);
-  room = room.rounded_down(kChunk);
+  const Bytes wanted = size.rounded_up(heap_->granularity());
+  room = room.rounded_down(heap_->granularity());
   return wanted > room ? wanted - room : Bytes{};
 }
 
@@ -115,7 +110,8 @@ Result<std::vector<TagId>> DeviceRuntime::make_room(Bytes size) {
   std::vector<Holder> movable = holders(*heap_);
   std::erase_if(movable,
                 [&](const Holder& holder) { return !evictable_.allows(holder.tags.front()); });
-  const std::vector<TagId> tags = enough(std::move(movable), std::max(missing(size), kChunk));
+  const std::vector<TagId> tags =
+      enough(std::move(movable), std::max(missing(size), heap_->granularity()));
   if (tags.empty()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "what may be paused does not hold enough");
   }

@@ -12,11 +12,6 @@
 namespace spillway {
 namespace {
 
-using namespace literals;
-
-/// What device memory comes in: blocks lie in more of it than their bytes.
-constexpr Bytes kChunk = 2_MiB;
-
 /// One device's part in a pause or a resume.
 struct Part {
   Pauses* pauses;
@@ -128,7 +123,7 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
     Bytes needed = pauses.bytes_under(tags);
     while (blocks.status().code() == Code::kOutOfDeviceMemory && device->make_room(needed).ok()) {
       blocks = pauses.begin_resume(tags);
-      needed += kChunk;
+      needed += device->heap().granularity();  // blocks lie in more than their bytes
     }
     if (!blocks.ok()) {
       for (Part& part : parts)
