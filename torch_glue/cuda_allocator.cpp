@@ -316,12 +316,9 @@ void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
 }
 
 std::pair<size_t, size_t> SpillwayAllocator::getMemoryInfo(c10::DeviceIndex index) {
-  const driver::Device& on = device(index).device();
-  const driver::CurrentDevice current(*on.api, on.context);
-  size_t available = 0;
-  size_t total = 0;
-  check(SPILLWAY_CALL(*on.api, MemGetInfo, &available, &total));
-  return {available, total};
+  const auto memory = driver::memory_info(device(index).device());
+  check(memory.status());
+  return {memory.value().free.count(), memory.value().total.count()};
 }
 
 void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {

@@ -29,6 +29,14 @@ Result<Device> Device::open(const Api& api, DeviceId id) {
   return Device{&api, id, context};
 }
 
+Result<MemoryInfo> memory_info(const Device& device) {
+  const CurrentDevice current(*device.api, device.context);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device.api, MemGetInfo, &free, &total));
+  return MemoryInfo{Bytes{free}, Bytes{total}};
+}
+
 CUmemAccessDesc access_of(DeviceId device) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

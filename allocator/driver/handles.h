@@ -103,6 +103,14 @@ struct Device {
   static Result<Device> open(const Api& api, DeviceId id);
 };
 
+struct MemoryInfo {
+  Bytes free;
+  Bytes total;
+};
+
+/// What a device has, and has left for anybody. Errors: kDriver.
+Result<MemoryInfo> memory_info(const Device& device);
+
 /// Lets a device read and write memory that is mapped.
 CUmemAccessDesc access_of(DeviceId device);
 

@@ -22,8 +22,6 @@ AddressSpace::~AddressSpace() {
 
 Status AddressSpace::open() {
   const driver::CurrentDevice current(*device_.api, device_.context);
-  std::size_t free = 0;
-  std::size_t total = 0;
   std::size_t granularity = 0;
   int as_files = 0;
   SPILLWAY_RETURN_IF_ERROR(
@@ -37,17 +35,17 @@ Status AddressSpace::open() {
   memory_.location.id = static_cast<int>(device_.id);
   // Memory can be given to other processes only if it was created for that.
   if (as_files != 0) memory_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, MemGetInfo, &free, &total));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
                                          MemGetAllocationGranularity,
                                          &granularity,
                                          &memory_,
                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   granularity_ = Bytes{granularity};
-  most_chunk_ = Bytes{total / kChunks}.rounded_down(granularity_);
+  most_chunk_ = Bytes{memory.total.count() / kChunks}.rounded_down(granularity_);
   most_chunk_ = std::max(most_chunk_, granularity_);
   range_size_ =
-      Bytes{std::bit_ceil((Bytes{total} + Bytes{total}).rounded_up(granularity_).count())};
+      Bytes{std::bit_ceil((memory.total + memory.total).rounded_up(granularity_).count())};
   return reserve();
 }
 

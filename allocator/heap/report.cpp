@@ -118,10 +118,7 @@ std::string Heap::report() const {
     each_live(state_->regions,
               [&](const Block& block, const Region&) { tags[block.tag] += block.size; });
   }
-  std::size_t free = 0;
-  std::size_t total = 0;
-  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
-  const bool known = state_->device.api->MemGetInfo(&free, &total) == CUDA_SUCCESS;
+  const auto memory = driver::memory_info(state_->device);
 
   std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) + ": held " +
                      text_of(now.held);
@@ -130,7 +127,10 @@ std::string Heap::report() const {
   text += ", cached " + text_of(now.cached) + " (largest block " + text_of(largest) + ", pending " +
           text_of(now.pending) + ")";
   if (!now.evicted.zero()) text += ", evicted " + text_of(now.evicted);
-  if (known) text += ", the driver has " + text_of(Bytes{free}) + " of " + text_of(Bytes{total});
+  if (memory.ok()) {
+    text += ", the driver has " + text_of(memory.value().free) + " of " +
+            text_of(memory.value().total);
+  }
   text += "; live by tag:";
   for (const auto& [tag, bytes] : by_size(tags)) {
     std::string name =

@@ -79,16 +79,14 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
 }  // namespace
 
 Bytes DeviceRuntime::missing(Bytes size) const {
-  const driver::CurrentDevice current(*device_.api, device_.context);
-  std::size_t free = 0;
-  std::size_t total = 0;
-  if (device_.api->MemGetInfo(&free, &total) != CUDA_SUCCESS) return size;
-  Bytes room{free};
+  const auto memory = driver::memory_info(device_);
+  if (!memory.ok()) return size;
+  Bytes room = memory.value().free;
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
     const Bytes held = heap_->stats().held;
     room = std::min(room, limit > held ? limit - held : Bytes{});
   }
-  if (size > Bytes{total}) return size;  // whatever goes; and no size near 2^64 may be rounded
+  if (size > memory.value().total) return size;  // whatever goes; and no size near 2^64 may be rounded
   // Memory comes and goes in whole chunks.
   const Bytes wanted = size.rounded_up(heap_->granularity());
   room = room.rounded_down(heap_->granularity());

@@ -21,17 +21,15 @@ std::string readable(Bytes bytes) {
 
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why) {
   const driver::Device& device = runtime.device();
-  const driver::CurrentDevice current(*device.api, device.context);
-  size_t available = 0;
-  size_t total = 0;
+  const auto memory = driver::memory_info(device);
   // Where the driver cannot say, the error that is told is the first one.
-  static_cast<void>(device.api->MemGetInfo(&available, &total));
+  const auto [available, total] = memory.ok() ? memory.value() : driver::MemoryInfo{};
   const Bytes limit = runtime.heap().limit();
   std::string text = "CUDA out of memory. Tried to allocate " + readable(size) + ". GPU " +
                      std::to_string(static_cast<int>(device.id));
   if (driver::emulated()) text += " (emulated)";
-  text += " has a total capacity of " + readable(Bytes{total}) + " of which " +
-          readable(Bytes{available}) + " is free";
+  text += " has a total capacity of " + readable(total) + " of which " + readable(available) +
+          " is free";
   if (!limit.zero()) text += "; this process is limited to " + readable(limit);
   return text + ". " + std::string(why.detail()) +
          ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.";
