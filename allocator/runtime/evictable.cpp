@@ -8,12 +8,6 @@
 namespace spillway {
 namespace {
 
-bool any_matches(const std::vector<std::string>& patterns, std::string_view path) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return tag_matches(pattern, path);
-  });
-}
-
 bool remove_one(std::vector<std::string>& patterns, std::string_view pattern) {
   const auto found = std::find(patterns.begin(), patterns.end(), pattern);
   if (found == patterns.end()) return false;
@@ -54,7 +48,7 @@ void Evictable::unpin(std::string_view pattern) {
 bool Evictable::allows(TagId tag) const {
   const std::string path = tag_name(tag);
   const Lock lock(mutex_);
-  return any_matches(allowed_, path) && !any_matches(pinned_, path);
+  return any_tag_matches(allowed_, path) && !any_tag_matches(pinned_, path);
 }
 
 }  // namespace spillway

@@ -18,17 +18,10 @@ struct Part {
   Pauses::Blocks blocks;
 };
 
-bool matches_any(const std::vector<std::string>& patterns, TagId tag) {
-  const std::string path = tag_name(tag);
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return tag_matches(pattern, path);
-  });
-}
-
 std::vector<TagId> matching(const std::vector<std::string>& patterns, const std::set<TagId>& tags) {
   std::vector<TagId> found;
   std::copy_if(tags.begin(), tags.end(), std::back_inserter(found), [&](TagId tag) {
-    return matches_any(patterns, tag);
+    return any_tag_matches(patterns, tag_name(tag));
   });
   return found;
 }

@@ -66,6 +66,12 @@ bool tag_matches(std::string_view pattern, std::string_view path) {
   return std::find(reach.begin(), reach.end(), true) != reach.end();
 }
 
+bool any_tag_matches(std::span<const std::string> patterns, std::string_view path) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return tag_matches(pattern, path);
+  });
+}
+
 bool is_role(std::string_view name) {
   constexpr std::array<std::string_view, 6> kRoles = {
       "parameter", "gradient", "optimizer", "input", "workspace", "activation"};

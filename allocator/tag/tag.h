@@ -4,6 +4,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/result.h"
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -65,5 +66,8 @@ Status check_tag_name(std::string_view name);
 /// "activation/layers.0"; "**/mlp" fits "encoder/1/mlp". The empty pattern fits the empty path
 /// only.
 bool tag_matches(std::string_view pattern, std::string_view path);
+
+/// Whether one of the patterns does.
+bool any_tag_matches(std::span<const std::string> patterns, std::string_view path);
 
 }  // namespace spillway
