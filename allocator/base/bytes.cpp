@@ -3,6 +3,9 @@
 
 #include "allocator/base/check.h"
 
+#include <array>
+#include <cstdio>
+
 namespace spillway {
 
 Bytes Bytes::rounded_down(Bytes unit) const {
@@ -13,6 +16,18 @@ Bytes Bytes::rounded_down(Bytes unit) const {
 Bytes Bytes::rounded_up(Bytes unit) const {
   const Bytes down = rounded_down(unit);
   return down == *this ? down : down + unit;
+}
+
+std::string readable(Bytes bytes) {
+  constexpr std::array kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes.count());
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
+    value /= 1024;
+  std::array<char, 48> text{};
+  std::snprintf(
+      text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits.at(unit));
+  return text.data();
 }
 
 }  // namespace spillway

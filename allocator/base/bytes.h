@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace spillway {
 
@@ -48,6 +49,9 @@ class Bytes {
  private:
   std::uint64_t count_ = 0;
 };
+
+/// "20.00 MiB", for messages.
+std::string readable(Bytes bytes);
 
 namespace literals {
 constexpr Bytes operator""_B(unsigned long long n) {

@@ -3,25 +3,11 @@
 #include "allocator/heap/heap_state.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <vector>
 
 namespace spillway {
 namespace {
-
-std::string text_of(Bytes bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes.count());
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
-    value /= 1024;
-  std::array<char, 32> text{};
-  std::snprintf(
-      text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits.at(unit));
-  return text.data();
-}
 
 /// Largest first, then by id, so that the same heap gives the same text.
 std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags) {
@@ -121,15 +107,15 @@ std::string Heap::report() const {
   const auto memory = driver::memory_info(state_->device);
 
   std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) + ": held " +
-                     text_of(now.held);
-  if (!cap.zero()) text += " (limit " + text_of(cap) + ")";
-  text += ", live " + text_of(now.live) + " in " + std::to_string(now.live_blocks) + " blocks";
-  text += ", cached " + text_of(now.cached) + " (largest block " + text_of(largest) + ", pending " +
-          text_of(now.pending) + ")";
-  if (!now.evicted.zero()) text += ", evicted " + text_of(now.evicted);
+                     readable(now.held);
+  if (!cap.zero()) text += " (limit " + readable(cap) + ")";
+  text += ", live " + readable(now.live) + " in " + std::to_string(now.live_blocks) + " blocks";
+  text += ", cached " + readable(now.cached) + " (largest block " + readable(largest) +
+          ", pending " + readable(now.pending) + ")";
+  if (!now.evicted.zero()) text += ", evicted " + readable(now.evicted);
   if (memory.ok()) {
-    text += ", the driver has " + text_of(memory.value().free) + " of " +
-            text_of(memory.value().total);
+    text += ", the driver has " + readable(memory.value().free) + " of " +
+            readable(memory.value().total);
   }
   text += "; live by tag:";
   for (const auto& [tag, bytes] : by_size(tags)) {
@@ -137,7 +123,7 @@ std::string Heap::report() const {
         state_->options.name_of == nullptr ? std::string() : state_->options.name_of(tag);
     if (tag == TagId::kUntagged) name = "untagged";
     if (name.empty()) name = "tag " + std::to_string(static_cast<std::uint32_t>(tag));
-    text += " " + name + " " + text_of(bytes) + ",";
+    text += " " + name + " " + readable(bytes) + ",";
   }
   if (tags.empty()) text += " nothing,";
   text.pop_back();

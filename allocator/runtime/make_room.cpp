@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/device_runtime.h"
-#include "allocator/runtime/out_of_memory.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
@@ -86,7 +85,8 @@ Bytes DeviceRuntime::missing(Bytes size) const {
     const Bytes held = heap_->stats().held;
     room = std::min(room, limit > held ? limit - held : Bytes{});
   }
-  if (size > memory.value().total) return size;  // whatever goes; and no size near 2^64 may be rounded
+  if (size > memory.value().total)
+    return size;  // whatever goes; and no size near 2^64 may be rounded
   // Memory comes and goes in whole chunks.
   const Bytes wanted = size.rounded_up(heap_->granularity());
   room = room.rounded_down(heap_->granularity());

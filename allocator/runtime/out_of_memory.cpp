@@ -1,23 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/out_of_memory.h"
 
-#include <cstdio>
-#include <iterator>
-
 namespace spillway {
-
-std::string readable(Bytes bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes.count());
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text;
-}
 
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why) {
   const driver::Device& device = runtime.device();

@@ -11,7 +11,4 @@ namespace spillway {
 /// what the device has, who holds what, and what to do.
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why);
 
-/// "20.00 MiB", for messages.
-std::string readable(Bytes bytes);
-
 }  // namespace spillway

@@ -26,6 +26,13 @@ TEST(BytesTest, GoingPastSixtyFourBitsIsABug) {
   EXPECT_DEATH(static_cast<void>(Bytes{~0ULL} + 1_B), "check failed");
 }
 
+TEST(BytesTest, AMessageShowsTheLargestUnitThatIsNotTooLarge) {
+  EXPECT_EQ(readable(Bytes{}), "0 bytes");
+  EXPECT_EQ(readable(1023_B), "1023 bytes");
+  EXPECT_EQ(readable(1536_KiB), "1.50 MiB");
+  EXPECT_EQ(readable(Bytes{~0ULL}), "16777216.00 TiB");
+}
+
 TEST(EnvTest, SizesHaveBinaryUnits) {
   EXPECT_EQ(env::parse_size("1.5GiB", "X").value(), 1536_MiB);
   EXPECT_EQ(env::parse_size("512", "X").value(), 512_B);
