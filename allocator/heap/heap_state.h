@@ -2,13 +2,13 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
+#include "allocator/driver/timelines.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/books.h"
 #include "allocator/heap/heap.h"
 #include "allocator/heap/planned_region.h"
 #include "allocator/heap/regions.h"
 #include "allocator/heap/step_recorder.h"
-#include "allocator/heap/timelines.h"
 
 #include <atomic>
 #include <map>
@@ -86,7 +86,7 @@ struct Heap::State {
   std::atomic<std::uint64_t> bad_frees{0};
   mutable Mutex mutex;
   Books books;
-  Timelines timelines;
+  driver::Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
   Regions regions;                               // added to with `mutex`

@@ -6,6 +6,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
+#include "allocator/driver/timelines.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/backing.h"
 #include "allocator/heap/block.h"
@@ -13,7 +14,6 @@
 #include "allocator/heap/books.h"
 #include "allocator/heap/free_bins.h"
 #include "allocator/heap/range.h"
-#include "allocator/heap/timelines.h"
 
 #include <cstdint>
 #include <optional>
@@ -45,7 +45,7 @@ struct RegionParts {
   const AddressSpace& addresses;
   const Access& access;
   Books& books;
-  Timelines& timelines;
+  driver::Timelines& timelines;
 };
 
 /// The blocks of one stream in one range of addresses. All its blocks are for work on that stream,
@@ -215,7 +215,7 @@ class Region {
   const driver::Device device_;
   const RegionKey key_;
   const Range range_;
-  Timelines& timelines_;
+  driver::Timelines& timelines_;
   BlockStore records_ SPILLWAY_GUARDED_BY(mutex);
   FreeBins free_ SPILLWAY_GUARDED_BY(mutex);
   Block* first_ SPILLWAY_GUARDED_BY(mutex);

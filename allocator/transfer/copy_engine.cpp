@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/copy_engine.h"
 
+#include "allocator/driver/timelines.h"
 #include "allocator/transfer/copy_parts.h"
 #include "allocator/transfer/free_ranges.h"
 
 #include <array>
-#include <map>
 #include <vector>
 
 namespace spillway {
@@ -35,19 +35,15 @@ Status make_streams(const driver::Api& api, Streams& streams) {
 struct CopyEngine::State {
   State(const driver::Device& on, const Streams& streams)
       : device(on),
-        queues{Timeline(on, Stream(streams[0])),
-               Timeline(on, Stream(streams[1])),
-               Timeline(on, Stream(streams[2])),
-               Timeline(on, Stream(streams[3]))} {}
+        queues{Timeline(on, Stream(streams[0], on.id)),
+               Timeline(on, Stream(streams[1], on.id)),
+               Timeline(on, Stream(streams[2], on.id)),
+               Timeline(on, Stream(streams[3], on.id))},
+        others(on) {}
 
   Timeline& queue(CopyDirection direction, Haste haste) {
     return queues.at((haste == Haste::kWaitedFor ? 2U : 0U) +
                      (direction == CopyDirection::kIn ? 1U : 0U));
-  }
-
-  Timeline& timeline_of(Stream stream) {
-    const Lock lock(mutex);
-    return others.try_emplace(stream.handle(), device, stream).first->second;
   }
 
   /// Queues `parts` behind everything submitted to `other` so far and behind `fences`. Where a call
@@ -57,7 +53,7 @@ struct CopyEngine::State {
                      Timeline& queue,
                      Stream other,
                      const std::vector<Fence>& fences) {
-    SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, timeline_of(other).mark());
+    SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, others.of(other).mark());
     SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), so_far));
     for (const Fence fence : fences) {
       SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), fence));
@@ -75,8 +71,7 @@ struct CopyEngine::State {
 
   const driver::Device device;
   std::array<Timeline, 4> queues;  // as in Streams
-  Mutex mutex;
-  std::map<CUstream, Timeline> others SPILLWAY_GUARDED_BY(mutex);  // producers and consumers
+  driver::Timelines others;        // of producers and consumers
 };
 
 CopyEngine::CopyEngine(std::unique_ptr<State> state) : state_(std::move(state)) {}

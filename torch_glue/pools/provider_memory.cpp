@@ -18,7 +18,7 @@ Bytes round_up(Bytes size, Bytes to) {
 
 ProviderMemory::ProviderMemory(
     driver::Device device, std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> provider)
-    : device_(device), provider_(std::move(provider)) {}
+    : device_(device), provider_(std::move(provider)), timelines_(device) {}
 
 void* ProviderMemory::allocate(Bytes size, cudaStream_t stream) {
   // Nobody's allocator has as much, and rounding must not overflow.
@@ -63,7 +63,7 @@ Bytes ProviderMemory::free(void* at) {
   if (block == live_.end()) return {};
   std::vector<driver::Fence> fences;
   for (const cudaStream_t user : block->second.users)
-    add_fence(fences, timeline(user).promise());
+    add_fence(fences, timelines_.of(driver::Stream(user, device_.id)).promise());
   const Segment& segment = std::prev(segments_.upper_bound(block->first))->second;
   free_[block->second.stream].add(block->first, block->second.size, segment.at, std::move(fences));
   const Bytes requested = block->second.requested;
@@ -150,13 +150,6 @@ void ProviderMemory::describe(c10::DeviceIndex device,
     segment.active_size = segment.allocated_size;
     into.push_back(std::move(segment));
   }
-}
-
-driver::Timeline& ProviderMemory::timeline(cudaStream_t stream) {
-  auto& found = timelines_[stream];
-  if (!found)
-    found = std::make_unique<driver::Timeline>(device_, driver::Stream(stream, device_.id));
-  return *found;
 }
 
 }  // namespace spillway

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "allocator/driver/timeline.h"
+#include "allocator/driver/timelines.h"
 #include "allocator/transfer/free_ranges.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -61,12 +61,11 @@ class ProviderMemory {
  private:
   /// Free memory of `stream` that it can use now.
   std::byte* take(Bytes size, cudaStream_t stream);
-  driver::Timeline& timeline(cudaStream_t stream) SPILLWAY_REQUIRES(mutex_);
 
   const driver::Device device_;
   const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> provider_;
+  driver::Timelines timelines_;
   mutable Mutex mutex_;
-  std::map<cudaStream_t, std::unique_ptr<driver::Timeline>> timelines_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<cudaStream_t, FreeRanges> free_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<std::byte*, Block> live_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<std::byte*, Segment> segments_ SPILLWAY_GUARDED_BY(mutex_);
