@@ -180,30 +180,22 @@ void Heap::release_pool(PoolId pool) {
 }
 
 bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
-  Region* const region = state_->regions.around(at);
-  if (region == nullptr) return false;
-  const RegionLock lock(*region);
-  Block* const block = region->around(at);
-  if (block == nullptr) return false;
-  // Whatever the region's stream has been given already comes before its next block.
-  if (!fence.set() || fence.timeline->stream() == region->stream()) return true;
-  if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
-  block->ties->fences.add(fence);
-  return true;
+  return state_->with_block(at, [&](Block& block, const Region& region) {
+    // Whatever the region's stream has been given already comes before its next block.
+    if (!fence.set() || fence.timeline->stream() == region.stream()) return;
+    if (block.ties == nullptr) block.ties = std::make_unique<Ties>();
+    block.ties->fences.add(fence);
+  });
 }
 
 bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
-  Region* const region = state_->regions.around(at);
-  if (region == nullptr) return false;
-  const RegionLock lock(*region);
-  Block* const block = region->around(at);
-  if (block == nullptr) return false;
-  if (stream == region->stream()) return true;
-  if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
-  auto& users = block->ties->users;
-  driver::Timeline* const user = &state_->timelines.of(stream);
-  if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
-  return true;
+  return state_->with_block(at, [&](Block& block, const Region& region) {
+    if (stream == region.stream()) return;
+    if (block.ties == nullptr) block.ties = std::make_unique<Ties>();
+    auto& users = block.ties->users;
+    driver::Timeline* const user = &state_->timelines.of(stream);
+    if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
+  });
 }
 
 Status Heap::check_stream(driver::Stream stream) {
@@ -212,14 +204,10 @@ Status Heap::check_stream(driver::Stream stream) {
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
   state_->write_books();
-  Region* const region = state_->regions.around(at);
-  if (region == nullptr) return false;
-  const RegionLock lock(*region);
-  Block* const block = region->around(at);
-  if (block == nullptr) return false;
-  state_->books.retag(block->tag, tag, block->size);
-  block->tag = tag;
-  return true;
+  return state_->with_block(at, [&](Block& block, const Region&) {
+    state_->books.retag(block.tag, tag, block.size);
+    block.tag = tag;
+  });
 }
 
 bool Heap::owns(driver::DevicePtr at) const {

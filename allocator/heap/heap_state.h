@@ -18,6 +18,9 @@
 
 namespace spillway {
 
+/// A block as the heap shows it to others.
+HeapBlockInfo info_of(const Block& block, const RegionKey& key);
+
 /// Where a heap is between writing steps down and replaying them.
 struct Replay {
   /// A plan is given up after so many steps in a row that were not it.
@@ -75,6 +78,19 @@ struct Heap::State {
   Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;
   /// Requires: the heap's lock.
   static Status restore(ByRegion blocks);
+
+  /// Calls `see(block, region)` for the live block around `at`, with its region's lock held; false
+  /// where there is none.
+  template <typename See>
+  bool with_block(driver::DevicePtr at, See see) const {
+    Region* const region = regions.around(at);
+    if (region == nullptr) return false;
+    const RegionLock lock(*region);
+    Block* const block = region->around(at);
+    if (block == nullptr) return false;
+    see(*block, *region);
+    return true;
+  }
 
   bool refuse_free() {
     ++bad_frees;

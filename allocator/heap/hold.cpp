@@ -18,16 +18,7 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
       if (each->state != BlockState::kLive || each->evicted != evicted) continue;
       if (each->held || !wanted.contains(each->tag)) continue;
       region->starting(each->at)->held = true;
-      held.push_back({each->at,
-                      each->size,
-                      each->requested,
-                      true,
-                      each->fenced(),
-                      evicted,
-                      each->tag,
-                      region->key().pool,
-                      region->key().stream,
-                      each->shared});
+      held.push_back(info_of(*each, region->key()));
     }
   }
   return held;

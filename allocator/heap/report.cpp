@@ -18,20 +18,6 @@ std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags)
   return sorted;
 }
 
-HeapBlockInfo info(const Block& block, const RegionKey& key) {
-  const bool live = block.state == BlockState::kLive;
-  return {block.at,
-          block.size,
-          block.requested,
-          live,
-          block.fenced(),
-          block.evicted,
-          block.tag,
-          key.pool,
-          key.stream,
-          block.shared};
-}
-
 /// Calls `visit(block, region)` for every live block, with its region's lock held.
 template <typename Visit>
 void each_live(const Regions& regions, Visit visit) {
@@ -44,6 +30,20 @@ void each_live(const Regions& regions, Visit visit) {
 }
 
 }  // namespace
+
+HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
+  const bool live = block.state == BlockState::kLive;
+  return {block.at,
+          block.size,
+          block.requested,
+          live,
+          block.fenced(),
+          block.evicted,
+          block.tag,
+          key.pool,
+          key.stream,
+          block.shared};
+}
 
 HeapStats Heap::stats() const {
   const Lock lock(state_->mutex);
@@ -78,14 +78,14 @@ HeapBlockInfo Heap::find(driver::DevicePtr at) const {
   if (region == nullptr) return {};
   const RegionView lock(*region);
   const Block* const block = region->around(at);
-  return block == nullptr ? HeapBlockInfo{} : info(*block, region->key());
+  return block == nullptr ? HeapBlockInfo{} : info_of(*block, region->key());
 }
 
 std::vector<HeapBlockInfo> Heap::blocks_of(TagId tag) const {
   const Lock lock(state_->mutex);
   std::vector<HeapBlockInfo> blocks;
   each_live(state_->regions, [&](const Block& block, const Region& region) {
-    if (block.tag == tag) blocks.push_back(info(block, region.key()));
+    if (block.tag == tag) blocks.push_back(info_of(block, region.key()));
   });
   return blocks;
 }
@@ -141,7 +141,7 @@ std::vector<HeapSegmentInfo> Heap::segments() const {
       if (block->at != end || end == driver::DevicePtr{}) {
         segments.push_back({block->at, Bytes{}, region->key().stream, region->key().pool, {}});
       }
-      segments.back().blocks.push_back(info(*block, region->key()));
+      segments.back().blocks.push_back(info_of(*block, region->key()));
       segments.back().size += block->size;
       end = block->end();
     }

@@ -17,6 +17,13 @@ std::vector<driver::DevicePtr> addresses(const Pauses::Blocks& blocks) {
   return all;
 }
 
+void sort_by_address(Pauses::Blocks& blocks) {
+  std::sort(
+      blocks.begin(), blocks.end(), [](const Pauses::Block& left, const Pauses::Block& right) {
+        return left.at < right.at;
+      });
+}
+
 }  // namespace
 
 Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents contents) {
@@ -24,9 +31,7 @@ Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents
   // While they are held, no address gets another owner and no memory goes.
   for (const HeapBlockInfo& block : heap_.hold(tags, false))
     blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
-  std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
-    return left.at < right.at;
-  });
+  sort_by_address(blocks);
   Status status = leave(blocks, contents);
   if (status.ok()) return blocks;
   cancel_pause(std::move(blocks));
@@ -141,9 +146,7 @@ Pauses::Blocks Pauses::take(std::span<const TagId> tags, std::span<const HeapBlo
   for (Block& block : gone)
     drop_copy(std::move(block));
   let_go(leaving);
-  std::sort(blocks.begin(), blocks.end(), [](const Block& left, const Block& right) {
-    return left.at < right.at;
-  });
+  sort_by_address(blocks);
   return blocks;
 }
 

@@ -89,8 +89,7 @@ CopyEngine::~CopyEngine() {
   Streams streams{};
   for (std::size_t each = 0; each < streams.size(); ++each)
     streams.at(each) = state_->queues.at(each).stream().handle();
-  for (CUstream stream : streams)
-    device.api->StreamSynchronize(stream);
+  drain_sync();
   state_.reset();
   for (CUstream stream : streams)
     device.api->StreamDestroy(stream);
