@@ -113,10 +113,10 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
     Pauses& pauses = device->pauses();
     const std::vector<TagId> tags = matching(patterns, pauses.tags());
     auto blocks = pauses.begin_resume(tags);
-    Bytes needed = pauses.bytes_under(tags);
+    // Each turn of the loop pauses at least one tag more.
+    const Bytes needed = pauses.bytes_under(tags);
     while (blocks.status().code() == Code::kOutOfDeviceMemory && device->make_room(needed).ok()) {
       blocks = pauses.begin_resume(tags);
-      needed += device->heap().granularity();  // blocks lie in more than their bytes
     }
     if (!blocks.ok()) {
       for (Part& part : parts)

@@ -19,6 +19,19 @@ class HeapEvictTest : public HeapTest {
     return back.value();
   }
 
+  /// A block of a pool whose free memory is written to by graphs.
+  driver::DevicePtr allocate_for_graphs(Bytes size) {
+    const auto block = heap_->allocate(size, main_, kTag, kGraph);
+    EXPECT_TRUE(block.ok()) << block.status().message();
+    live_.push_back(block.value());
+    return block.value();
+  }
+
+  [[nodiscard]] Bytes would_give_back() const { return heap_->would_give_back({&kTag, 1}); }
+
+  static constexpr TagId kTag{5};
+  static constexpr PoolId kGraph{7};
+
   Status restore(std::vector<driver::DevicePtr> blocks) {
     Status status = heap_->restore(blocks);
     EXPECT_EQ(heap_->check(), "");
@@ -214,6 +227,33 @@ TEST_F(HeapEvictTest, AChunkThatCannotBeUnmappedStays) {
   EXPECT_EQ(evict({block}), 0_B);
   EXPECT_EQ(heap_->stats().held, 2_MiB);
   EXPECT_TRUE(restore({block}).ok());
+}
+
+TEST_F(HeapEvictTest, WhereTheStreamCannotBeWaitedForAChunkWithFreeMemoryStays) {
+  const auto whole = allocate(2_MiB);
+  const auto part = allocate(1_MiB);
+  const Fault<&driver::Api::EventSynchronize> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+
+  EXPECT_EQ(evict({whole, part}), 2_MiB);
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().cached, 1_MiB);
+  EXPECT_TRUE(restore({whole, part}).ok());
+}
+
+TEST_F(HeapEvictTest, AChunkWithFreeMemoryThatGraphsWriteToStays) {
+  const auto block = allocate_for_graphs(3_MiB);
+
+  EXPECT_EQ(would_give_back(), 2_MiB);
+  EXPECT_EQ(evict({block}), 2_MiB);
+  EXPECT_EQ(heap_->stats().cached, 1_MiB);
+}
+
+TEST_F(HeapEvictTest, AReleasedPoolsChunkGoesWithItsFreeMemory) {
+  const auto block = allocate_for_graphs(3_MiB);
+  heap_->release_pool(kGraph);
+
+  EXPECT_EQ(would_give_back(), 4_MiB);
+  EXPECT_EQ(evict({block}), 4_MiB);
 }
 
 TEST_F(HeapEvictTest, AStepThatEvictsAndRestoresKeepsOtherBytes) {

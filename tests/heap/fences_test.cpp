@@ -45,6 +45,20 @@ TEST_F(HeapFencesTest, AmongEqualSizesABlockThatHasPassedIsPreferred) {
   EXPECT_EQ(allocate(4_MiB), waiting);
 }
 
+TEST_F(HeapFencesTest, AmongEqualSizesTheOneThatWasFreedLastIsNotPreferredToOneThatHasPassed) {
+  const auto ready = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  const auto waiting = allocate(4_MiB);
+  static_cast<void>(allocate(2_MiB));
+  heap_->add_fence(waiting, stuck_fence());
+  heap_->add_fence(ready, passed_fence());
+  free(ready);
+  free(waiting);
+
+  EXPECT_EQ(allocate(4_MiB), ready);
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+}
+
 TEST_F(HeapFencesTest, AMergedBlockWaitsForTheFencesOfItsParts) {
   const auto first = allocate(2_MiB);
   const auto second = allocate(2_MiB);

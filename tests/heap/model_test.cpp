@@ -324,7 +324,8 @@ class HeapModelStepsTest : public HeapModelTest {
     const std::uint64_t usual = random_();
     for (int i = 0; i < kSteps && !HasFatalFailure(); ++i) {
       Unreliable::on = random_() % 40 == 0;
-      step(random_() % 16 == 0 ? random_() : usual, std::uint64_t{random_() % 6 == 0 ? 24U : 1U << 20U});
+      step(random_() % 16 == 0 ? random_() : usual,
+           std::uint64_t{random_() % 6 == 0 ? 24U : 1U << 20U});
       heap_->end_step();
       if (random_() % 8 == 0) expect_books();
     }

@@ -2,6 +2,7 @@
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -73,11 +74,13 @@ class HeapOrderTest : public HeapTest {
   }
 
   /// Queues the copy of the block to `out_` on `side_`, after what `main_` has been given.
-  void read_on_side() {
+  void read_on_side() { read_on_side(block_, kSize); }
+
+  void read_on_side(driver::DevicePtr block, std::size_t size) {
     timelines_.push_back(std::make_unique<driver::Timeline>(device_, main_));
     const driver::Fence written = timelines_.back()->mark().value();
     ASSERT_TRUE(driver::Timeline::wait(side_, written).ok());
-    EXPECT_EQ(table_.MemcpyDtoHAsync(out_->data(), block_.address(), kSize, side_.handle()),
+    EXPECT_EQ(table_.MemcpyDtoHAsync(out_->data(), block.address(), size, side_.handle()),
               CUDA_SUCCESS);
   }
 
@@ -215,6 +218,20 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
 
   EXPECT_EQ(out_->first(), 11);
   EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, EvictionLetsTheReaderOfFreeMemoryBesideABlockFinishBeforeItUnmaps) {
+  const auto evicted = allocate(Bytes{kSize / 2});
+  const auto beside = allocate(Bytes{kSize / 2});
+  EXPECT_EQ(table_.MemcpyHtoDAsync(beside.address(), old_->data(), kSize / 2, main_.handle()),
+            CUDA_SUCCESS);
+  read_on_side(beside, kSize / 2);
+  heap_->add_fence(beside, timeline(table_).mark().value());
+  free(beside);
+  const std::array blocks = {evicted};
+
+  EXPECT_EQ(heap_->evict(blocks).value(), Bytes{kSize});
+  EXPECT_EQ(out_->first(), 11);
 }
 
 }  // namespace

@@ -107,6 +107,18 @@ INSTANTIATE_TEST_SUITE_P(Functions,
                                          "cuMemSetAccess",
                                          "cuMemUnmap"));
 
+TEST_F(PausesTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBeforeIt) {
+  const driver::DevicePtr at = filled(kTag, 3, main_);
+  ASSERT_EQ(spillway_emulator_fault("cuEventSynchronize:1=1"), nullptr);
+  ASSERT_EQ(pause(kTag).code(), Code::kDriver);
+  spillway_emulator_fault(nullptr);
+  release(at);
+
+  // The order checker, and the late copy itself, would tell of memory that went too early.
+  EXPECT_EQ(heap_->trim_sync(), kSize.rounded_up(2_MiB));
+  synchronize();
+}
+
 TEST_F(PausesTest, AnOutOfMemoryOfTheDriverIsTypedAndEverythingStaysPaused) {
   const driver::DevicePtr at = filled(kTag, 3, main_);
   ASSERT_TRUE(pause(kTag).ok());

@@ -180,6 +180,20 @@ TEST_F(PausesTest, MemoryFreedWhilePausedTakesItsCopyAlong) {
   EXPECT_EQ(heap_->stats().live_blocks, 0U);
 }
 
+TEST_F(PausesTest, MemoryWhoseOwnerAPauseOvertookInAFreeTakesItsCopyAlongAtTheNextResume) {
+  const driver::DevicePtr at = filled(kTag, 1, main_);
+  pauses_->freed(at);  // the owner, on its way to the heap
+  ASSERT_TRUE(pause(kTag).ok());
+  std::erase(live_, at);
+  heap_->free(at);
+
+  ASSERT_TRUE(resume(kTag).ok());
+
+  EXPECT_EQ(pauses_->stats().blocks, 0U);
+  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(arena_->stats().in_slots, 0_B);
+}
+
 TEST_F(PausesTest, MemoryFreedBetweenThePartsOfAPauseGoesAtItsEnd) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   const std::array tags = {kTag};

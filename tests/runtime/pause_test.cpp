@@ -117,5 +117,55 @@ TEST_F(RuntimePauseTest, WithoutHostMemoryAnAllocationFailsAndPausesNothing) {
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
 }
 
+TEST_F(RuntimePauseTest, ASizeNearTheEndOfNumbersIsOutOfMemoryAndPausesNothing) {
+  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+
+  const auto huge = devices_[0]->allocate(Bytes{~0ULL - 1}, kStream);
+
+  EXPECT_EQ(huge.status().code(), Code::kOutOfDeviceMemory);
+  EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
+}
+
+TEST_F(RuntimePauseTest, WhatWasPausedInVainIsBroughtBack) {
+  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  devices_[0]->heap().set_limit(kSize + kSize);
+  // The chunks of what is paused stay.
+  ASSERT_EQ(spillway_emulator_fault("cuMemUnmap:1+=1"), nullptr);
+
+  const auto refused = devices_[0]->allocate(kSize + 4_MiB, kStream);
+
+  EXPECT_EQ(refused.status().code(), Code::kOutOfDeviceMemory);
+  EXPECT_EQ(devices_[0]->pauses().stats().copied_in, kSize);
+  EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
+}
+
+TEST_F(RuntimePauseTest, AResumeMakesNoRoomWithMemoryUnderItsOwnTag) {
+  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
+  devices_[0]->heap().set_limit(kSize);
+  const TagScope scope(tag_);
+  const auto later = devices_[0]->allocate(kSize, kStream).value();
+
+  EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kOutOfDeviceMemory);
+
+  EXPECT_FALSE(devices_[0]->heap().find(later).evicted);
+  EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
+  devices_[0]->free(later);
+}
+
+TEST_F(RuntimePauseTest, AResumeMakesRoomWithMemoryUnderAnotherTag) {
+  ASSERT_TRUE(runtime_.evictable().allow("cache").ok());
+  ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
+  devices_[0]->heap().set_limit(kSize);
+  const TagScope scope(intern_tag("cache"));
+  const auto cache = devices_[0]->allocate(kSize, kStream).value();
+
+  EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
+
+  EXPECT_TRUE(devices_[0]->heap().find(cache).evicted);
+  EXPECT_FALSE(devices_[0]->heap().find(blocks_[0]).evicted);
+  devices_[0]->free(cache);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -85,7 +85,7 @@ TEST_F(RegionsTest, ADeviceIsMadeOnce) {
 }
 
 TEST_F(RegionsTest, ADeviceThatIsNotThereIsATypedError) {
-  EXPECT_EQ(runtime_->device(DeviceId{99}).status().code(), Code::kDriver);
+  EXPECT_EQ(runtime_->device(DeviceId{99}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(runtime_->device_if_made(DeviceId{99}), nullptr);
 }
 
