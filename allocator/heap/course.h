@@ -6,9 +6,11 @@
 #include "allocator/driver/handles.h"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,11 +27,32 @@ struct CourseEvent {
 /// A planned step as a sequence of events, and how far the running step has come in it. While each
 /// request and each free is the next event, that place in the sequence is all that is known of the
 /// step's blocks: what a step so far amounts to is written down later, or never.
-/// Threads: confined; the region holds its lock.
+/// Threads: take and give are for any; the others for whoever holds the region's lock.
 class Course {
  public:
   /// Where a step is written down, each for readers of its own.
   enum class Ledger : std::uint8_t { kBooks, kBlocks };
+
+  /// The place of a request; null where it is not the next event, has no place, or another thread
+  /// is in here.
+  driver::DevicePtr take(Bytes requested, TagId tag) {
+    if (busy_.exchange(true, std::memory_order_acquire)) return {};
+    const CourseEvent& event = *next_;
+    const bool is_next = event.requested == requested && event.tag == tag;
+    const driver::DevicePtr at = is_next ? event.at : driver::DevicePtr{};
+    if (at != driver::DevicePtr{}) ++next_;
+    busy_.store(false, std::memory_order_release);
+    return at;
+  }
+
+  /// Whether the free of this block is the next event. False too where another thread is in here.
+  bool give(driver::DevicePtr at) {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    const bool is_next = next_->at == at && next_->requested.zero();
+    if (is_next) ++next_;
+    busy_.store(false, std::memory_order_release);
+    return is_next;
+  }
 
   /// Takes up another sequence, of so many requests, and does not begin it.
   void plan(std::vector<CourseEvent> events, std::uint32_t requests) {
@@ -37,65 +60,57 @@ class Course {
     events.push_back(kNone);
     events.back().request = requests;
     events_ = std::move(events);
+    stopped_at_ = events_.data();
+    written_ = {};
   }
 
   /// The next step begins: its first event is the next one, and nothing is written down.
   void begin() {
-    next_ = events_.data();
     written_ = {};
+    on_ = true;
+    move_to(events_.data());
   }
 
   /// Nothing is the next event any more.
-  void stop() { next_ = &kNone; }
-
-  [[nodiscard]] bool on() const { return next_ != &kNone; }
-
-  /// Whether no event of the step has been seen. Requires: on().
-  [[nodiscard]] bool at_begin() const { return next_ == events_.data(); }
-
-  /// Whether all of them have. Requires: on().
-  [[nodiscard]] bool at_end() const { return next_ == &events_.back(); }
-
-  /// The place of a request; null where it is not the next event or has no place.
-  driver::DevicePtr take(Bytes requested, TagId tag) {
-    const CourseEvent& event = *next_;
-    if (event.requested != requested || event.tag != tag || event.at == driver::DevicePtr{}) {
-      return {};
-    }
-    ++next_;
-    return event.at;
+  void stop() {
+    if (!on_) return;
+    on_ = false;
+    stopped_at_ = move_to(&kNone);
   }
 
-  /// Whether the free of this block is the next event. Requires: not null.
-  bool give(driver::DevicePtr at) {
-    if (next_->at != at || !next_->requested.zero()) return false;
-    ++next_;
-    return true;
-  }
+  [[nodiscard]] bool on() const { return on_; }
+
+  /// Whether no event of the step has been seen.
+  [[nodiscard]] bool at_begin() { return seen_to() == events_.data(); }
+
+  /// Whether all of them have.
+  [[nodiscard]] bool at_end() { return seen_to() == &events_.back(); }
 
   /// Whether a request without a place, of this size, is the next event.
   bool pass(Bytes requested) {
-    if (next_->at != driver::DevicePtr{} || next_->requested != requested) return false;
-    ++next_;
-    return true;
+    enter();
+    const bool is_next = next_->at == driver::DevicePtr{} && next_->requested == requested;
+    if (is_next) ++next_;
+    busy_.store(false, std::memory_order_release);
+    return is_next;
   }
 
   /// The events that have been seen and not been written down in this ledger; they have been now.
-  /// Requires: on().
   std::span<const CourseEvent> write_down(Ledger ledger) {
-    const CourseEvent* const begin = events_.data();
-    const auto seen = static_cast<std::size_t>(next_ - begin);
+    const CourseEvent* const end = seen_to();
     std::size_t& written = written_.at(static_cast<std::size_t>(ledger));
-    return {begin + std::exchange(written, seen), next_};
+    const CourseEvent* const begin = events_.data() + written;
+    written = static_cast<std::size_t>(end - events_.data());
+    return {begin, end};
   }
 
   [[nodiscard]] bool written(Ledger ledger) const {
     return written_.at(static_cast<std::size_t>(ledger)) != 0;
   }
 
-  /// The request that comes next. Requires: on().
-  [[nodiscard]] std::uint32_t next_request() const {
-    const CourseEvent* event = next_;
+  /// The request that comes next.
+  [[nodiscard]] std::uint32_t next_request() {
+    const CourseEvent* event = seen_to();
     while (event != &events_.back() && event->requested.zero())
       ++event;
     return event->request;
@@ -105,8 +120,31 @@ class Course {
   /// Matches no request and no free.
   static constexpr CourseEvent kNone{};
 
+  void enter() {
+    while (busy_.exchange(true, std::memory_order_acquire))
+      std::this_thread::yield();
+  }
+
+  const CourseEvent* move_to(const CourseEvent* next) {
+    enter();
+    const CourseEvent* const before = std::exchange(next_, next);
+    busy_.store(false, std::memory_order_release);
+    return before;
+  }
+
+  const CourseEvent* seen_to() {
+    if (!on_) return stopped_at_;
+    enter();
+    const CourseEvent* const next = next_;
+    busy_.store(false, std::memory_order_release);
+    return next;
+  }
+
+  std::atomic<bool> busy_{false};     // for a few loads, and `next_` belongs to who made it so
+  const CourseEvent* next_ = &kNone;  // in events_ while on_
+  bool on_ = false;
   std::vector<CourseEvent> events_{kNone};  // and the end
-  const CourseEvent* next_ = &kNone;
+  const CourseEvent* stopped_at_ = events_.data();
   std::array<std::size_t, 2> written_{};
 };
 

@@ -53,38 +53,46 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   return region->take_settled(block, size, requested, tag)->at;
 }
 
-Result<driver::DevicePtr> Heap::allocate(Bytes size,
-                                         driver::Stream stream,
-                                         TagId tag,
-                                         PoolId pool) {
-  if (size.zero()) return driver::DevicePtr{};
-  if (state_->replay == nullptr) return allocate_anywhere(size, stream, tag, pool);
-  if (PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire)) {
-    const driver::DevicePtr at = planned->take_next(stream, pool, size, tag);
-    if (at != driver::DevicePtr{}) return at;
-  }
-  return allocate_in_step(size, stream, tag, pool);
-}
-
-Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
-                                                  driver::Stream stream,
-                                                  TagId tag,
-                                                  PoolId pool) {
+/// Compiled into both of its callers, so that a hit costs no call more than it needs.
+[[gnu::always_inline]] inline Result<driver::DevicePtr> Heap::State::serve(
+    Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool) {
   // Checked before rounding, which no size near 2^64 would survive.
-  if (size > state_->addresses.range_size()) {
-    return out_of_memory(
+  if (size > addresses.range_size()) {
+    return heap.out_of_memory(
         size, SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory"));
   }
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
       stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : Tier::kLarge};
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
-  const driver::DevicePtr at = state_->hit(key, rounded, size, tag);
+  const driver::DevicePtr at = hit(key, rounded, size, tag);
   if (at != driver::DevicePtr{}) return at;
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
-  Result<driver::DevicePtr> block = state_->miss(key, rounded, size, tag);
+  Result<driver::DevicePtr> block = miss(key, rounded, size, tag);
   if (block.ok()) return block;
-  return out_of_memory(size, block.status());
+  return heap.out_of_memory(size, block.status());
+}
+
+Result<driver::DevicePtr> Heap::allocate(Bytes size,
+                                         driver::Stream stream,
+                                         TagId tag,
+                                         PoolId pool) {
+  if (size.zero()) return driver::DevicePtr{};
+  if (state_->replay != nullptr) {
+    PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
+    const driver::DevicePtr at =
+        planned == nullptr ? driver::DevicePtr{} : planned->take_next(stream, pool, size, tag);
+    if (at != driver::DevicePtr{}) return at;
+    return allocate_in_step(size, stream, tag, pool);
+  }
+  return state_->serve(*this, size, stream, tag, pool);
+}
+
+Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
+                                                  driver::Stream stream,
+                                                  TagId tag,
+                                                  PoolId pool) {
+  return state_->serve(*this, size, stream, tag, pool);
 }
 
 Status Heap::out_of_memory(Bytes size, const Status& failed) {

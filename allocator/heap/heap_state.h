@@ -46,6 +46,9 @@ struct Heap::State {
 
   /// A block that is in the cache; null where there is none, or it must be waited for.
   driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
+  /// hit, then miss, then the error.
+  Result<driver::DevicePtr> serve(
+      Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool);
   /// With all that can be done when it is not.
   Result<driver::DevicePtr> miss(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
   Result<driver::DevicePtr> allocate(const RegionKey& key,
@@ -68,7 +71,8 @@ struct Heap::State {
     region->write_books();
   }
 
-  /// A free by its owner, as far as plans are concerned. True where that was all of it.
+  /// A free by its owner, as far as plans are concerned, that is not what one expects next. True
+  /// where that was all of it.
   bool free_in_step(driver::DevicePtr at);
   void end_step();
   bool follow_plan() SPILLWAY_REQUIRES(mutex);

@@ -11,9 +11,7 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
                                                  driver::Stream stream,
                                                  TagId tag,
                                                  PoolId pool) {
-  Replay& replay = *state_->replay;
-  PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
-  if (planned != nullptr) {
+  if (PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire)) {
     const LightLock lock(planned->mutex);
     if (pool == PoolId::kShared && stream.handle() == planned->key().stream) {
       const driver::DevicePtr at = planned->take(size, tag);
@@ -22,8 +20,9 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
     planned->write_books();
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at, allocate_anywhere(size, stream, tag, pool));
-  if (pool == PoolId::kShared && replay.recorder.on()) {
-    replay.recorder.allocated(stream.handle(), at, size, find(at).size, tag);
+  StepRecorder& recorder = state_->replay->recorder;
+  if (pool == PoolId::kShared && recorder.on()) {
+    recorder.allocated(stream.handle(), at, size, find(at).size, tag);
   }
   return at;
 }

@@ -48,7 +48,6 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
 }
 
 void PlannedRegion::write_books() {
-  if (!course_.on()) return;
   for (const CourseEvent& event : course_.write_down(Course::Ledger::kBooks)) {
     const Request& request = requests_[event.request];
     if (!request.placed) continue;
@@ -73,16 +72,15 @@ void PlannedRegion::write_blocks() {
 }
 
 void PlannedRegion::show() {
-  if (!course_.on()) return;
   write_books();
   write_blocks();
 }
 
 void PlannedRegion::open() {
   if (!course_.on()) return;
+  course_.stop();
   show();
   next_ = course_.next_request();
-  course_.stop();
 }
 
 /// The step has done what was planned and nothing else: another one begins.

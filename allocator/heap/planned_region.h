@@ -64,19 +64,15 @@ class PlannedRegion final : public Region {
     return course_.give(at) || give_back_checked(at);
   }
 
-  /// take for a request that is exactly the next event that was planned; null for any other.
+  /// take for a request that is exactly the next event that was planned; null for any other, and
+  /// where another thread is at it. Threads: takes no lock.
   driver::DevicePtr take_next(driver::Stream stream, PoolId pool, Bytes requested, TagId tag) {
     if (stream.handle() != key().stream || pool != PoolId::kShared) return {};
-    const LightLock lock(mutex);
     return course_.take(requested, tag);
   }
 
-  /// give_back, where that is exactly the next event; false where it is not.
-  bool give_back_next(driver::DevicePtr at) {
-    if (!range().contains(at)) return false;
-    const LightLock lock(mutex);
-    return course_.give(at);
-  }
+  /// give_back, where that is exactly the next event, as take_next.
+  bool give_back_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
 
   /// The step is over. False where it was not the one that was planned.
   bool end_step() SPILLWAY_REQUIRES(mutex);
@@ -124,7 +120,7 @@ class PlannedRegion final : public Region {
   [[nodiscard]] std::vector<Block*> taken() const SPILLWAY_REQUIRES(mutex);
 
   Books& books_;
-  Course course_ SPILLWAY_GUARDED_BY(mutex);
+  Course course_;
   PassingBlocks whole_ SPILLWAY_GUARDED_BY(mutex);     // of a step that goes as planned
   HeapStats whole_counts_ SPILLWAY_GUARDED_BY(mutex);  // the same
   mutable std::vector<Request> requests_ SPILLWAY_GUARDED_BY(mutex);
