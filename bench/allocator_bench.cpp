@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hit path of PyTorch's CUDA allocator interface: `allocator_bench native|spillway [PAIRS]`
-// prints one JSON line. `churn` is one pass, for instruction counters too.
+// The hit path of PyTorch's CUDA allocator interface: `allocator_bench native|spillway|replayed
+// [PAIRS]` prints one JSON line. `churn` is one pass, for instruction counters too. `replayed` is
+// Spillway's with SPILLWAY_PLAN_REPLAY; steps make the same requests again.
 #include "torch_glue/cuda_allocator.h"
+#include "torch_glue/region.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -13,6 +15,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -51,6 +54,17 @@ class Churn {
     ++next_;
   }
 
+  /// Every size once, and nothing stays.
+  void step() {
+    next_ = 0;
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+      pair();
+    for (void*& block : blocks_)
+      allocator_.raw_delete(std::exchange(block, nullptr));
+  }
+
+  static constexpr std::size_t kOfStep = 1000;  // requests
+
   __attribute__((noinline)) void churn(std::size_t pairs) {
     for (std::size_t i = 0; i < pairs; ++i)
       pair();
@@ -58,7 +72,7 @@ class Churn {
 
  private:
   c10::cuda::CUDACachingAllocator::CUDAAllocator& allocator_;
-  std::array<std::size_t, 1000> sizes_{};
+  std::array<std::size_t, kOfStep> sizes_{};
   std::array<void*, kLive> blocks_{};
   std::size_t next_ = 0;
 };
@@ -74,11 +88,12 @@ double quantile(std::vector<double>& values, double at) {
 int main(int count, char** arguments) {
   const std::string name = count > 1 ? arguments[1] : "";
   const std::size_t pairs = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 400'000;
-  if ((name != "native" && name != "spillway") || pairs < kBatch) {
-    std::fputs("usage: allocator_bench native|spillway [PAIRS, at least 256]\n", stderr);
+  if ((name != "native" && name != "spillway" && name != "replayed") || pairs < kBatch) {
+    std::fputs("usage: allocator_bench native|spillway|replayed [PAIRS, at least 256]\n", stderr);
     return 2;
   }
-  if (name == "spillway") {
+  if (name == "replayed") setenv("SPILLWAY_PLAN_REPLAY", "1", 1);
+  if (name != "native") {
     const spillway::Status status = spillway::use_allocator();
     if (!status.ok()) {
       std::fputs((status.message() + "\n").c_str(), stderr);
@@ -105,10 +120,20 @@ int main(int count, char** arguments) {
     churn.pair();
     singles.push_back(ns_since(begin));
   }
-  std::printf("{\"allocator\": \"%s\", \"pairs\": %zu, \"p50_ns\": %.1f, \"p999_ns\": %.1f}\n",
-              name.c_str(),
-              pairs,
-              quantile(batches, 0.5),
-              quantile(singles, 0.999));
+  std::vector<double> steps;
+  for (std::size_t done = 0; done < pairs + 4 * Churn::kOfStep; done += Churn::kOfStep) {
+    const Clock::time_point begin = Clock::now();
+    churn.step();
+    steps.push_back(ns_since(begin) / static_cast<double>(Churn::kOfStep));
+    if (name != "native") spillway::end_step();
+  }
+  std::printf(
+      "{\"allocator\": \"%s\", \"pairs\": %zu, \"p50_ns\": %.1f, \"p999_ns\": %.1f, "
+      "\"step_p50_ns\": %.1f}\n",
+      name.c_str(),
+      pairs,
+      quantile(batches, 0.5),
+      quantile(singles, 0.999),
+      quantile(steps, 0.5));
   return 0;
 }

@@ -66,3 +66,17 @@ def replay(session: Session) -> float:
     """A request of a step that goes as planned costs a quarter of a cached block, without PyTorch."""
     times = session.benchmark("heap_bench")
     return times["BM_Step/emulated/replay:1"] / times["BM_Step/emulated/replay:0"]
+
+
+@figure(
+    "replay_over_hit_torch",
+    "p50 of a step's requests by PyTorch's interface, with its plan / without one",
+    "<= 0.75",
+    "cpu",
+)
+def replay_torch(session: Session) -> float:
+    """PyTorch's interface has a cost of its own, which no plan lowers."""
+    replayed, spillway = (
+        session.program("allocator_bench", name)["step_p50_ns"] for name in ("replayed", "spillway")
+    )
+    return replayed / spillway

@@ -98,5 +98,52 @@ TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   EXPECT_EQ(heap_->stats().held, 0_B);
 }
 
+TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
+  constexpr unsigned kThreads = 2;
+  constexpr std::uint64_t kRequests = 32;
+  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  HeapOptions options;
+  options.replay = true;
+  make_heap(options);
+  const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / (kThreads + 1);
+  std::vector<driver::Stream> streams;
+  for (unsigned i = 0; i < kThreads; ++i)
+    streams.push_back(make_stream());
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] { churn(streams[i], i + 1, calls); });
+  for (std::uint64_t round = 0; round < calls / kRequests; ++round) {
+    std::vector<Owned> mine;
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      const Bytes size{512 + i * 7919 % (64 << 10)};
+      const auto made = heap_->allocate(size, main_, TagId{9});
+      EXPECT_TRUE(made.ok()) << made.status().message();
+      write(made.value(), size, 9);
+      mine.push_back({made.value(), size});
+      if (i % 3 != 2) continue;
+      EXPECT_TRUE(heap_->free(mine.front().at));
+      mine.erase(mine.begin());
+    }
+    // Every now and then another thread has the last one.
+    if (round % 64 == 63) mine.back() = swap(0, mine.back());
+    for (const Owned& block : mine)
+      EXPECT_TRUE(heap_->free(block.at));
+    heap_->end_step();
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+
+  EXPECT_GT(heap_->stats().plan_replayed, 0U);
+  EXPECT_EQ(heap_->check(), "");
+  {
+    const Lock lock(mutex_);
+    for (const Owned& left : shared_)
+      EXPECT_TRUE(heap_->free(left.at));
+  }
+  EXPECT_EQ(heap_->stats().live, 0_B);
+  heap_->trim_sync();
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
 }  // namespace
 }  // namespace spillway
