@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many random calls against a model of what the heap must do. SPILLWAY_TEST_SEED sets the seed,
+// Many random calls against a model of what the heap must do. TEST_SEED sets the seed,
 // OPERATIONS how many calls.
 #include "tests/heap/heap_fixture.h"
 
@@ -272,10 +272,10 @@ class HeapModelTest : public HeapTest {
   }
 
   [[nodiscard]] std::string where() const {
-    return "SPILLWAY_TEST_SEED=" + std::to_string(seed_) + ", call " + std::to_string(done_);
+    return "TEST_SEED=" + std::to_string(seed_) + ", call " + std::to_string(done_);
   }
 
-  const std::uint64_t seed_ = setting("SPILLWAY_TEST_SEED", std::random_device{}());
+  const std::uint64_t seed_ = setting("TEST_SEED", std::random_device{}());
   std::mt19937_64 random_;
   Blocks blocks_;
   std::vector<driver::Stream> streams_of_test_;
@@ -286,7 +286,7 @@ class HeapModelTest : public HeapTest {
 };
 
 TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
-  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
   for (const std::uint64_t most = setting("OPERATIONS", 1'000'000); done_ < most; ++done_) {
     one_call();
@@ -375,7 +375,7 @@ class HeapModelStepsTest : public HeapModelTest {
 };
 
 TEST_F(HeapModelStepsTest, StepsThatRepeatDoWhatTheModelSaysToo) {
-  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
   const std::uint64_t most = setting("OPERATIONS", 1'000'000) / 4;
   while (done_ < most && !HasFatalFailure())

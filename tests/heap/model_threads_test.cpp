@@ -65,14 +65,14 @@ class HeapModelThreadsTest : public HeapTest {
     return std::exchange(shared_.at(at), with);
   }
 
-  const std::uint64_t seed_ = setting("SPILLWAY_TEST_SEED", std::random_device{}());
+  const std::uint64_t seed_ = setting("TEST_SEED", std::random_device{}());
   Mutex mutex_;
   std::array<Owned, 64> shared_ SPILLWAY_GUARDED_BY(mutex_){};
 };
 
 TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   constexpr unsigned kThreads = 4;
-  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   // Each call here is some four of the heap's.
   const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / kThreads;
   std::vector<driver::Stream> streams;
