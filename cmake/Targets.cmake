@@ -34,9 +34,9 @@ endfunction()
 
 # spillway_test(NAME heap_test SRCS … DEPS … LABELS unit [EMULATED]): one GoogleTest program; its cases are ctest cases.
 # EMULATED links the emulated GPU and runs on it. PREFIX keeps the names apart where two programs share their cases, FILTER
-# chooses some of them.
+# chooses some of them. A case that takes more than TIMEOUT seconds (300) fails.
 function(spillway_test)
-  cmake_parse_arguments(ARG "EMULATED" "NAME;PREFIX;FILTER" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "EMULATED" "NAME;PREFIX;FILTER;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND spillway::)
@@ -45,20 +45,24 @@ function(spillway_test)
     target_link_libraries(${ARG_NAME} PRIVATE -Wl,--no-as-needed spillway_emulator -Wl,--as-needed)
     list(APPEND ARG_ENVIRONMENT SPILLWAY_EMULATE=1)
   endif()
-  spillway_cases(NAME ${ARG_NAME} PREFIX "${ARG_PREFIX}" FILTER "${ARG_FILTER}" LABELS ${ARG_LABELS} ENVIRONMENT ${ARG_ENVIRONMENT})
+  spillway_cases(NAME ${ARG_NAME} PREFIX "${ARG_PREFIX}" FILTER "${ARG_FILTER}" TIMEOUT "${ARG_TIMEOUT}"
+    LABELS ${ARG_LABELS} ENVIRONMENT ${ARG_ENVIRONMENT})
 endfunction()
 
 # spillway_cases(NAME heap_test [PREFIX late.] [FILTER Late.*] LABELS unit [ENVIRONMENT …]): the cases of a GoogleTest program
 # as ctest cases. Called again with another PREFIX, it runs them in another environment.
 function(spillway_cases)
-  cmake_parse_arguments(ARG "" "NAME;PREFIX;FILTER" "LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;PREFIX;FILTER;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
   # The properties are expanded four times before they reach ctest, and each time a list falls apart unless escaped.
   string(REPEAT "\\" 8 escape)
   string(REPLACE ";" "${escape};" labels "${ARG_LABELS}")
   string(REPLACE ";" "${escape};" environment "${ARG_ENVIRONMENT}")
   gtest_discover_tests(${ARG_NAME} TEST_PREFIX "${ARG_PREFIX}" TEST_FILTER "${ARG_FILTER}" TEST_LIST ${ARG_NAME}_${ARG_PREFIX}
     NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT 300)
+    PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
 # spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): each test_*.py of a folder is one ctest
