@@ -405,6 +405,21 @@ TEST_F(PlanReplayTest, PeaksCountWhatOtherStreamsHaveAtThatTime) {
   EXPECT_EQ(heap_->stats().live_blocks_peak, 2U);
 }
 
+TEST_F(PlanReplayTest, PeaksLeaveOutWhatWasFreedBeforeOtherStreamsAsked) {
+  const auto step_before = [&] {
+    free(allocate(3_MiB));
+    free(allocate(2_MiB, side_));
+    heap_->end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_before();
+  heap_->reset_peaks();
+  step_before();
+
+  EXPECT_EQ(replayed(), 1U);
+  EXPECT_EQ(heap_->stats().live_peak, 3_MiB);
+}
+
 TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
   const auto stays = allocate(1_MiB, main_, TagId{5});
   heap_->end_step();
