@@ -47,6 +47,18 @@ c10::CachingDeviceAllocator::BlockInfo block_info(const HeapBlockInfo& block) {
   return info;
 }
 
+c10::CachingDeviceAllocator::SegmentInfo segment_at(c10::DeviceIndex device,
+                                                    driver::DevicePtr at,
+                                                    CUstream stream) {
+  c10::CachingDeviceAllocator::SegmentInfo segment;
+  segment.device = device;
+  segment.address = at.address();
+  segment.stream = stream;
+  segment.is_large = true;
+  segment.is_expandable = true;
+  return segment;
+}
+
 }  // namespace
 
 DeviceStats torch_stats(const HeapStats& heap) {
@@ -91,20 +103,22 @@ std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_s
     c10::DeviceIndex device, const Heap& heap) {
   std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> segments;
   for (const HeapSegmentInfo& from : heap.segments()) {
-    c10::CachingDeviceAllocator::SegmentInfo segment;
-    segment.device = device;
-    segment.address = from.at.address();
-    segment.total_size = from.size.count();
-    segment.stream = from.stream;
-    segment.is_large = true;
-    segment.is_expandable = true;
+    bool open = false;
     for (const HeapBlockInfo& block : from.blocks) {
+      // A paused block's addresses hold no memory, as unmapped ones of a segment that expands.
+      if (block.evicted) {
+        open = false;
+        continue;
+      }
+      if (!open) segments.emplace_back(segment_at(device, block.at, from.stream), from.pool);
+      open = true;
+      c10::CachingDeviceAllocator::SegmentInfo& segment = segments.back().first;
       segment.blocks.push_back(block_info(block));
+      segment.total_size += block.size.count();
       segment.requested_size += block.requested.count();
       if (block.live) segment.allocated_size += block.size.count();
       if (block.live || block.fenced) segment.active_size += block.size.count();
     }
-    segments.emplace_back(std::move(segment), from.pool);
   }
   return segments;
 }

@@ -75,6 +75,8 @@ DeviceRuntime& SpillwayAllocator::device(c10::DeviceIndex index) {
   auto& known = devices_.at(static_cast<size_t>(index));
   if (auto* runtime = known.load(std::memory_order_acquire)) return *runtime;
   auto made = Runtime::instance().device(DeviceId{index});
+  TORCH_CHECK_VALUE(
+      made.status().code() != Code::kInvalidArgument, "Spillway: ", made.status().detail());
   check(made.status());
   known.store(made.value(), std::memory_order_release);
   return *made.value();
@@ -331,7 +333,7 @@ void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
 }
 
 double SpillwayAllocator::getMemoryFraction(c10::DeviceIndex index) {
-  const Bytes limit = device(index).heap().limit();
+  const Bytes limit = device(index).limit(DeviceRuntime::Limit::kFraction);
   if (limit.zero()) return 1.0;
   return static_cast<double>(limit.count()) / static_cast<double>(getMemoryInfo(index).second);
 }
@@ -343,7 +345,7 @@ void SpillwayAllocator::setMemoryFraction(double fraction, c10::DeviceIndex inde
   // A limit of zero bytes would mean none.
   const auto limit =
       fraction == 1 ? 0 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(total * fraction));
-  device(index).heap().set_limit(Bytes{limit});
+  check(device(index).set_limit(DeviceRuntime::Limit::kFraction, Bytes{limit}));
 }
 
 c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::getDeviceStats(c10::DeviceIndex index) {

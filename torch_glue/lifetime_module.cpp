@@ -20,12 +20,7 @@ using py::literals::operator""_a;
 void start(int device, const std::string& path, std::size_t most) {
   auto runtime = Runtime::instance().device(DeviceId{device});
   raise(runtime.status());
-  RecordingOptions options;
-  options.device = DeviceId{device};
-  options.granularity = runtime.value()->heap().granularity();
-  options.path = path;
-  options.most = most;
-  raise(LifetimeRecorder::instance().start(options));
+  raise(runtime.value()->start_recording(path, most));
 }
 
 py::dict counts() {

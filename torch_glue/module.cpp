@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
 #include "torch_glue/checkpoint_module.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
@@ -43,6 +45,7 @@ std::uint64_t enter_region(double offload_ratio,
                            bool names_memory) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
+  if (!tag.empty()) raise(spillway::check_tag_name(tag));
   spillway::RegionOptions options{spillway::intern_tag(tag), ratio.value()};
   if (min_bytes) options.min_bytes = spillway::Bytes{*min_bytes};
   options.max_in_flight = max_in_flight;
@@ -53,12 +56,40 @@ std::uint64_t enter_region(double offload_ratio,
   return id.value();
 }
 
+using Limit = spillway::DeviceRuntime::Limit;
+
+spillway::DeviceRuntime& device_at(int index) {
+  const auto device = spillway::Runtime::instance().device(spillway::DeviceId{index});
+  raise(device.status());
+  return *device.value();
+}
+
+void set_memory_limit(int device, std::uint64_t limit, bool soft) {
+  const spillway::Status set = [&] {
+    spillway::DeviceRuntime& on = device_at(device);
+    const py::gil_scoped_release released;  // memory that goes back is waited for
+    return on.set_limit(soft ? Limit::kSoft : Limit::kAbsolute, spillway::Bytes{limit});
+  }();
+  raise(set);
+}
+
+std::uint64_t memory_limit(int device, bool soft) {
+  return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   check_torch_version();
   module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
+  // Bytes of every device, now and later; 0 removes the limit.
+  module.def("limit_memory", [](std::uint64_t limit) {
+    raise(spillway::Runtime::instance().set_memory_limit(spillway::Bytes{limit}));
+  });
+  module.def(
+      "set_memory_limit", &set_memory_limit, py::arg("device"), py::arg("limit"), py::arg("soft"));
+  module.def("memory_limit", &memory_limit, py::arg("device"), py::arg("soft"));
   module.def("install_pluggable_hooks", &spillway::install_pluggable_hooks, py::arg("allocator"));
   module.def("enter_region",
              &enter_region,

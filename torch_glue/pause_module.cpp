@@ -42,9 +42,11 @@ py::dict moved(Move move) {
 /// A tag, as it is, and a pool on this thread; ended on the thread that made it.
 class Place {
  public:
-  Place(const std::string& tag, std::uint64_t pool)
-      : tag_(std::make_unique<TagScope>(intern_tag(tag))),
-        pool_(std::make_unique<PoolScope>(PoolId{pool})) {}
+  Place(const std::string& tag, std::uint64_t pool) {
+    if (!tag.empty()) raise(check_tag_name(tag));
+    tag_ = std::make_unique<TagScope>(intern_tag(tag));
+    pool_ = std::make_unique<PoolScope>(PoolId{pool});
+  }
 
   void end() {
     pool_.reset();

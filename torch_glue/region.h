@@ -10,8 +10,8 @@ namespace spillway {
 /// most `offload_ratio` of their bytes under `tag`. Works with and without Python; regions nest.
 ///
 /// Threads: ended on the thread that began it.
-/// Errors: c10::ValueError for a ratio outside [0, 1] and for a tag that has another one in this
-/// step.
+/// Errors: c10::ValueError for a ratio outside [0, 1], for a tag that is no path (check_tag_name)
+/// and for one that has another ratio in this step.
 class OffloadRegion {
  public:
   explicit OffloadRegion(double offload_ratio, std::string_view tag = "");

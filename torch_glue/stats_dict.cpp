@@ -4,6 +4,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator.h"
+#include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 
 namespace spillway {
@@ -112,6 +113,7 @@ py::dict stats_dict() {
   return py::dict("steps"_a = stats.steps,
                   "live_handles"_a = stats.live_handles,
                   "allocator"_a = ccc::allocator.load()->name(),
+                  "ours"_a = serves_torch(),
                   "emulated"_a = !stats.devices.empty() && driver::emulated(),
                   "driver"_a = py::dict("allocations"_a = stats.driver.allocations,
                                         "registrations"_a = stats.driver.registrations,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/abi/edge.h"
-#include "allocator/base/mutex.h"
 #include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 
@@ -55,22 +54,18 @@ Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
 
 Status release(void* block) {
   if (block == nullptr) return {};
-  // Two threads that give the same block back must not both find it live.
-  static Mutex releasing;
-  const Lock lock(releasing);
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_release", block));
   const driver::DevicePtr at(block);
   if (owner->heap().find(at).at != at) {
     return not_ours("spillway_release", block, " lies inside a block, and is not its beginning");
   }
-  owner->free(at);
-  return {};
+  if (owner->free(at)) return {};
+  return not_ours("spillway_release", block, " was given back by another thread at the same time");
 }
 
 Status use(void* at, void* stream) {
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_use", at));
-  Status status =
-      owner->record_use(driver::DevicePtr(at), stream_of(stream, owner->device().id));
+  Status status = owner->record_use(driver::DevicePtr(at), stream_of(stream, owner->device().id));
   if (status.code() != Code::kInvalidArgument) return status;
   return SPILLWAY_ERROR(Code::kInvalidArgument, "spillway_use: " + status.detail());
 }

@@ -32,6 +32,11 @@ Status resume(const char* pattern) {
 
 Status allow(const char* pattern, int allowed) {
   SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_allow_eviction", pattern));
+  if (allowed != 0 && allowed != 1) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "spillway_allow_eviction: allowed is " + std::to_string(allowed) + ": expected 1 or 0");
+  }
   Evictable& evictable = Runtime::instance().evictable();
   return allowed != 0 ? evictable.allow(pattern) : evictable.forbid(pattern);
 }

@@ -42,11 +42,16 @@ Throw torch_thrower() {
 }
 
 std::atomic<const TorchMemory*> torch_memory{nullptr};
+std::atomic<bool> served{false};
 
 }  // namespace
 
 void serve_pluggable(const TorchMemory& memory) {
   torch_memory.store(&memory, std::memory_order_release);
+}
+
+bool pluggable_has_served() {
+  return served.load(std::memory_order_relaxed);
 }
 
 }  // namespace spillway
@@ -60,6 +65,7 @@ void* spillway_malloc(size_t size, int device, void* stream) {
       spillway::Bytes{size},
       spillway::driver::Stream(static_cast<CUstream>(stream), spillway::DeviceId{device}));
   if (!block.ok()) spillway::fail(*runtime.value(), spillway::Bytes{size}, block.status());
+  if (!spillway::pluggable_has_served()) spillway::served.store(true, std::memory_order_relaxed);
   return block.value().raw();
 }
 

@@ -15,6 +15,9 @@ struct TorchMemory {
 /// From now on. `memory` is never freed. Threads: safe.
 void serve_pluggable(const TorchMemory& memory);
 
+/// Whether spillway_malloc has been called in this process without such a layer. Threads: safe.
+bool pluggable_has_served();
+
 }  // namespace spillway
 
 /// The functions of PyTorch's CUDAPluggableAllocator. They know nothing of torch, and throw what it

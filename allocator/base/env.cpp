@@ -18,6 +18,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_PINNED_LIMIT",
     "SPILLWAY_NODE_PINNED_LIMIT",
     "SPILLWAY_PLAN_REPLAY",
+    "SPILLWAY_MEMORY_LIMIT",
     "SPILLWAY_EMULATE",
     "SPILLWAY_EMULATE_SCHEDULE",
     "SPILLWAY_EMULATE_CHECK",

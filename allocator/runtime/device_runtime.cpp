@@ -5,6 +5,9 @@
 #include "allocator/runtime/pool_scope.h"
 #include "allocator/tag/tag.h"
 
+#include <algorithm>
+#include <string>
+
 namespace spillway {
 
 Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
@@ -19,6 +22,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   heap_options.name_of = tag_name;
   heap_options.replay = options.plan_replay;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
+  SPILLWAY_RETURN_IF_ERROR(made->set_limit(Limit::kAbsolute, options.memory_limit));
   PinnedOptions pinned;
   pinned.limit = options.pinned_limit;
   pinned.node_limit = options.node_pinned_limit;
@@ -70,6 +74,43 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
   pauses_->freed(at);
   exports_->freed(at);
   return heap_->free(at);
+}
+
+Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
+  if (limit > memory.total) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "memory limit " + std::to_string(limit.count()) + ": expected a size above 0 and up to " +
+            std::to_string(memory.total.count()) + " bytes (" + readable(memory.total) +
+            "), what device " + std::to_string(static_cast<int>(device_.id)) + " has");
+  }
+  const Lock lock(limits_mutex_);
+  limits_.at(static_cast<std::size_t>(which)) = limit;
+  const Bytes fraction = limits_.at(static_cast<std::size_t>(Limit::kFraction));
+  const Bytes absolute = limits_.at(static_cast<std::size_t>(Limit::kAbsolute));
+  const Bytes soft = limits_.at(static_cast<std::size_t>(Limit::kSoft));
+  const Bytes hard =
+      fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
+  heap_->set_limit(hard);
+  heap_->set_soft_limit(soft);
+  const Bytes held = heap_->stats().held;
+  if ((!hard.zero() && held > hard) || (!soft.zero() && held > soft)) heap_->trim_sync();
+  return {};
+}
+
+Bytes DeviceRuntime::limit(Limit which) const {
+  const Lock lock(limits_mutex_);
+  return limits_.at(static_cast<std::size_t>(which));
+}
+
+Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {
+  RecordingOptions options;
+  options.granularity = heap_->granularity();
+  options.device = device_.id;
+  options.path = path;
+  options.most = most;
+  return LifetimeRecorder::instance().start(options);
 }
 
 Status DeviceRuntime::record_use(driver::DevicePtr at, driver::Stream stream) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/heap/heap.h"
 #include "allocator/residency/pause.h"
@@ -11,7 +12,9 @@
 #include "allocator/transfer/copy_engine.h"
 #include "allocator/transfer/host_arena.h"
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +30,8 @@ struct RuntimeOptions {
   std::string ledger = "/dev/shm";  // the folder of that ledger
   /// Steps that repeat get the same addresses (Heap::end_step). SPILLWAY_PLAN_REPLAY
   bool plan_replay = false;
+  /// Most bytes that each device's heap may hold; zero: what the device has. SPILLWAY_MEMORY_LIMIT
+  Bytes memory_limit{};
   /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
   static Result<RuntimeOptions> from_environment();
 };
@@ -68,6 +73,26 @@ class DeviceRuntime {
   /// has named it.
   void give_role(driver::DevicePtr at, TagId role);
 
+  /// Limits of what the heap holds from the driver; of kFraction and kAbsolute the smaller counts.
+  ///   kFraction: as PyTorch's per-process fraction has it. kAbsolute: the caller's own. kSoft:
+  ///   beyond it cached memory is given back before the heap grows, and then it grows.
+  enum class Limit { kFraction, kAbsolute, kSoft };
+  /// Sets one of them; zero removes it. Where more is held, cached memory goes back now; what lives
+  /// stays, and what cannot grow any more is out of memory at its next growth.
+  /// Stream: blocks the host where memory goes back. Errors: kInvalidArgument for more than the
+  /// device has; kDriver. Nothing has changed then.
+  Status set_limit(Limit which, Bytes limit);
+  /// Zero where there is none.
+  [[nodiscard]] Bytes limit(Limit which) const;
+
+  /// Starts recording this device's storages (LifetimeRecorder::start), into a trace at `path`
+  /// unless that is empty. Errors: as there; kDriver.
+  Status start_recording(const std::string& path, std::size_t most);
+
+  /// `why`, which says that `size` bytes could not be had, with who holds what and which tag's
+  /// pause would have made room.
+  [[nodiscard]] Status no_room(Bytes size, const Status& why);
+
   /// Pauses tags that may be, until the device can give `size` more bytes or nothing is left to
   /// pause; their names. Requires: the caller's turn (Evictable::turn).
   /// Stream: blocks the host. Errors: kOutOfDeviceMemory where they do not hold enough; nothing is
@@ -107,6 +132,8 @@ class DeviceRuntime {
   const driver::Device device_;
   Evictable& evictable_;
   std::atomic<std::uint64_t> away_{0};
+  mutable Mutex limits_mutex_;
+  std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;

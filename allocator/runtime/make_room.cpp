@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/out_of_memory.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
@@ -102,6 +103,13 @@ std::string DeviceRuntime::advice(Bytes missing) const {
   return "pausing \"" + one->path + "\" (" + readable(one->gives) +
          ") would have made room: spillway.pause(\"" + one->path +
          "\") while nothing uses it, or spillway.allow_eviction(\"" + one->path + "\")";
+}
+
+Status DeviceRuntime::no_room(Bytes size, const Status& why) {
+  const Status detail =
+      SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                     why.detail() + "; " + heap_->report() + "; " + advice(missing(size)));
+  return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, out_of_memory_text(*this, size, detail));
 }
 
 Result<std::vector<TagId>> DeviceRuntime::make_room(Bytes size) {

@@ -33,6 +33,14 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
                             budget("SPILLWAY_NODE_PINNED_LIMIT", room.machine));
   SPILLWAY_ASSIGN_OR_RETURN(const auto replay, env::flag("SPILLWAY_PLAN_REPLAY"));
   options.plan_replay = replay.value_or(false);
+  // How much a device has is known where it is made.
+  SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::size("SPILLWAY_MEMORY_LIMIT"));
+  if (limit && limit->zero()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_MEMORY_LIMIT=0: expected a size above 0 and up to what the "
+                          "device has; without the setting that is the limit");
+  }
+  options.memory_limit = limit.value_or(Bytes{});
   return options;
 }
 

@@ -34,6 +34,14 @@ std::set<TagId> live_tags(Heap& heap) {
   return tags;
 }
 
+/// Errors: kInvalidArgument for the empty pattern, which only memory without a tag fits.
+Status named(const std::string& pattern) {
+  if (!pattern.empty()) return {};
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "memory without a tag is not paused, because nobody has said when it is "
+                        "not used: name a tag, or \"*\" for all that has one");
+}
+
 PauseReport report_of(const std::vector<Part>& parts) {
   PauseReport report;
   for (const Part& part : parts) {
@@ -70,6 +78,9 @@ Status Runtime::nothing_under(const std::vector<std::string>& patterns,
 
 Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
   SPILLWAY_RETURN_IF_ERROR(usable());
+  for (const PauseRequest& request : requests) {
+    SPILLWAY_RETURN_IF_ERROR(named(request.pattern));
+  }
   const Lock turn(evictable_.turn());
   std::vector<Part> parts;
   std::vector<std::string> patterns;
@@ -97,6 +108,9 @@ Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
 
 Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
   SPILLWAY_RETURN_IF_ERROR(usable());
+  for (const std::string& pattern : patterns) {
+    SPILLWAY_RETURN_IF_ERROR(named(pattern));
+  }
   const Lock turn(evictable_.turn());
   // What comes back must not make room for itself.
   for (const std::string& pattern : patterns)
@@ -121,7 +135,8 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
     if (!blocks.ok()) {
       for (Part& part : parts)
         part.pauses->cancel_resume(std::move(part.blocks));
-      return blocks.status();
+      if (blocks.status().code() != Code::kOutOfDeviceMemory) return blocks.status();
+      return device->no_room(pauses.bytes_under(tags), blocks.status());
     }
     parts.push_back({&pauses, std::move(blocks).value()});
   }
@@ -138,6 +153,7 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
 
 Result<PauseReport> Runtime::enter_resident(const std::string& pattern) {
   SPILLWAY_RETURN_IF_ERROR(usable());
+  SPILLWAY_RETURN_IF_ERROR(named(pattern));
   const Lock turn(evictable_.turn());
   const std::vector<DeviceRuntime*> devices = made_devices();
   evictable_.pin(pattern);

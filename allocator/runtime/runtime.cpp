@@ -22,7 +22,9 @@ Runtime& Runtime::instance() {
 Runtime::Runtime(RuntimeOptions options) : Runtime(std::move(options), Status()) {}
 
 Runtime::Runtime(RuntimeOptions options, Status settings)
-    : options_(std::move(options)), settings_(std::move(settings)) {
+    : options_(std::move(options)),
+      settings_(std::move(settings)),
+      memory_limit_(options_.memory_limit) {
   watch_for_forks();
   if (driver::emulated()) watch_tags(driver::announce_tag);
 }
@@ -47,9 +49,24 @@ Result<DeviceRuntime*> Runtime::device(DeviceId id) {
                               " devices, which count from 0");
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
-  SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options_, evictable_));
+  RuntimeOptions options = options_;
+  {
+    const Lock lock(mutex_);
+    options.memory_limit = memory_limit_;
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options, evictable_));
   const Lock lock(mutex_);
   return devices_.emplace(id, std::move(made)).first->second.get();
+}
+
+Status Runtime::set_memory_limit(Bytes limit) {
+  const Lock making(making_);
+  for (DeviceRuntime* const device : made_devices()) {
+    SPILLWAY_RETURN_IF_ERROR(device->set_limit(DeviceRuntime::Limit::kAbsolute, limit));
+  }
+  const Lock lock(mutex_);
+  memory_limit_ = limit;
+  return {};
 }
 
 DeviceRuntime* Runtime::device_if_made(DeviceId id) {

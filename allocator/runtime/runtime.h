@@ -62,6 +62,10 @@ class Runtime {
   /// The device's stages, made on first use. Errors: kNoDriver, kDriver, kInvalidArgument
   /// (environment, or there is no such device).
   Result<DeviceRuntime*> device(DeviceId id);
+  /// Caps what each device's heap may hold, those of devices that are made later too; as
+  /// DeviceRuntime::set_limit. Errors: kInvalidArgument where a device that is made has less; a
+  /// device that is made later cannot be made then. Nothing has changed for the others.
+  Status set_memory_limit(Bytes limit);
   /// As `device`, but null where it has not been made.
   DeviceRuntime* device_if_made(DeviceId id);
   /// The device in whose heap a live block lies around `at`, null where there is none.
@@ -72,13 +76,15 @@ class Runtime {
   /// that nothing works on the blocks before the resume; a touch faults. A stream that uses a block
   /// besides its own must have been recorded or be waited for by it, as for a free.
   /// Stream: the host waits for what the blocks' streams have been given, and for the copies.
-  /// Errors: kInvalidArgument where no memory is under any of them; kNotReady where all of it is
-  /// paused; kOutOfHostMemory; kDriver. All or nothing: nothing is paused then.
+  /// Errors: kInvalidArgument for the empty pattern, and where no memory is under any of them;
+  /// kNotReady where all of it is paused; kOutOfHostMemory; kDriver. All or nothing: nothing is
+  /// paused then.
   Result<PauseReport> pause(const std::vector<PauseRequest>& requests);
 
   /// Brings paused memory back, at its addresses; any stream may use it afterwards.
   /// Stream: the host waits for the copies. Errors: kInvalidArgument and kNotReady as pause();
-  /// kOutOfDeviceMemory after what may be paused instead (evictable()) has been; kDriver. All or
+  /// kOutOfDeviceMemory after what may be paused instead (evictable()) has been, with the report
+  /// that an allocation's has; kDriver. All or
   /// nothing: everything is paused as before then.
   Result<PauseReport> resume(const std::vector<std::string>& patterns);
 
@@ -158,6 +164,7 @@ class Runtime {
   Mutex making_;  // held while a device is made, so that none is made twice; before mutex_
   mutable Mutex mutex_;
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::int64_t live_handles_ SPILLWAY_GUARDED_BY(mutex_) = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,14 +81,27 @@ bool is_role(std::string_view name) {
 }
 
 Status check_tag_name(std::string_view name) {
-  bool good = name.find('*') == std::string_view::npos;
+  constexpr std::string_view kRules =
+      "expected names joined by \"/\", none of them empty, without \"*\" and control characters, "
+      "of "
+      "at most 256 bytes in all, such as \"encoder/mlp\"";
+  if (name.size() > kLongestTag) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "a tag of " + std::to_string(name.size()) + " bytes: " + std::string(kRules));
+  }
+  const auto control = [](char letter) {
+    const auto code = static_cast<unsigned char>(letter);
+    return code < 0x20 || code == 0x7F;
+  };
+  bool good =
+      name.find('*') == std::string_view::npos && std::none_of(name.begin(), name.end(), control);
   for (const std::string_view part : components(name))
     good = good && !part.empty();
   if (good) return {};
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "tag \"" + std::string(name) +
-                            "\": expected names joined by \"/\", none of them empty, without "
-                            "\"*\", such as \"encoder/mlp\"");
+  std::string shown(name);
+  std::replace_if(shown.begin(), shown.end(), control, '?');
+  return SPILLWAY_ERROR(Code::kInvalidArgument, "tag \"" + shown + "\": " + std::string(kRules));
 }
 
 }  // namespace spillway

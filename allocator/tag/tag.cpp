@@ -103,9 +103,10 @@ TagScope::~TagScope() {
 }
 
 Result<TagId> push_tag(std::string_view name) {
-  SPILLWAY_RETURN_IF_ERROR(check_tag_name(name));
   const std::string outer = tag_name(here.scope);
-  const TagId tag = intern_tag(outer.empty() ? name : outer + "/" + std::string(name));
+  const std::string path = (outer.empty() ? "" : outer + "/") + std::string(name);
+  SPILLWAY_RETURN_IF_ERROR(check_tag_name(path));
+  const TagId tag = intern_tag(path);
   pushed().push_back(here.scope);
   set({tag, here.role});
   return tag;

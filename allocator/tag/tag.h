@@ -4,6 +4,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/result.h"
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,7 @@ class TagScope {
 };
 
 /// Opens `name` inside this thread's innermost scope: "mlp", then "inner", is "mlp/inner".
-/// Errors: as check_tag_name, and nothing is opened.
+/// Errors: as check_tag_name for the whole path, and nothing is opened.
 Result<TagId> push_tag(std::string_view name);
 
 /// Ends what push_tag opened last on this thread; false where nothing is open.
@@ -56,8 +57,11 @@ TagId exchange_role(TagId role);
 /// "gradient", "optimizer", "input", "workspace" or "activation" as a component.
 bool is_role(std::string_view name);
 
+/// In bytes, with all that it lies in.
+inline constexpr std::size_t kLongestTag = 256;
+
 /// Errors: kInvalidArgument for a name that is no path: components joined by "/", none of them
-/// empty, without "*".
+/// empty, without "*" and control characters, of at most kLongestTag bytes.
 Status check_tag_name(std::string_view name);
 
 /// Whether `path`, or one that it lies in, fits `pattern`, component by component. In a component

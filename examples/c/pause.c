@@ -27,12 +27,15 @@ static uint64_t held(void) {
   return spillway_device_statistics(0, &stats) == SPILLWAY_OK ? stats.held_bytes >> 20 : 0;
 }
 
-int main(void) {
+int main(int arguments, char** argument) {
   cudaStream_t stream;
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
     fprintf(stderr, "no GPU: run this under `spillway run --emulate --`\n");
     return 1;
   }
+
+  /* The whole run as a trace, for `spillway trace show`, where a path is given. */
+  if (arguments > 1) TRY(spillway_trace_begin(0, argument[1]));
 
   void* weights;
   void* state;
@@ -68,6 +71,7 @@ int main(void) {
   printf("released twice: %s\n",
          spillway_release(state) == SPILLWAY_INVALID_ARGUMENT ? "refused" : "taken");
   TRY(spillway_release(weights));
+  if (arguments > 1) TRY(spillway_trace_end());
   cudaStreamDestroy(stream);
   return 0;
 }

@@ -18,8 +18,9 @@
 extern "C" {
 #endif
 
-/* Version 1: statistics of devices. Version 2: memory, streams' uses, tags, pause and resume. */
-#define SPILLWAY_ABI_VERSION 2
+/* Version 1: statistics of devices. Version 2: memory, streams' uses, tags, pause and resume.
+ * Version 3: limits, traces. */
+#define SPILLWAY_ABI_VERSION 3
 #define SPILLWAY_API __attribute__((visibility("default")))
 
 /* What a call returns. Text for it: spillway_last_error(). */
@@ -60,11 +61,25 @@ SPILLWAY_API int spillway_release(void* block);
  * for what is no stream of the block's device. */
 SPILLWAY_API int spillway_use(void* at, void* stream);
 
+/* What the heap of a device may hold from the driver.
+ *   SPILLWAY_LIMIT_HARD: no more; beyond it memory is out, as where the device has none.
+ *   SPILLWAY_LIMIT_SOFT: beyond it cached memory goes back before the heap grows, and then it grows.
+ */
+enum spillway_limit { SPILLWAY_LIMIT_HARD = 0, SPILLWAY_LIMIT_SOFT = 1 };
+#define SPILLWAY_NO_LIMIT UINT64_MAX
+
+/* Sets one limit of a device in bytes, or removes it with SPILLWAY_NO_LIMIT. Where more is held,
+ * cached memory goes back now, and what lives stays. Stream: the host waits where memory goes back.
+ * Errors: SPILLWAY_INVALID_ARGUMENT for 0, for more than the device has and for what is no
+ * spillway_limit. */
+SPILLWAY_API int spillway_set_limit(int32_t device, int kind, uint64_t bytes);
+
 /* ---- tags: what memory is for ---- */
 
 /* From now on this thread's blocks are under `tag`, a path such as "optimizer" or "layers.3/mlp",
  * until the matching pop. Tags nest: "mlp" inside "layers.3" is "layers.3/mlp". Errors:
- * SPILLWAY_INVALID_ARGUMENT for null and for what is no path (empty components, "*"). */
+ * SPILLWAY_INVALID_ARGUMENT for null and for what is no path (empty components, "*", control
+ * characters) or is one of more than 256 bytes in all. */
 SPILLWAY_API int spillway_tag_push(const char* tag);
 
 /* Ends the innermost tag that spillway_tag_push opened on this thread. Errors: SPILLWAY_NOT_READY
@@ -82,8 +97,8 @@ enum spillway_pause_flag {
  * hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing works
  * on the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes that
  * went back to the driver. Stream: comes after all that the blocks' streams and spillway_use's have
- * been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT where
- * no memory is under `pattern`, SPILLWAY_NOT_READY where all of it is paused,
+ * been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT for
+ * an empty pattern and where no memory is under it, SPILLWAY_NOT_READY where all of it is paused,
  * SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
 SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
 
@@ -94,8 +109,20 @@ SPILLWAY_API int spillway_resume(const char* pattern);
 
 /* Where a device runs out of memory, blocks under `pattern` may be paused (`allowed` 1) until
  * spillway_resume, or not any more (0, once for each 1). Errors: SPILLWAY_NOT_READY for a 0 without
- * its 1. */
+ * its 1; SPILLWAY_INVALID_ARGUMENT for other values. */
 SPILLWAY_API int spillway_allow_eviction(const char* pattern, int allowed);
+
+/* ---- traces: the life of every block, as a file ---- */
+
+/* Writes the life of every block of a device that is allocated from now on to a file at `path`
+ * (docs/trace_format.md), until spillway_trace_end. One at a time in a process. Errors:
+ * SPILLWAY_INVALID_ARGUMENT for no path and where the file cannot be made; SPILLWAY_NOT_READY while
+ * one is being written. */
+SPILLWAY_API int spillway_trace_begin(int32_t device, const char* path);
+
+/* Ends it. Errors: SPILLWAY_NOT_READY where none is being written; SPILLWAY_INVALID_ARGUMENT where
+ * the file could not be written to its end: it has ended all the same. */
+SPILLWAY_API int spillway_trace_end(void);
 
 /* ---- statistics ---- */
 

@@ -36,6 +36,7 @@ from spillway.checkpointing import (
     is_checkpointing,
     is_recomputing,
 )
+from spillway.limits import memory_limit, set_memory_limit
 from spillway.offload import CPUOffload, step
 from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
 from spillway.roles import unwatch, watch
@@ -62,6 +63,7 @@ __all__ = [
     "keep_on_device",
     "library_path",
     "memory_by_tag",
+    "memory_limit",
     "memory_summary",
     "pause",
     "pluggable_allocator",
@@ -69,6 +71,7 @@ __all__ = [
     "record_trace",
     "resident",
     "resume",
+    "set_memory_limit",
     "stats",
     "step",
     "tag",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spillway._load import glue
 from spillway.launch import LIBRARIES, LaunchError
+from spillway.limits import size_of
 from spillway.offload import end_steps_with_optimizers
 
 if TYPE_CHECKING:
@@ -16,25 +17,34 @@ if TYPE_CHECKING:
 __all__ = ["library_path", "pluggable_allocator", "use_allocator"]
 
 
-def use_allocator() -> None:
+def use_allocator(limit: int | str | None = None) -> None:
     """Let Spillway's heap serve all CUDA memory of this process.
 
     Call it before anything touches the GPU. ``torch.cuda.memory_allocated()`` and its relatives,
     ``empty_cache()``, out-of-memory errors, CUDA graphs, ``torch.cuda.MemPool`` and the memory viewer's
-    snapshots and history go on working; "reserved" memory is what is held from the driver. What is not
-    supported (sharing between processes, switching caching off) raises an error that names it. Calling it
-    again changes nothing.
+    snapshots and history go on working; "reserved" memory is what is held from the driver. CUDA tensors whose
+    block has more than 128 KiB can be sent to other processes. What is not supported (sending smaller ones,
+    switching caching off) raises an error that names it. Calling it again changes no more than the limit.
+
+    Args:
+        limit: the most that is held on each GPU, in bytes or as text such as ``"20GiB"``, as
+            :func:`spillway.set_memory_limit` sets it for one; default: what ``SPILLWAY_MEMORY_LIMIT`` says.
 
     With ``SPILLWAY_PLAN_REPLAY=1``, a training step that makes the same requests again gets the same addresses
     again, placed together (docs/allocator.md). Steps end at optimizers and by ``spillway.step()``.
 
     Raises:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.
-        ValueError: a ``SPILLWAY_*`` variable has a value that cannot be used.
+        TypeError: `limit` is neither a whole number nor text.
+        ValueError: `limit` is no size above 0, or a ``SPILLWAY_*`` variable has a value that cannot be used.
+            A limit above what a GPU has is an error where that GPU is first used.
     """
+    size = None if limit is None else size_of("limit", limit)
     glue().use_allocator()
     if os.environ.get("SPILLWAY_PLAN_REPLAY") == "1":
         end_steps_with_optimizers()
+    if size is not None:
+        glue().limit_memory(size)
 
 
 def library_path() -> str:

@@ -154,6 +154,7 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_PINNED_LIMIT": _size,
     "SPILLWAY_NODE_PINNED_LIMIT": _size,
     "SPILLWAY_PLAN_REPLAY": _choice("0", "1"),
+    "SPILLWAY_MEMORY_LIMIT": _size,
     "SPILLWAY_EMULATE": _choice("0", "1"),
     "SPILLWAY_EMULATE_REPORTS": lambda _, value: value,
     "SPILLWAY_DEVELOPER": _choice("0", "1"),

@@ -58,7 +58,9 @@ class TorchMemorySaver:
         Regions nest, and the innermost counts. The backward pass runs on other threads: what it allocates is
         in no region.
         """
-        path = f"{_ROOTS[bool(enable_cpu_backup)]}/{_checked(tag)}"
+        if not isinstance(enable_cpu_backup, bool):
+            raise TypeError(f"enable_cpu_backup must be True or False, not {enable_cpu_backup!r}")
+        path = f"{_ROOTS[enable_cpu_backup]}/{_checked(tag)}"
         with self._place(path, self._pool(path), regions=1):
             yield
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ContextDecorator
+from typing import Literal, overload
 
 from spillway._load import glue
 
-__all__ = ["allow_eviction", "forbid_eviction", "pause", "resident", "resume"]
+__all__ = ["Pausing", "allow_eviction", "forbid_eviction", "pause", "resident", "resume"]
 
 
 def _named(tag: str) -> str:
@@ -16,7 +18,67 @@ def _named(tag: str) -> str:
     return tag
 
 
-def pause(tag: str, *, discard: bool = False) -> dict[str, int]:
+def _flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+class Pausing:
+    """A pause that goes on: :meth:`wait` gives what it came to, as often as it is asked."""
+
+    def __init__(self, tag: str, discard: bool) -> None:
+        self.tag = tag
+        self._report: dict[str, int] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(discard,), name="spillway-pause")
+        self._thread.start()
+
+    def _run(self, discard: bool) -> None:
+        try:
+            self._report = glue().pause_all([(self.tag, discard)])
+        except BaseException as error:
+            self._error = error
+
+    def done(self) -> bool:
+        """Whether :meth:`wait` would return at once."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> dict[str, int]:
+        """Return the pause's report, or raise its error, once it is over."""
+        self._thread.join()
+        with _lock:
+            if self in _going_on:
+                _going_on.remove(self)
+        if self._error is not None:
+            raise self._error
+        assert self._report is not None
+        return self._report
+
+
+_lock = threading.Lock()
+_going_on: list[Pausing] = []
+
+
+def _join() -> None:
+    """Waits for every pause that goes on. Errors: the first one's, once all are over."""
+    with _lock:
+        all_of_them = list(_going_on)
+    errors = []
+    for each in all_of_them:
+        try:
+            each.wait()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+@overload
+def pause(tag: str, *, discard: bool = False, wait: Literal[True] = True) -> dict[str, int]: ...
+@overload
+def pause(tag: str, *, discard: bool = False, wait: Literal[False]) -> Pausing: ...
+def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, int] | Pausing:
     """Give the device memory of everything under `tag` back, and keep its contents in host memory.
 
     The tensors stay, at the same addresses, and so do CUDA graphs captured with them; only what is live is
@@ -28,20 +90,32 @@ def pause(tag: str, *, discard: bool = False) -> dict[str, int]:
 
     Args:
         tag: a tag, which stands for those inside it too (``"optimizer"``), or a pattern of tags
-            (``"activation/layers.*"``).
+            (``"activation/layers.*"``); ``"*"`` is everything that has a tag.
         discard: the contents need not come back: nothing is copied, and they are unspecified afterwards.
+        wait: False returns at once, and the copies go on beside the program: a :class:`Pausing`, whose
+            ``wait()`` gives the report or raises the errors below, as does the next :func:`resume` or
+            :class:`resident` of anything, which joins it. From the call on nothing may use the tensors.
 
     Returns:
         ``blocks`` that were paused and their ``bytes``, ``copied_bytes``, and ``given_back_bytes``, which
         the device has to give again: what shares physical memory with something else stays.
 
     Raises:
-        ValueError: no memory is under `tag`.
+        TypeError: `tag` is no string, or a flag no bool.
+        ValueError: `tag` is empty, or no memory is under it.
         RuntimeError: all of it is paused already, or the driver failed.
         MemoryError: the host has no memory for the contents. In each case nothing has changed.
     """
-    report: dict[str, int] = glue().pause_all([(_named(tag), bool(discard))])
-    return report
+    what = (_named(tag), _flag("discard", discard))
+    if _flag("wait", wait):
+        report: dict[str, int] = glue().pause_all([what])
+        return report
+    if not tag:
+        glue().pause_all([what])  # refuses it
+    going_on = Pausing(*what)
+    with _lock:
+        _going_on.append(going_on)
+    return going_on
 
 
 def resume(tag: str) -> dict[str, int]:
@@ -55,9 +129,12 @@ def resume(tag: str) -> dict[str, int]:
     Raises:
         ValueError: no memory is under `tag`.
         RuntimeError: none of it is paused, or the driver failed.
-        torch.OutOfMemoryError: the device has no memory for it. In each case nothing has changed.
+        torch.OutOfMemoryError: the device has no memory for it; its text says who holds what. In each case
+            nothing has changed.
     """
-    report: dict[str, int] = glue().resume_all([_named(tag)])
+    name = _named(tag)
+    _join()
+    report: dict[str, int] = glue().resume_all([name])
     return report
 
 
@@ -97,6 +174,7 @@ class resident(ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_
         self.tag = _named(tag)
 
     def __enter__(self) -> resident:
+        _join()
         glue().enter_resident(self.tag)
         return self
 

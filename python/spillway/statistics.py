@@ -19,6 +19,8 @@ def stats() -> dict[str, Any]:
         saved tensors that graphs hold now.
     ``allocator`` (str)
         the name of PyTorch's CUDA allocator: "spillway" after ``use_allocator()``.
+    ``ours`` (bool)
+        PyTorch's CUDA memory is Spillway's, by ``use_allocator()`` or by the pluggable allocator.
     ``emulated`` (bool)
         the device is the emulated GPU.
     ``driver``

@@ -25,7 +25,8 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
     """The memory of one GPU by tag, as numbers. Sizes are bytes.
 
     ``allocator`` (str)
-        whose memory it is: "spillway" after ``use_allocator()``. Under another allocator ``tags`` is empty
+        whose memory it is: "spillway" after ``use_allocator()`` and under a pluggable allocator over
+        ``libspillway.so`` (one without our functions: once it has served). Under another ``tags`` is empty
         and only ``total`` has what that one tells; what it does not know is None.
     ``tags``
         by tag ("" for none): ``allocated`` (live on the device, as rounded), ``away`` (its memory was
@@ -47,7 +48,7 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
     """
     index = device_index(device)
     stats = glue().stats()
-    if stats["allocator"] != "spillway":
+    if not stats["ours"]:
         return _of_another(index, stats)
     tags = {
         name: {

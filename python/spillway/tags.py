@@ -21,7 +21,8 @@ class tag(ContextDecorator):
     A scope names more strongly than the roles that ``spillway.watch()`` gives.
 
     Args:
-        name: components joined by "/", none of them empty, without "*".
+        name: components joined by "/", none of them empty, without "*" and control characters; at most 256
+            bytes with all the scopes around it.
 
     Raises:
         TypeError: ``name`` is not a string.
@@ -55,5 +56,8 @@ def tag_matches(pattern: str, path: str) -> bool:
     In a component "*" stands for any run of characters; "**" alone for any number of components. So
     "activation" fits "activation/layers.0", "activation/layers.*" does, and "**/mlp" fits "encoder/1/mlp".
     """
+    for name, value in (("pattern", pattern), ("path", path)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be a string, not {value!r}")
     matches: bool = glue().tag_matches(pattern, path)
     return matches

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +33,9 @@ class Recording:
     lifetimes: list[dict[str, Any]] = field(default_factory=list)
 
 
-@contextmanager
 def record_trace(
     path: str | os.PathLike[str] | None = None, *, device: int | None = None, most: int = 65536
-) -> Iterator[Recording]:
+) -> AbstractContextManager[Recording]:
     """Records the life of every storage that is allocated inside, on one device.
 
     Args:
@@ -45,19 +44,36 @@ def record_trace(
         most: how many finished records are kept; older ones make room and are counted.
 
     Raises:
+        TypeError: `path` is no path, or `most` no whole number.
         RuntimeError: CUDA memory is not Spillway's (see ``use_allocator``), or a recording is on already.
         ValueError: the file cannot be made; or, at the end, could not be written.
     """
-
-    if glue().stats()["allocator"] != "spillway":
+    name = None if path is None else os.fsdecode(path)
+    if name is not None:
+        _check_writable(name)
+    if isinstance(most, bool) or not isinstance(most, int):
+        raise TypeError(f"most must be a whole number, not {most!r}")
+    if most < 0:
+        raise ValueError(f"most must not be negative, but is {most}")
+    if not glue().stats()["ours"]:
         raise RuntimeError(
             "only Spillway's memory can be recorded: call spillway.use_allocator() before anything touches "
             "the GPU"
         )
-    if most < 0:
-        raise ValueError(f"most must not be negative, but is {most}")
-    index = device_index(device)
-    glue().start_recording(index, os.fspath(path) if path is not None else "", most)
+    return _recording(name or "", device_index(device), most)
+
+
+def _check_writable(path: str) -> None:
+    if not path:
+        raise ValueError("path must name the file to write; None records without a file")
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ValueError(f"{path}: no file can be written there: name one in a folder that can be written to")
+
+
+@contextmanager
+def _recording(path: str, device: int, most: int) -> Iterator[Recording]:
+    glue().start_recording(device, path, most)
     end_steps_with_optimizers()
     seen = Recording()
     try:

@@ -87,6 +87,34 @@ TEST_F(PauseTest, WhatCannotBePausedOrResumedIsRefused) {
   EXPECT_EQ(spillway_resume(nullptr), SPILLWAY_INVALID_ARGUMENT);
 }
 
+TEST_F(PauseTest, MemoryWithoutATagIsNotPaused) {
+  EXPECT_EQ(spillway_pause("", 0, nullptr), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(spillway_last_error()).find("name a tag, or \"*\""), std::string::npos);
+  EXPECT_EQ(spillway_resume(""), SPILLWAY_INVALID_ARGUMENT);
+}
+
+TEST_F(PauseTest, EvictionIsAllowedOrItIsNot) {
+  EXPECT_EQ(spillway_allow_eviction("kept", 5), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_allow_eviction("kept", -1), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_allow_eviction("kept", 0), SPILLWAY_NOT_READY);
+}
+
+TEST_F(PauseTest, AResumeWithoutMemorySaysWhoHoldsIt) {
+  ASSERT_EQ(spillway_pause("kept", 0, nullptr), SPILLWAY_OK);
+  ASSERT_EQ(spillway_tag_push("hog"), SPILLWAY_OK);
+  void* large = nullptr;
+  ASSERT_EQ(spillway_allocate(0, (256U << 20U) - kSize / 2, nullptr, &large), SPILLWAY_OK);
+  ASSERT_EQ(spillway_tag_pop(), SPILLWAY_OK);
+
+  EXPECT_EQ(spillway_resume("kept"), SPILLWAY_OUT_OF_DEVICE_MEMORY);
+  const std::string text = spillway_last_error();
+  EXPECT_NE(text.find("live by tag: hog"), std::string::npos) << text;
+  EXPECT_NE(text.find("pausing \"hog\""), std::string::npos) << text;
+  EXPECT_EQ(spillway_release(large), SPILLWAY_OK);
+  EXPECT_EQ(spillway_resume("kept"), SPILLWAY_OK);
+  EXPECT_TRUE(read() == written_);
+}
+
 TEST_F(PauseTest, APausedBlockMayBeReleased) {
   const std::uint64_t pinned = stats().in_slots_bytes;
   ASSERT_EQ(spillway_pause("kept", 0, nullptr), SPILLWAY_OK);

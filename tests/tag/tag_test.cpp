@@ -89,6 +89,26 @@ TEST(TagTest, ThreadsThatInternTheSameNamesGetTheSameIds) {
   EXPECT_EQ(tag_name(left), "at once");
 }
 
+TEST(TagTest, ControlCharactersAreInNoName) {
+  for (const std::string_view name :
+       {std::string_view("a\0b", 3), std::string_view("a\nb"), std::string_view("a\x7F")}) {
+    const Status status = check_tag_name(name);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.detail().find("\"a?"), std::string::npos) << status.detail();
+  }
+  EXPECT_TRUE(check_tag_name("caf\xC3\xA9").ok());
+}
+
+TEST(TagTest, ANameHasAtMost256BytesWithAllThatItLiesIn) {
+  ASSERT_TRUE(push_tag(std::string(200, 'o')).ok());
+  EXPECT_TRUE(push_tag(std::string(55, 'i')).ok());
+  EXPECT_TRUE(pop_tag());
+
+  EXPECT_EQ(push_tag(std::string(56, 'i')).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(pop_tag());
+  EXPECT_FALSE(pop_tag());
+}
+
 TEST(TagTest, AnIdThatWasNeverMadeIsABug) {
   EXPECT_DEATH(static_cast<void>(tag_name(TagId{4000000000})), "check failed");
 }

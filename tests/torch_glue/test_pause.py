@@ -89,6 +89,11 @@ errors = [
     error_of(spillway.pause, 3),
     error_of(spillway.forbid_eviction, "optimizer"),
     error_of(spillway.allow_eviction, ""),
+    error_of(spillway.pause, "", wait=False),
+    error_of(spillway.resume, ""),
+    error_of(spillway.pause, "optimizer", discard="no"),
+    error_of(spillway.pause, "optimizer", wait=1),
+    error_of(spillway.resident("").__enter__),
 ]
 unchanged = free() == before
 spillway.pause("optimizer")
@@ -99,10 +104,85 @@ report([errors, unchanged, m.sum().item() == torch.arange(8 << 18).float().cuda(
     )
     errors, unchanged, equal = errors
     assert [name for name, _ in errors] == [
-        "ValueError", "ValueError", "RuntimeError", "TypeError", "RuntimeError", "ValueError", "RuntimeError"
+        "ValueError", "ValueError", "RuntimeError", "TypeError", "RuntimeError", "ValueError",
+        "ValueError", "ValueError", "TypeError", "TypeError", "ValueError", "RuntimeError",
     ]  # fmt: skip
-    assert '"optimizer"' in errors[0][1] and "paused already" in errors[6][1]
+    assert '"optimizer"' in errors[0][1] and "paused already" in errors[-1][1]
+    assert 'name a tag, or "*"' in errors[6][1] and "discard must be True or False" in errors[8][1]
     assert unchanged and equal
+
+
+def test_a_pause_that_goes_on_is_joined_by_the_resume(program):
+    going, again, resumed, equal, failed = program(
+        STATE
+        + """
+going_on = spillway.pause("optimizer", wait=False)
+report_of_it = going_on.wait()
+again = going_on.done() and going_on.wait() == report_of_it
+spillway.resume("optimizer")
+spillway.pause("optimizer", wait=False)
+resumed = spillway.resume("optimizer")
+equal = torch.equal((m + v).cpu(), torch.arange(8 << 18).float() * 3)
+spillway.pause("nobody's", wait=False)
+try:
+    spillway.resume("optimizer")
+except ValueError as error:
+    failed = str(error)
+report([report_of_it, again, resumed, equal, failed])
+""",
+        **LATE,
+    )
+    size = 2 * (8 << 20)
+    assert going == {"blocks": 2, "bytes": size, "copied_bytes": size, "given_back_bytes": size}
+    assert again and equal and (resumed["blocks"], resumed["copied_bytes"]) == (2, size)
+    assert "nobody's" in failed
+
+
+@pytest.mark.skipif(not EMULATED, reason="needs a device of a known size")
+def test_where_memory_does_not_suffice_a_resume_says_who_holds_it(program):
+    texts, equal = program(
+        STATE
+        + """
+spillway.pause("optimizer")
+with tag("hog"):
+    hog = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
+texts = []
+for bring_back in (lambda: spillway.resume("optimizer"), spillway.resident("optimizer").__enter__):
+    try:
+        bring_back()
+    except torch.OutOfMemoryError as error:
+        texts.append(str(error))
+del hog
+spillway.resume("optimizer")
+report([texts, torch.equal((m + v).cpu(), torch.arange(8 << 18).float() * 3)])
+""",
+        SPILLWAY_EMULATE_MEMORY="64MiB",
+    )
+    assert len(texts) == 2 and equal
+    for text in texts:
+        assert text.startswith("CUDA out of memory. Tried to allocate 16.00 MiB. GPU 0 (emulated)")
+        assert "live by tag: hog 50.00 MiB" in text and 'spillway.pause("hog")' in text
+
+
+def test_a_snapshot_shows_no_memory_where_it_is_paused(program):
+    before, paused, after = program(
+        STATE
+        + """
+def seen():
+    segments = torch.cuda.memory_snapshot()
+    return [sum(s["total_size"] for s in segments), sum(s["allocated_size"] for s in segments),
+            sum(b["size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated"),
+            torch.cuda.memory_reserved()]
+before = seen()
+spillway.pause("optimizer")
+paused = seen()
+spillway.resume("optimizer")
+report([before, paused, seen()])
+"""
+    )
+    state, other = 2 * (8 << 20), 8 << 20
+    assert before == after == [state + other] * 4
+    assert paused == [other] * 4
 
 
 def test_without_host_memory_nothing_is_paused(program):

@@ -50,12 +50,12 @@ except KeyError:
 with spillway.record_trace() as again:
     pass
 result["again"] = again.counts["births"]
-for name, bad in (("path", dict(path="/nowhere/trace")), ("most", dict(most=-1))):
+for name, bad in (("path", dict(path="/nowhere/trace")), ("most", dict(most=-1)), ("empty", dict(path="")),
+                  ("number", dict(path=3)), ("text", dict(most="2")), ("folder", dict(path="/"))):
     try:
-        with spillway.record_trace(**bad):
-            pass
-    except ValueError as error:
-        result[name] = str(error)
+        spillway.record_trace(**bad)
+    except (TypeError, ValueError) as error:
+        result[name] = type(error).__name__ + ": " + str(error)
 report(result)
 """
 
@@ -126,8 +126,11 @@ def test_records_are_bounded_and_counted(loop):
 def test_recordings_are_refused_and_end_as_they_should(loop):
     assert loop["twice"] == "a recording is on already: end it first"
     assert loop["again"] == 0
-    assert loop["path"].startswith("/nowhere/trace: ")
-    assert loop["most"] == "most must not be negative, but is -1"
+    assert loop["path"].startswith("ValueError: /nowhere/trace: ")
+    assert loop["most"] == "ValueError: most must not be negative, but is -1"
+    assert loop["empty"].startswith("ValueError: path must name the file")
+    assert loop["number"].startswith("TypeError") and loop["text"].startswith("TypeError: most must be")
+    assert loop["folder"].startswith("ValueError: /: ")
 
 
 def test_the_command_shows_a_trace(loop, path):

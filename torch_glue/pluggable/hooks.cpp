@@ -2,10 +2,14 @@
 #include "torch_glue/pluggable/hooks.h"
 
 #include "allocator/abi/pluggable.h"
+#include "allocator/base/mutex.h"
 #include "torch_glue/cuda_allocator.h"
 
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -31,12 +35,49 @@ c10::DeviceIndex index_of(int device) {
   return static_cast<c10::DeviceIndex>(device);
 }
 
+/// The pluggable allocators that have our functions.
+class Installed {
+ public:
+  static Installed& instance() {
+    static auto* const installed = new Installed;
+    return *installed;
+  }
+
+  void add(const std::shared_ptr<ccc::CUDAAllocator>& allocator) {
+    const Lock lock(mutex_);
+    all_.push_back(allocator);
+  }
+
+  bool empty() {
+    const Lock lock(mutex_);
+    return all_.empty();
+  }
+
+  bool has(const ccc::CUDAAllocator* allocator) {
+    const Lock lock(mutex_);
+    return std::any_of(
+        all_.begin(), all_.end(), [&](const auto& each) { return each.lock().get() == allocator; });
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::weak_ptr<ccc::CUDAAllocator>> all_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
 }  // namespace
+
+bool serves_torch() {
+  ccc::CUDAAllocator* const now = ccc::allocator.load();
+  if (now == &ours() || Installed::instance().has(now)) return true;
+  const bool pluggable = dynamic_cast<CUDAPluggableAllocator*>(now) != nullptr;
+  return pluggable && Installed::instance().empty() && pluggable_has_served();
+}
 
 void install_pluggable_hooks(const std::shared_ptr<ccc::CUDAAllocator>& allocator) {
   auto* const pluggable = dynamic_cast<CUDAPluggableAllocator*>(allocator.get());
   TORCH_CHECK_TYPE(pluggable != nullptr, "Spillway: not a CUDAPluggableAllocator");
   serve_pluggable(kMemory);
+  Installed::instance().add(allocator);
   pluggable->set_init_fn([](int device_count) { ours().init(device_count); });
   pluggable->set_reset_fn([] { ours().emptyCache({0, 0}); });
   pluggable->set_memory_fraction_fn(

@@ -13,4 +13,8 @@ namespace spillway {
 void install_pluggable_hooks(
     const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>& allocator);
 
+/// Whether PyTorch's CUDA memory is Spillway's: by use_allocator(), or by a pluggable allocator
+/// over libspillway.so, one without our functions once it has served memory. Threads: safe.
+bool serves_torch();
+
 }  // namespace spillway
