@@ -10,6 +10,7 @@
 #include "torch_glue/raise.h"
 #include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/shards_module.h"
 #include "torch_glue/stats_dict.h"
 #include "torch_glue/tags_module.h"
 
@@ -113,4 +114,5 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::define_lifetimes(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);
+  spillway::define_shards(module);
 }

@@ -20,6 +20,8 @@ Importing this package imports no torch; that happens on first use.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from spillway._heads import keep_on_device
 from spillway.activation_offloading import (
     ActivationOffloadingMixin,
@@ -45,11 +47,15 @@ from spillway.summary import memory_by_tag, memory_summary
 from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
+if TYPE_CHECKING:
+    from spillway.offload_model import OffloadModel
+
 __all__ = [
     "ActivationOffloadingMixin",
     "CPUOffload",
     "NoOpManager",
     "OffloadActivations",
+    "OffloadModel",
     "__version__",
     "allow_eviction",
     "checkpoint",
@@ -82,3 +88,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # It is a module of torch's, and importing this package imports no torch.
+    if name == "OffloadModel":
+        from spillway.offload_model import OffloadModel
+
+        return OffloadModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

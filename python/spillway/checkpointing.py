@@ -8,7 +8,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._load import glue
@@ -84,13 +84,22 @@ def checkpoint(
     return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
 
 
+def call_again_without_statistics(
+    function: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Result:
+    """As ``checkpoint`` with arguments on the host; `function` itself sees to running statistics."""
+    return _checkpoint(function, args, kwargs, True, aside=lambda _: nullcontext())
+
+
 def _checkpoint(
     function: Callable[..., _Result],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     offload_to_cpu: bool,
     preserve_rng_state: bool = True,
+    aside: Callable[[Callable[..., Any]], AbstractContextManager[None]] | None = None,
 ) -> _Result:
+    """`aside` gives what the second run happens in."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -107,7 +116,7 @@ def _checkpoint(
         for place, tensor in zip(places, tensors, strict=True):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, shape)
-        with _counted("recomputing"), _statistics_set_aside(function):
+        with _counted("recomputing"), (aside or _statistics_set_aside)(function):
             function(*args, **kwargs)
 
     def first() -> _Result:

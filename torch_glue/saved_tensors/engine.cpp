@@ -53,7 +53,10 @@ class ProxyEngine final : public autograd::Engine {
   }
 
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    const OffloadedRegion* const region = innermost_region();
+    return hooks_in(innermost_region());
+  }
+
+  std::unique_ptr<autograd::SavedVariableHooks> hooks_in(const OffloadedRegion* region) {
     // CUDA does not survive a fork: a child saves its tensors as if Spillway were not there.
     if (region == nullptr || in_forked_child() || (!region->moves && !region->rules)) {
       return real_.get_default_saved_variable_hooks();
@@ -63,7 +66,7 @@ class ProxyEngine final : public autograd::Engine {
       return real_.get_default_saved_variable_hooks();
     }
     if (region->rules) return region->rules->hooks();
-    return std::make_unique<PackHook>();
+    return std::make_unique<PackHook>(&*region->moves);
   }
 
  private:
@@ -80,6 +83,10 @@ void install_engine() {
     proxy = new ProxyEngine(autograd::Engine::get_default_engine());
     autograd::set_default_engine_stub([]() -> autograd::Engine& { return *proxy; });
   });
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_in(const OffloadedRegion* region) {
+  return proxy->hooks_in(region);
 }
 
 }  // namespace spillway

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
+#include "torch_glue/saved_tensors/saved_version.h"
 
 #include <memory>
 
@@ -15,12 +17,12 @@ namespace spillway {
 /// Threads: as autograd's nodes; ends without the Python lock.
 class PackHook final : public torch::autograd::SavedVariableHooks {
  public:
-  PackHook();
+  /// `region`: what it moves, null where it moves nothing. It must live until the tensor is packed.
+  explicit PackHook(const RegionOptions* region);
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
 
-  /// Requires: this thread's innermost region moves what is saved.
   void call_pack_hook(const at::Tensor& tensor) override;
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
@@ -31,20 +33,15 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
-  bool move(const at::Tensor& tensor, const RegionOptions& region);
+  bool move(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
-  void check_version() const;
 
-  c10::VariableVersion version_;
-  std::uint32_t saved_version_ = 0;
+  const RegionOptions* const region_;  // until the tensor is packed
+  SavedVersion version_;
   at::Tensor kept_;  // undefined where it moved
   std::shared_ptr<SavedStorage> storage_;
   std::uint64_t round_ = 0;
-  c10::DimVector sizes_;
-  c10::DimVector strides_;
-  std::int64_t offset_ = 0;
-  c10::DispatchKeySet keys_;  // conjugate and negative views are keys
-  caffe2::TypeMeta dtype_;
+  Layout layout_;
 };
 
 }  // namespace spillway

@@ -104,4 +104,14 @@ OffloadedRegion* innermost_region() {
   return regions.empty() ? nullptr : &regions.back();
 }
 
+const OffloadedRegion* region_around(const SavingRules& rules) {
+  const auto& regions = this_thread().regions;
+  const auto found =
+      std::find_if(regions.rbegin(), regions.rend(), [&](const OffloadedRegion& one) {
+        return one.rules.get() == &rules;
+      });
+  if (found == regions.rend() || found + 1 == regions.rend()) return nullptr;
+  return &*(found + 1);
+}
+
 }  // namespace spillway

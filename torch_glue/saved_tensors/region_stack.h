@@ -82,6 +82,9 @@ std::weak_ptr<SavedStorage>& last_moved(TagId tag);
 /// Errors: kInvalidArgument where this thread has no such open region.
 Status leave_region(std::uint64_t id);
 
+/// The region of this thread around the innermost one with these rules, null where there is none.
+const OffloadedRegion* region_around(const SavingRules& rules);
+
 /// The innermost open region of this thread, null where there is none.
 OffloadedRegion* innermost_region();
 

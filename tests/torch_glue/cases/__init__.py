@@ -13,6 +13,7 @@ MODULES = (
     "managers",
     "nesting",
     "parity",
+    "parts",
     "ratios",
     "regions",
     "steady",

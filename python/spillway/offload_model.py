@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that lives on the host and visits the GPU in parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from spillway._load import glue
+from spillway.checkpointing import call_again_without_statistics
+from spillway.offload import end_steps_with_optimizers
+
+__all__ = ["OffloadModel", "split_by_bytes"]
+
+
+class OffloadModel(nn.Module):
+    """Trains a sequential model whose parameters live in host memory, part by part on the GPU.
+
+    Each part comes in while the one before it runs, for the forward pass and once more for the backward
+    pass; parameters never go back, since they do not change on the way. Gradients leave as they come up,
+    and are on the host when ``backward`` returns, so an optimizer over ``parameters()`` runs there::
+
+        model = spillway.OffloadModel(nn.Sequential(...), device="cuda", num_slices=4)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(x).sum().backward()
+        optimizer.step()
+
+    Args:
+        model: an ``nn.Sequential``, split into parts of about equal bytes, or a list of modules, each a part.
+            Its parameters stay the same objects.
+        device: the GPU that it runs on; tensors that it is given come there.
+        offload_device: where it lives: the CPU.
+        num_slices: the number of parts of an ``nn.Sequential``, from 1 to its length.
+        checkpoint_activation: whether parts keep nothing for the backward pass but their inputs, on the host,
+            and run again.
+        num_microbatches: into how many pieces along dimension 0 the tensors that it is given are split. All
+            pieces run while a part is on the GPU. Results are put together along dimension 0.
+
+    ``stats()`` says what has moved. To change a parameter's dtype, convert the model before it is wrapped.
+
+    Raises:
+        TypeError, ValueError: what cannot be used, by name, with what can be. Nothing has changed then.
+    """
+
+    def __init__(
+        self,
+        model: nn.Sequential | Sequence[nn.Module],
+        device: torch.device | str,
+        offload_device: torch.device | str = torch.device("cpu"),  # noqa: B008
+        num_slices: int = 3,
+        checkpoint_activation: bool = False,
+        num_microbatches: int = 1,
+    ) -> None:
+        super().__init__()
+        self.device = _cuda_device(device)
+        if torch.device(offload_device).type != "cpu":
+            raise ValueError(f"offload_device must be the CPU, not {offload_device!r}")
+        if not isinstance(checkpoint_activation, bool):
+            raise TypeError(f"checkpoint_activation must be True or False, not {checkpoint_activation!r}")
+        _whole_number("num_microbatches", num_microbatches, 1, None)
+        self.checkpoint_activation = checkpoint_activation
+        self.num_microbatches = num_microbatches
+        if isinstance(model, (nn.Sequential, nn.ModuleList, list, tuple)) and len(model) == 0:
+            raise ValueError("model has no layers")
+        if isinstance(model, nn.Sequential):
+            _whole_number("num_slices", num_slices, 1, len(model))
+            parts = [nn.Sequential(*part) for part in split_by_bytes(list(model), num_slices)]
+            self._unpacks = False
+        elif isinstance(model, (list, tuple, nn.ModuleList)) and all(isinstance(m, nn.Module) for m in model):
+            parts, self._unpacks = list(model), True
+        else:
+            raise TypeError(
+                f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}"
+            )
+        end_steps_with_optimizers()
+        self._shards = glue().Shards(
+            [[(p, False) for p in part.parameters()] + [(b, True) for b in part.buffers()] for part in parts],
+            self.device.index,
+            min(2, len(parts)),
+        )
+        self.model = model if isinstance(model, nn.Module) else nn.ModuleList(model)
+        # Not registered: these are views of the model that `self.model` already is.
+        self._parts: tuple[nn.Module, ...] = tuple(parts)
+        self.register_state_dict_pre_hook(_wait_for_copies)
+        self.register_load_state_dict_pre_hook(_wait_for_copies)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """As ``model(*inputs, **kwargs)``. A list's modules get a tuple that the one before returns as
+        several arguments; keyword arguments go to the first."""
+        pieces = self._split((inputs, kwargs))
+        self._shards.begin()
+        outputs: list[Any] = []
+        for number, part in enumerate(self._parts):
+            run = functools.partial(self._run_all, number, part, pieces)
+            outputs = self._shards.run(number, run)
+            unpack = self._unpacks and all(isinstance(output, tuple) for output in outputs)
+            pieces = [(output if unpack else (output,), {}) for output in outputs]
+        if not torch.is_grad_enabled():
+            self._shards.wait_for_copies()
+        return self._join(outputs)
+
+    def stats(self) -> dict[str, int]:
+        """Bytes since the model was wrapped: ``loaded_bytes`` of parts that came in, ``gradient_bytes`` that
+        went out; ``slot_bytes`` of device memory for parts now; ``extra_slots``, how often a part had to have
+        more because the others were still in use."""
+        return dict(self._shards.stats())
+
+    def _run_all(self, number: int, part: nn.Module, pieces: list[Any]) -> list[Any]:
+        return [self._run(number, part, args, kwargs) for args, kwargs in pieces]
+
+    def _run(self, number: int, part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.checkpoint_activation:
+            return part(*args, **kwargs)
+
+        def on_device(*args: Any, **kwargs: Any) -> Any:
+            return self._shards.run(number, lambda: part(*args, **kwargs))
+
+        return call_again_without_statistics(on_device, args, kwargs)
+
+    def _split(self, arguments: Any) -> list[Any]:
+        leaves, shape = pytree.tree_flatten(arguments)
+        leaves = [
+            leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in leaves
+        ]
+        count = self.num_microbatches
+        if count == 1:
+            return [pytree.tree_unflatten(leaves, shape)]
+        rows = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0}
+        if len(rows) != 1:
+            raise ValueError(
+                f"num_microbatches={count} splits tensors along dimension 0, which must be the same for all, "
+                f"not {sorted(rows)}"
+            )
+        split = [
+            leaf.chunk(count) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 else None
+            for leaf in leaves
+        ]
+        pieces = max(len(chunks) for chunks in split if chunks is not None)
+        return [
+            pytree.tree_unflatten(
+                [leaf if chunks is None else chunks[i] for leaf, chunks in zip(leaves, split, strict=True)],
+                shape,
+            )
+            for i in range(pieces)
+        ]
+
+    def _join(self, outputs: list[Any]) -> Any:
+        if len(outputs) == 1:
+            return outputs[0]
+        flat = [pytree.tree_flatten(output) for output in outputs]
+        joined = []
+        for leaves in zip(*(leaves for leaves, _ in flat), strict=True):
+            if all(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 for leaf in leaves):
+                joined.append(torch.cat(leaves))
+            elif any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+                raise ValueError(
+                    "with num_microbatches above 1 results must have a dimension 0 to be put together"
+                )
+            else:
+                joined.append(leaves[0])
+        return pytree.tree_unflatten(joined, flat[0][1])
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        raise RuntimeError(
+            "the parameters of an OffloadModel stay on the host in their dtype: convert the model before "
+            "wrapping it"
+        )
+
+
+def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Module]]:
+    """`layers` in order in `parts` pieces, none of them empty, of which the largest has as few bytes of
+    parameters and buffers as can be."""
+    sizes = [sum(t.nbytes for t in (*layer.parameters(), *layer.buffers())) for layer in layers]
+
+    def fits(limit: int) -> list[int] | None:
+        """Where pieces begin that are no larger than `limit`, None where more than `parts` are needed."""
+        begins, total = [0], 0
+        for place, size in enumerate(sizes):
+            # As many layers must be left as pieces, so that none is empty.
+            if place > begins[-1] and (total + size > limit or len(sizes) - place <= parts - len(begins)):
+                begins.append(place)
+                total = 0
+            total += size
+            if total > limit:
+                return None
+        return begins if len(begins) == parts else None
+
+    low, high = max(sizes, default=0), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    begins = fits(low) or [0]
+    return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
+
+
+def _wait_for_copies(module: nn.Module, *_: Any) -> None:
+    module._shards.wait_for_copies()  # type: ignore[union-attr, operator]
+
+
+def _cuda_device(device: torch.device | str) -> torch.device:
+    asked = torch.device(device)
+    if asked.type != "cuda":
+        raise ValueError(f"device must be a CUDA device, not {device!r}")
+    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+
+
+def _whole_number(name: str, value: int, least: int, most: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least or (most is not None and value > most):
+        allowed = f"from {least} to {most}" if most is not None else f"at least {least}"
+        raise ValueError(f"{name} must be {allowed}, not {value}")

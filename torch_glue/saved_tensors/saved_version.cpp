@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/saved_version.h"
+
+namespace spillway {
+
+SavedVersion::SavedVersion(const at::Tensor& tensor)
+    : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {
+  if (counter_.enabled()) saved_ = counter_.current_version();
+}
+
+void SavedVersion::check(at::IntArrayRef sizes) const {
+  if (!counter_.enabled()) return;
+  const std::uint32_t now = counter_.current_version();
+  TORCH_CHECK(
+      now == saved_,
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: a tensor of shape ",
+      sizes,
+      " is at version ",
+      now,
+      "; expected version ",
+      saved_,
+      " instead. Hint: torch.autograd.set_detect_anomaly(True) shows the forward operation "
+      "whose gradient failed.");
+}
+
+}  // namespace spillway

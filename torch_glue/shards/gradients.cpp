@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/gradients.h"
+
+#include "torch_glue/saved_tensors/pending_sources.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace spillway {
+
+/// Ends the gradient's way on the device: the parameter gets it on the host.
+class HostGradients::Hook final : public torch::autograd::FunctionPreHook {
+ public:
+  // The parameter owns the hook.
+  Hook(std::shared_ptr<HostGradients> gradients, const at::Tensor& parameter)
+      : gradients_(std::move(gradients)), parameter_(parameter.getIntrusivePtr()) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
+    auto parameter = parameter_.lock();
+    if (!parameter || !grads[0].defined() || !grads[0].is_cuda()) return grads;
+    gradients_->take(at::Tensor(std::move(parameter)), grads[0]);
+    return {at::Tensor()};
+  }
+
+ private:
+  const std::shared_ptr<HostGradients> gradients_;
+  const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> parameter_;
+};
+
+void HostGradients::take_those_of(const at::Tensor& parameter) {
+  torch::autograd::impl::add_hook(parameter, std::make_unique<Hook>(shared_from_this(), parameter));
+}
+
+Bytes HostGradients::moved() const {
+  const Lock lock(mutex_);
+  return moved_;
+}
+
+void HostGradients::take(const at::Tensor& parameter, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense = gradient.contiguous();
+  const Bytes size{dense.nbytes()};
+  if (size == Bytes{}) return;
+  const auto stream = c10::cuda::getCurrentCUDAStream(dense.device().index());
+  const auto memory = HostMemory::of(device_, size);
+  const driver::DevicePtr source(dense.mutable_data_ptr());
+  HostSlot home = memory->part(Bytes{}, size);
+  const auto copied = device_.copies().to_host(
+      source, home, driver::Stream(stream.stream(), DeviceId{stream.device_index()}));
+  TORCH_CHECK(copied.ok(), "Spillway: ", copied.status().message());
+  device_.heap().add_fence(source, copied.value());
+  if (!device_.heap().find(source).live) {
+    PendingSources::instance().hold(dense.storage(), copied.value());
+  }
+  memory->note_copy(copied.value());
+
+  bool first = false;
+  {
+    const Lock lock(mutex_);
+    const int pass = torch::autograd::get_current_graph_task_id();
+    first = pass != pass_;
+    if (first) leaving_.clear();  // of a pass that has failed
+    pass_ = pass;
+    leaving_.push_back({parameter, memory->tensor(dense, Bytes{}), copied.value()});
+    moved_ += size;
+  }
+  if (!first) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = shared_from_this()] { self->arrive(); });
+}
+
+void HostGradients::arrive() {
+  const at::NoGradGuard no_grad;
+  std::vector<Leaving> leaving;
+  {
+    const Lock lock(mutex_);
+    leaving.swap(leaving_);
+    pass_ = -1;
+  }
+  at_the_end_();
+  for (const Leaving& one : leaving) {
+    const Status waited = driver::Timeline::wait_sync(one.copied);
+    TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
+    at::Tensor& sum = one.parameter.mutable_grad();
+    if (sum.defined()) {
+      sum.add_(one.gradient);
+    } else {
+      sum = one.gradient;
+    }
+  }
+}
+
+}  // namespace spillway

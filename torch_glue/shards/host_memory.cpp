@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/host_memory.h"
+
+#include "allocator/transfer/free_ranges.h"
+
+#include <ATen/ops/from_blob.h>
+
+namespace spillway {
+
+std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
+  auto slot = device.arena().take(size);
+  TORCH_CHECK(slot.ok(), "Spillway: ", slot.status().message());
+  // The host writes to it: what used the slot before must be over.
+  for (const driver::Fence fence : slot.value().fences) {
+    const Status waited = driver::Timeline::wait_sync(fence);
+    if (waited.ok()) continue;
+    device.arena().give(std::move(slot).value(), {});
+    TORCH_CHECK(false, "Spillway: ", waited.message());
+  }
+  return std::make_shared<HostMemory>(device, std::move(slot).value());
+}
+
+HostMemory::~HostMemory() {
+  const Lock lock(mutex_);
+  for (const driver::Fence fence : copies_)
+    add_fence(slot_.fences, fence);
+  device_.arena().give(std::move(slot_), {});
+}
+
+at::Tensor HostMemory::tensor(const at::Tensor& like, Bytes offset) {
+  const auto options = at::TensorOptions().dtype(like.dtype()).device(at::kCPU);
+  return at::from_blob(
+      slot_.data + offset.count(),
+      like.sizes(),
+      like.strides(),
+      [owned = shared_from_this()](void*) { static_cast<void>(owned); },
+      options);
+}
+
+HostSlot HostMemory::part(Bytes offset, Bytes size) const {
+  return {slot_.data + offset.count(), size, {}};
+}
+
+void HostMemory::note_copy(driver::Fence fence) {
+  const Lock lock(mutex_);
+  add_fence(copies_, fence);
+}
+
+void HostMemory::wait_for_copies() {
+  std::vector<driver::Fence> copies;
+  {
+    const Lock lock(mutex_);
+    copies.swap(copies_);
+  }
+  for (const driver::Fence fence : copies) {
+    const Status waited = driver::Timeline::wait_sync(fence);
+    TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/runtime/device_runtime.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace spillway {
+
+/// Pinned host memory that tensors lie in; it goes back with the last of them.
+class HostMemory : public std::enable_shared_from_this<HostMemory> {
+ public:
+  /// Errors: c10::Error (host memory cannot be had).
+  static std::shared_ptr<HostMemory> of(DeviceRuntime& device, Bytes size);
+
+  HostMemory(DeviceRuntime& device, HostSlot slot) : device_(device), slot_(std::move(slot)) {}
+
+  ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  /// A dense tensor like `like`, from this byte on, that owns the memory together with others.
+  at::Tensor tensor(const at::Tensor& like, Bytes offset);
+
+  /// The part from this byte on, for copies. They are to be noted.
+  [[nodiscard]] HostSlot part(Bytes offset, Bytes size) const;
+  void note_copy(driver::Fence fence);
+  /// Blocks the host until all copies noted have passed. Errors: c10::Error.
+  void wait_for_copies();
+
+  [[nodiscard]] Bytes size() const { return slot_.size; }
+
+ private:
+  DeviceRuntime& device_;
+  HostSlot slot_;
+  Mutex mutex_;
+  std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

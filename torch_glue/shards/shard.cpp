@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/shard.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+constexpr Bytes kAlignment{
+    256};  // of what an operator reads: as PyTorch's allocators promise, halved
+
+Bytes aligned(Bytes size) {
+  const std::uint64_t step = kAlignment.count();
+  return Bytes{(size.count() + step - 1) / step * step};
+}
+
+void check(const Status& status) {
+  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
+}
+
+}  // namespace
+
+std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
+                                   const std::vector<std::unique_ptr<Shard>>& earlier,
+                                   DeviceRuntime& device) {
+  const at::NoGradGuard no_grad;
+  std::unique_ptr<Shard> shard(new Shard(device));
+  std::vector<Place> tied;
+  for (const Member& member : members) {
+    TORCH_CHECK_VALUE(member.tensor.is_non_overlapping_and_dense(),
+                      "Spillway: a parameter or buffer of shape ",
+                      member.tensor.sizes(),
+                      " has gaps or overlaps: make it contiguous first");
+    const Bytes size{member.tensor.nbytes()};
+    const Place* known = nullptr;
+    for (const auto& other : earlier) {
+      if (known == nullptr) known = other->find(member.tensor);
+    }
+    if (known != nullptr) {
+      tied.push_back(*known);
+      continue;
+    }
+    if (shard->find(member.tensor) != nullptr) continue;
+    shard->places_.push_back(
+        {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer});
+    shard->size_ += aligned(size);
+  }
+  shard->own_size_ = shard->size_;
+  if (shard->own_size_ > Bytes{}) shard->own_ = HostMemory::of(device, shard->own_size_);
+  for (Place& place : shard->places_) {
+    place.memory = shard->own_;
+    const at::Tensor values = place.tensor.detach();
+    place.home = shard->own_ ? shard->own_->tensor(values, place.host_offset) : values.cpu();
+    place.home.copy_(values);
+  }
+  for (Place& place : tied) {
+    place.offset = shard->size_;
+    shard->size_ += aligned(place.size);
+    shard->places_.push_back(place);
+  }
+  return shard;
+}
+
+const Shard::Place* Shard::find(const at::Tensor& member) const {
+  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.tensor.is_same(member);
+  });
+  return found == places_.end() ? nullptr : &*found;
+}
+
+driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
+  if (size_ == Bytes{}) return {};
+  std::vector<HostSlot> parts;
+  std::vector<Bytes> offsets;
+  if (own_) {
+    parts.push_back(own_->part(Bytes{}, own_size_));
+    offsets.push_back(Bytes{});
+  }
+  for (const Place& place : places_) {
+    if (place.memory == own_ || place.size == Bytes{}) continue;
+    parts.push_back(place.memory->part(place.host_offset, place.size));
+    offsets.push_back(place.offset);
+  }
+  std::vector<CopyIn> copies;
+  for (std::size_t part = 0; part < parts.size(); ++part)
+    copies.push_back({&parts[part], {}, driver::DevicePtr(at.address() + offsets[part].count())});
+  const auto loaded = device_.copies().to_device(copies, consumer, haste);
+  check(loaded.status());
+  for (const Place& place : places_) {
+    if (place.memory) place.memory->note_copy(loaded.value());
+  }
+  return loaded.value();
+}
+
+void Shard::put_on(const c10::Storage& storage) {
+  const at::NoGradGuard no_grad;
+  for (Place& place : places_) {
+    const auto options = place.tensor.options().device(storage.device());
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
+        c10::Storage(storage),
+        c10::DispatchKeySet(c10::DispatchKey::CUDA) |
+            c10::DispatchKeySet(c10::DispatchKey::AutogradCUDA) |
+            c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
+        options.dtype());
+    const auto item = static_cast<std::int64_t>(options.dtype().itemsize());
+    impl->set_sizes_and_strides(place.home.sizes(),
+                                place.home.strides(),
+                                static_cast<std::int64_t>(place.offset.count()) / item);
+    place.tensor.set_data(at::Tensor(std::move(impl)));
+  }
+}
+
+void Shard::put_back() {
+  const at::NoGradGuard no_grad;
+  for (Place& place : places_)
+    place.tensor.set_data(place.home);
+}
+
+void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
+  for (Place& place : places_) {
+    if (!place.buffer || place.size == Bytes{}) continue;
+    HostSlot home = place.memory->part(place.host_offset, place.size);
+    const auto kept = device_.copies().to_host(
+        driver::DevicePtr(static_cast<std::byte*>(storage.mutable_data()) + place.offset.count()),
+        home,
+        producer);
+    check(kept.status());
+    place.memory->note_copy(kept.value());
+    check(driver::Timeline::wait(producer, kept.value()));
+  }
+}
+
+void Shard::wait_for_copies() {
+  if (own_) own_->wait_for_copies();
+}
+
+}  // namespace spillway

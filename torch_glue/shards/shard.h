@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/shards/host_memory.h"
+
+#include <c10/core/Storage.h>
+
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+/// The parameters and buffers of one part of a model: they live in pinned host memory, under the
+/// tensors' own names, and lie on the device, one after the other, while the part runs.
+///
+/// Threads: confined, except where it says otherwise.
+class Shard {
+ public:
+  /// A tensor of the part. One that an earlier part has as well (a tied weight) keeps its memory
+  /// there.
+  struct Member {
+    at::Tensor tensor;
+    bool buffer;
+  };
+
+  /// Copies the members' values to the host, without those that an `earlier` part has. put_back()
+  /// makes them the members' own. Requires: dense members. Errors: c10::Error.
+  static std::unique_ptr<Shard> make(const std::vector<Member>& members,
+                                     const std::vector<std::unique_ptr<Shard>>& earlier,
+                                     DeviceRuntime& device);
+
+  /// Bytes on the device.
+  [[nodiscard]] Bytes size() const { return size_; }
+
+  /// Begins copying all members to `at`, allocated on `consumer`; the fence of the copy.
+  /// Threads: safe. Errors: c10::Error.
+  driver::Fence load(driver::DevicePtr at, driver::Stream consumer, Haste haste);
+
+  /// The members' values are those in `storage`, or those on the host, from now on.
+  void put_on(const c10::Storage& storage);
+  void put_back();
+
+  /// Copies the buffers back, after what `producer` has been given, which then waits for it: they
+  /// are small, and what is loaded next comes after the stream. Errors: c10::Error.
+  void keep_buffers(const c10::Storage& storage, driver::Stream producer);
+
+  /// Blocks the host until no copy reads or writes the host memory. Threads: safe.
+  void wait_for_copies();
+
+ private:
+  struct Place {
+    at::Tensor tensor;
+    at::Tensor home;  // the values on the host
+    std::shared_ptr<HostMemory> memory;
+    Bytes host_offset;
+    Bytes offset;  // on the device
+    Bytes size;
+    bool buffer;
+  };
+
+  explicit Shard(DeviceRuntime& device) : device_(device) {}
+
+  [[nodiscard]] const Place* find(const at::Tensor& member) const;
+
+  DeviceRuntime& device_;
+  std::vector<Place> places_;  // those with memory of their own first
+  std::shared_ptr<HostMemory> own_;
+  Bytes own_size_;
+  Bytes size_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/shards.h"
+
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/saved_tensors/engine.h"
+#include "torch_glue/saved_tensors/layout.h"
+#include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/saved_version.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <set>
+
+namespace spillway {
+namespace {
+
+driver::Stream current_stream(const DeviceRuntime& device) {
+  const auto index = static_cast<c10::DeviceIndex>(device.device().id);
+  return driver::Stream(c10::cuda::getCurrentCUDAStream(index).stream(), device.device().id);
+}
+
+bool in_backward_pass() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+}  // namespace
+
+/// A saved tensor of a running part: a weight, or what the region around has it.
+class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariableHooks {
+ public:
+  SavedWeight(std::shared_ptr<OffloadedShards> shards,
+              std::size_t part,
+              const c10::StorageImpl* storage,
+              std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise)
+      : shards_(std::move(shards)),
+        part_(part),
+        storage_(storage),
+        otherwise_(std::move(otherwise)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    if (!tensor.has_storage() || tensor.storage().unsafeGetStorageImpl() != storage_) {
+      otherwise_->call_pack_hook(tensor);
+      return;
+    }
+    otherwise_.reset();
+    layout_ = Layout(tensor);
+    version_ = SavedVersion(tensor);
+  }
+
+  at::Tensor call_unpack_hook() override {
+    if (otherwise_) return otherwise_->call_unpack_hook();
+    version_.check(layout_.sizes());
+    return layout_.over(shards_->load_with_neighbour(part_), version_.counter());
+  }
+
+  compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
+
+ private:
+  const std::shared_ptr<OffloadedShards> shards_;
+  const std::size_t part_;
+  const c10::StorageImpl* const storage_;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise_;  // null for a weight
+  Layout layout_;
+  SavedVersion version_;
+};
+
+class OffloadedShards::Rules final : public SavingRules {
+ public:
+  Rules(std::shared_ptr<OffloadedShards> shards, std::size_t part, c10::Storage storage)
+      : shards_(std::move(shards)), part_(part), storage_(std::move(storage)) {}
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
+    auto otherwise = hooks_in(region_around(*this));
+    if (!otherwise) otherwise = std::make_unique<PackHook>(nullptr);
+    return std::make_unique<SavedWeight>(
+        shards_, part_, storage_.unsafeGetStorageImpl(), std::move(otherwise));
+  }
+
+ private:
+  const std::shared_ptr<OffloadedShards> shards_;
+  const std::size_t part_;
+  const c10::Storage storage_;
+};
+
+std::shared_ptr<OffloadedShards> OffloadedShards::create(
+    const std::vector<std::vector<Shard::Member>>& members, c10::Device device, std::size_t slots) {
+  const auto runtime = Runtime::instance().device(DeviceId{device.index()});
+  TORCH_CHECK(runtime.ok(), "Spillway: ", runtime.status().message());
+  auto all = std::make_shared<OffloadedShards>(*runtime.value());
+  for (const auto& part : members) {
+    all->shards_.push_back(Shard::make(part, all->shards_, *runtime.value()));
+    all->largest_ = std::max(all->largest_, all->shards_.back()->size());
+  }
+  all->running_.resize(members.size());
+  all->gradients_ = std::make_shared<HostGradients>(*runtime.value(),
+                                                    [weak = std::weak_ptr<OffloadedShards>(all)] {
+                                                      if (const auto shards = weak.lock())
+                                                        shards->wait_for_copies();
+                                                    });
+  // Nothing below may fail.
+  for (const auto& shard : all->shards_)
+    shard->put_back();
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& part : members) {
+    for (const Shard::Member& member : part) {
+      if (member.buffer || !seen.insert(member.tensor.unsafeGetTensorImpl()).second) continue;
+      all->gradients_->take_those_of(member.tensor);
+    }
+  }
+  const Lock lock(all->mutex_);
+  all->slots_.resize(slots, Slot{{}, kNothing, {}, 0});
+  return all;
+}
+
+void OffloadedShards::begin() {
+  const Lock lock(mutex_);
+  for (Slot& slot : slots_)
+    slot.part = kNothing;
+}
+
+void OffloadedShards::run(std::size_t part, const std::function<void()>& function) {
+  TORCH_CHECK_INDEX(part < shards_.size(), "Spillway: there is no part ", part);
+  const bool outermost = !running_[part];
+  if (outermost) {
+    running_[part] = load_with_neighbour(part);
+    shards_[part]->put_on(running_[part]);
+  }
+  const auto back = [&] {
+    if (!outermost) return;
+    shards_[part]->put_back();
+    running_[part] = {};
+  };
+  const c10::Storage storage = running_[part];
+  const std::uint64_t region =
+      enter_region(std::make_shared<Rules>(shared_from_this(), part, storage));
+  try {
+    function();
+    if (outermost && !in_backward_pass()) {
+      shards_[part]->keep_buffers(storage, current_stream(device_));
+    }
+  } catch (...) {
+    SPILLWAY_CHECK(leave_region(region).ok());
+    back();
+    throw;
+  }
+  SPILLWAY_CHECK(leave_region(region).ok());
+  back();
+}
+
+c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
+  const Lock lock(mutex_);
+  Slot& slot = slot_of(part, Haste::kWaitedFor);
+  const c10::Storage storage = slot.storage;
+  const Status waited = driver::Timeline::wait(current_stream(device_), slot.loaded);
+  TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
+  const bool backward = in_backward_pass();
+  const bool last = backward ? part == 0 : part + 1 == shards_.size();
+  if (!last && slots_.size() > 1) slot_of(backward ? part - 1 : part + 1, Haste::kAhead);
+  return storage;
+}
+
+OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
+  const auto found = std::find_if(
+      slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.part == part; });
+  Slot& slot = found == slots_.end() ? free_slot() : *found;
+  slot.used = ++clock_;
+  if (slot.part == part) return slot;
+  const auto index = static_cast<c10::DeviceIndex>(device_.device().id);
+  if (!slot.storage) {
+    const c10::cuda::CUDAGuard guard(index);
+    auto* const allocator = c10::cuda::CUDACachingAllocator::get();
+    slot.storage = c10::Storage(c10::Storage::use_byte_size_t{},
+                                largest_.count(),
+                                allocator->allocate(largest_.count()),
+                                allocator,
+                                /*resizable=*/false);
+  }
+  slot.part = kNothing;
+  slot.loaded = shards_[part]->load(
+      driver::DevicePtr(slot.storage.mutable_data()), current_stream(device_), haste);
+  device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
+  slot.part = part;
+  loaded_ += shards_[part]->size();
+  return slot;
+}
+
+OffloadedShards::Slot& OffloadedShards::free_slot() {
+  // Held by tensors that a node has unpacked, or by a part that runs: not to be overwritten.
+  Slot* best = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.storage && slot.storage.use_count() > 1) continue;
+    if (best == nullptr || slot.used < best->used) best = &slot;
+  }
+  if (best != nullptr) return *best;
+  ++extra_;
+  Slot& oldest = *std::min_element(
+      slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
+  oldest = {{}, kNothing, {}, 0};  // whoever holds its memory frees it
+  return oldest;
+}
+
+void OffloadedShards::wait_for_copies() {
+  for (const auto& shard : shards_)
+    shard->wait_for_copies();
+}
+
+OffloadedShards::Stats OffloadedShards::stats() const {
+  const Lock lock(mutex_);
+  const auto made = static_cast<std::uint64_t>(std::count_if(
+      slots_.begin(), slots_.end(), [](const Slot& slot) { return bool(slot.storage); }));
+  return {loaded_, gradients_->moved(), Bytes{largest_.count() * made}, extra_};
+}
+
+}  // namespace spillway

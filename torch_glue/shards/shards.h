@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/shards/gradients.h"
+#include "torch_glue/shards/shard.h"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+/// A model in parts that take turns on the device. A part's weights come in before it runs, while
+/// the one before it runs, and once more for its backward pass; they never go back, only gradients
+/// and buffers do. What the backward pass needs of weights is remembered as weights, not as
+/// tensors.
+///
+/// Threads: run() on one thread at a time; backward passes on any.
+/// Ownership: graphs own it together with its maker. The members keep their memory on the host.
+class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
+ public:
+  struct Stats {
+    Bytes loaded;                   // weights and buffers that came in, since creation
+    Bytes gradients;                // that went out
+    Bytes slots;                    // device memory for parts
+    std::uint64_t extra_slots = 0;  // parts that had to have more, because a slot was still in use
+  };
+
+  /// Moves the members' values to pinned host memory; they stay the same tensors. `slots` parts fit
+  /// on the device at a time. Errors: c10::Error; the members are as they were then.
+  static std::shared_ptr<OffloadedShards> create(
+      const std::vector<std::vector<Shard::Member>>& members,
+      c10::Device device,
+      std::size_t slots);
+
+  explicit OffloadedShards(DeviceRuntime& device) : device_(device) {}
+
+  /// A new forward pass: what is on the device may be out of date.
+  void begin();
+
+  /// Runs `function` with the part's members on the device. Inside a run of the same part only the
+  /// function is run. In a backward pass buffers do not change.
+  /// Stream: the current one; no host wait. Errors: c10::Error, and what the function throws; the
+  /// members are on the host again.
+  void run(std::size_t part, const std::function<void()>& function);
+
+  /// Blocks the host until no copy reads or writes the members' memory. Done by itself at the end
+  /// of a backward pass; whoever reads buffers or writes members at another time calls it before.
+  /// Errors: c10::Error.
+  void wait_for_copies();
+
+  [[nodiscard]] Stats stats() const;
+
+ private:
+  class Rules;
+  class SavedWeight;
+
+  struct Slot {
+    c10::Storage storage;
+    std::size_t part;  // kNothing where there is none
+    driver::Fence loaded;
+    std::uint64_t used = 0;
+  };
+
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
+
+  c10::Storage load(std::size_t part);
+  c10::Storage load_with_neighbour(std::size_t part);
+  Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
+  Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
+
+  DeviceRuntime& device_;
+  std::shared_ptr<HostGradients> gradients_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  Bytes largest_;
+  std::vector<c10::Storage> running_;  // of each part, while it runs
+
+  mutable Mutex mutex_;
+  std::vector<Slot> slots_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t clock_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  Bytes loaded_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t extra_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards_module.h"
+
+#include "torch_glue/shards/shards.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+using py::literals::operator""_a;
+
+/// Of each part: its tensors, and whether each is a buffer.
+using Members = std::vector<std::vector<std::pair<at::Tensor, bool>>>;
+
+std::shared_ptr<OffloadedShards> create(const Members& members,
+                                        c10::DeviceIndex device,
+                                        std::size_t slots) {
+  std::vector<std::vector<Shard::Member>> all;
+  for (const auto& part : members) {
+    auto& list = all.emplace_back();
+    for (const auto& [tensor, buffer] : part)
+      list.push_back({tensor, buffer});
+  }
+  return OffloadedShards::create(all, c10::Device(c10::kCUDA, device), slots);
+}
+
+py::dict stats(const OffloadedShards& shards) {
+  const auto now = shards.stats();
+  return py::dict("loaded_bytes"_a = now.loaded.count(),
+                  "gradient_bytes"_a = now.gradients.count(),
+                  "slot_bytes"_a = now.slots.count(),
+                  "extra_slots"_a = now.extra_slots);
+}
+
+}  // namespace
+
+void define_shards(py::module_& module) {
+  py::class_<OffloadedShards, std::shared_ptr<OffloadedShards>>(module, "Shards")
+      .def(py::init(&create), py::arg("members"), py::arg("device"), py::arg("slots"))
+      .def("begin", &OffloadedShards::begin)
+      .def("run",
+           [](OffloadedShards& self, std::size_t part, const py::function& function) {
+             py::object result;
+             self.run(part, [&] { result = function(); });
+             return result;
+           })
+      .def("wait_for_copies",
+           &OffloadedShards::wait_for_copies,
+           py::call_guard<py::gil_scoped_release>())
+      .def("stats", &stats);
+}
+
+}  // namespace spillway
