@@ -237,6 +237,50 @@ def a_parameter_changed_between_forward_and_backward_is_noticed():
 
 
 @case
+def a_part_that_came_in_vain_is_not_read_after_the_pass():
+    net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
+    for parameter in net.model[0].parameters():
+        parameter.requires_grad_(False)
+    net(batch()).sum().backward()
+    net(batch()).sum().backward()
+    with torch.no_grad():
+        net.model[0][0].weight.mul_(2)  # the order checker sees who still reads it
+
+
+@case
+def gradients_of_gradients_find_the_weights_that_they_hold():
+    def run(net):
+        x = batch().requires_grad_()
+        (first,) = torch.autograd.grad(net(x).square().sum(), [x], create_graph=True)
+        first.square().sum().backward()
+        return [x.grad, *(p.grad for p in net.parameters() if p.grad is not None)]
+
+    net = spillway.OffloadModel(layers(), "cuda", num_slices=6)
+    assert same(run(net), run(layers().cuda()))
+    assert net.stats()["extra_slots"] > 0
+
+
+@case
+def a_backward_pass_that_fails_leaves_nothing_for_the_next_one():
+    net, plain = spillway.OffloadModel(layers(), "cuda"), layers().cuda()
+
+    def fail(grad):
+        raise KeyError("mine")
+
+    x = batch().requires_grad_()
+    y = x * 1
+    y.register_hook(fail)
+    try:
+        net(y).square().sum().backward()
+        raise AssertionError("it was to raise")
+    except KeyError:
+        net.zero_grad()
+    for one in (net, plain):
+        one(batch()).square().sum().backward()
+    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+
+
+@case
 def the_device_holds_two_parts_and_no_more():
     model = layers(12)
     whole = sum(p.nbytes for p in model.parameters())
