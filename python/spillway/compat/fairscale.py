@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from spillway.checkpointing import (
     checkpoint_wrapper,
     disable_checkpointing,
@@ -10,4 +12,21 @@ from spillway.checkpointing import (
     is_recomputing,
 )
 
-__all__ = ["checkpoint_wrapper", "disable_checkpointing", "is_checkpointing", "is_recomputing"]
+if TYPE_CHECKING:
+    from spillway.offload_model import OffloadModel
+
+__all__ = [
+    "OffloadModel",
+    "checkpoint_wrapper",
+    "disable_checkpointing",
+    "is_checkpointing",
+    "is_recomputing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import spillway
+
+    if name == "OffloadModel":
+        return spillway.OffloadModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
