@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/allocator_stats.h"
 
+#include <algorithm>
+
 namespace spillway {
 namespace {
 
@@ -26,6 +28,23 @@ StatArray aggregate(const Level& level) {
   StatArray array{};
   array[0] = Stat{level.now, level.peak, level.total, level.total - level.now};
   return array;
+}
+
+/// The entry `pool` of every array: 1 for the small pool, 2 for the large one.
+void fill_pool(DeviceStats& stats, std::size_t pool, const HeapStats& tier) {
+  const auto set = [pool](StatArray& array, std::int64_t now, std::int64_t total) {
+    array.at(pool) = Stat{now, now, total, total - now};
+  };
+  set(stats.allocation, signed_of(tier.live_blocks), signed_of(tier.allocations));
+  set(stats.allocated_bytes, signed_of(tier.live), signed_of(tier.live_total));
+  set(stats.requested_bytes, signed_of(tier.requested), signed_of(tier.requested_total));
+  stats.active.at(pool) = stats.allocation.at(pool);
+  stats.active_bytes.at(pool) = stats.allocated_bytes.at(pool);
+  // Of these there is no history by tier.
+  set(stats.segment, signed_of(tier.driver_allocations), signed_of(tier.driver_allocations));
+  set(stats.reserved_bytes, signed_of(tier.held), signed_of(tier.held));
+  set(stats.inactive_split, signed_of(tier.stranded_blocks), signed_of(tier.stranded_blocks));
+  set(stats.inactive_split_bytes, signed_of(tier.stranded), signed_of(tier.stranded));
 }
 
 constexpr StatArray DeviceStats::*kArrays[] = {&DeviceStats::allocation,
@@ -61,7 +80,7 @@ c10::CachingDeviceAllocator::SegmentInfo segment_at(c10::DeviceIndex device,
 
 }  // namespace
 
-DeviceStats torch_stats(const HeapStats& heap) {
+DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& tiers) {
   const Level blocks{
       signed_of(heap.live_blocks), signed_of(heap.live_blocks_peak), signed_of(heap.allocations)};
   const Level segments{signed_of(heap.driver_allocations - heap.driver_releases),
@@ -80,10 +99,24 @@ DeviceStats torch_stats(const HeapStats& heap) {
   stats.reserved_bytes = aggregate(held);
   // The heap keeps no history of what is stranded: what it is now, as all there was.
   const std::int64_t stranded = signed_of(heap.stranded);
+  const std::int64_t beside = signed_of(heap.stranded_blocks);
   stats.inactive_split_bytes = aggregate({stranded, stranded, stranded});
+  stats.inactive_split = aggregate({beside, beside, beside});
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier)
+    fill_pool(stats, tier + 1, tiers.at(tier));
   stats.num_device_alloc = signed_of(heap.driver_allocations);
   stats.num_device_free = signed_of(heap.driver_releases);
   return stats;
+}
+
+void keep_pool_peaks(DeviceStats& stats, DeviceStats& seen) {
+  for (const auto array : kArrays) {
+    for (std::size_t pool = 1; pool < (stats.*array).size(); ++pool) {
+      std::int64_t& peak = (seen.*array).at(pool).peak;
+      peak = std::max(peak, (stats.*array).at(pool).current);
+      (stats.*array).at(pool).peak = peak;
+    }
+  }
 }
 
 void subtract_accumulated(DeviceStats& stats, const DeviceStats& base) {

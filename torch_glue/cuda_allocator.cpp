@@ -357,8 +357,10 @@ c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::getDeviceStats(c10::
 }
 
 c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::raw_stats(c10::DeviceIndex index) {
-  auto stats = torch_stats(device(index).heap().stats());
+  const Heap& heap = device(index).heap();
+  auto stats = torch_stats(heap.stats(), heap.stats_by_tier());
   const Lock lock(mutex_);
+  keep_pool_peaks(stats, pool_peaks_[index]);
   const auto retries = retries_.find(index);
   if (retries != retries_.end()) stats.num_alloc_retries = retries->second;
   const auto errors = out_of_memory_.find(index);
@@ -374,6 +376,8 @@ void SpillwayAllocator::resetAccumulatedStats(c10::DeviceIndex index) {
 
 void SpillwayAllocator::resetPeakStats(c10::DeviceIndex index) {
   device(index).heap().reset_peaks();
+  const Lock lock(mutex_);
+  pool_peaks_.erase(index);
 }
 
 void SpillwayAllocator::attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) {

@@ -201,6 +201,9 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   std::vector<ccc::OutOfMemoryObserver> observers_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats_base_
       SPILLWAY_GUARDED_BY(mutex_);
+  // Of PyTorch's two pools, as far as anybody has asked; only the peaks count.
+  std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> pool_peaks_
+      SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, Mapping> mappings_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, std::int64_t> retries_ SPILLWAY_GUARDED_BY(mutex_);
   // Errors raised: the heap counts every attempt.

@@ -8,6 +8,7 @@
 #include "allocator/driver/handles.h"
 #include "allocator/driver/timeline.h"
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -37,10 +38,11 @@ struct HeapStats {
   Bytes held_peak;
   Bytes away_at_live_peak;
   Bytes away_at_held_peak;
-  Bytes evicted;                  // of live: blocks whose memory may be gone (evict)
-  Bytes cached;                   // of held: free
-  Bytes rounding;                 // waste: live - requested
-  Bytes stranded;                 // waste: free, in chunks that hold a live block too
+  Bytes evicted;                      // of live: blocks whose memory may be gone (evict)
+  Bytes cached;                       // of held: free
+  Bytes rounding;                     // waste: live - requested
+  Bytes stranded;                     // waste: free, in chunks that hold a live block too
+  std::uint64_t stranded_blocks = 0;  // free ones that this is in
   Bytes pending;                  // waste: free, but with a fence that has not been seen to pass
   Bytes live_total;               // ever handed out, as rounded
   Bytes requested_total;          // ever handed out, as asked for
@@ -246,6 +248,10 @@ class Heap {
   Status enable_peer(DeviceId peer);
 
   [[nodiscard]] HeapStats stats() const;
+  /// Of the small tier and of all others, by walking the blocks: what is live, free, held and
+  /// stranded now, and the totals of what was handed out; no peaks. driver_allocations are the
+  /// chunks that are held now.
+  [[nodiscard]] std::array<HeapStats, 2> stats_by_tier() const;
   /// The books of every tag that has or had a live block since the peaks were reset, by id.
   [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();

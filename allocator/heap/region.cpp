@@ -43,15 +43,18 @@ void Region::read(HeapStats& stats) const {
   stats.live_total += counts_.live_total;
   stats.requested_total += counts_.requested_total;
   stats.fence_waits += counts_.fence_waits;
-  stats.stranded += cached_;
+  const auto end = backing_.chunks().end();
   for (const Block* const block : free_.all()) {
-    if (block->size < backing_.granularity()) continue;
-    auto chunk = backing_.chunks().lower_bound(block->at);
-    for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
+    Bytes stranded = block->size;
+    auto chunk =
+        block->size < backing_.granularity() ? end : backing_.chunks().lower_bound(block->at);
+    for (; chunk != end && chunk->first < block->end(); ++chunk) {
       if (block->range().contains({chunk->first, chunk->second.size})) {
-        stats.stranded -= chunk->second.size;
+        stranded -= chunk->second.size;
       }
     }
+    stats.stranded += stranded;
+    if (!stranded.zero()) ++stats.stranded_blocks;
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/pinned_pieces.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,14 @@ Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
   }
   driver::count_registration();
   return pages;
+}
+
+/// What a driver that refused may have met: the process's limit of locked memory, where it has one.
+std::string locked_memory() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return "; RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + std::to_string(limit.rlim_cur) +
+         " bytes";
 }
 
 }  // namespace
@@ -78,8 +87,8 @@ Result<std::byte*> PinnedPieces::keep(Bytes size, const Result<HostPages>& made)
   if (!made.ok()) {
     give_back(size);
     const bool driver = made.status().code() != Code::kOutOfHostMemory;
-    return refuse(
-        driver ? PinRefusal::kDriver : PinRefusal::kMachine, size, made.status().message());
+    return driver ? refuse(PinRefusal::kDriver, size, made.status().message() + locked_memory())
+                  : refuse(PinRefusal::kMachine, size, made.status().message());
   }
   ++registrations_;
   pieces_.emplace(made.value().at, made.value());

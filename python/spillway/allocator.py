@@ -30,8 +30,8 @@ def use_allocator(limit: int | str | None = None) -> None:
         limit: the most that is held on each GPU, in bytes or as text such as ``"20GiB"``, as
             :func:`spillway.set_memory_limit` sets it for one; default: what ``SPILLWAY_MEMORY_LIMIT`` says.
 
-    With ``SPILLWAY_PLAN_REPLAY=1``, a training step that makes the same requests again gets the same addresses
-    again, placed together (docs/allocator.md). Steps end at optimizers and by ``spillway.step()``.
+    With ``SPILLWAY_PLAN_REPLAY=1``, a training step that makes the same requests again gets the same
+    addresses again, placed together (docs/allocator.md). Steps end at optimizers and by ``spillway.step()``.
 
     Raises:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.

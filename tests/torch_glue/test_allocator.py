@@ -61,6 +61,43 @@ report({k: v for k, v in torch.cuda.memory_stats().items() if ".all." in k})
     assert stats["reserved_bytes.all.current"] == stats["reserved_bytes.all.allocated"] > 0
 
 
+POOLS = """
+sizes = [512, 1000, 4096, 100 << 10, 2 << 20, 4 << 20, 40 << 20]
+kept = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes for _ in range(3)]
+torch.cuda.memory_stats()
+del kept[::3]
+kinds = ("allocation", "allocated_bytes", "requested_bytes", "active", "active_bytes")
+found = torch.cuda.memory_stats()
+torch.cuda.reset_peak_memory_stats()
+torch.cuda.reset_accumulated_memory_stats()
+del kept[:4]
+after = torch.cuda.memory_stats()
+report([{k: v for k, v in stats.items() if k.split(".")[0] in kinds} for stats in (found, after)])
+"""
+
+
+def test_small_and_large_blocks_are_counted_as_by_the_native_allocator(program):
+    ours, native = program(USE + POOLS), program("import torch\n" + POOLS)
+    assert ours == native
+    assert ours[0]["allocation.small_pool.current"] == 8 and ours[0]["allocation.large_pool.freed"] == 3
+
+
+def test_free_memory_of_either_pool_is_where_it_is(program):
+    stats = program(
+        USE
+        + """
+small = [torch.empty(512, dtype=torch.uint8, device="cuda") for _ in range(3)]
+large = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(2)]
+del small[1], large[1]
+report(torch.cuda.memory_stats())
+"""
+    )
+    for kind in ("reserved_bytes", "segment", "inactive_split", "inactive_split_bytes"):
+        small, large, both = (stats[f"{kind}.{pool}.current"] for pool in ("small_pool", "large_pool", "all"))
+        assert small > 0 and large > 0 and small + large == both
+    assert stats["inactive_split.small_pool.current"] == 2  # between two blocks, and behind them
+
+
 def test_free_memory_beside_live_blocks_is_not_releasable(program):
     stranded, none = program(
         USE

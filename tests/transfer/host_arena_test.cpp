@@ -4,6 +4,7 @@
 #include "tests/heap/heap_fixture.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -185,6 +186,22 @@ TEST_F(HostArenaTest, SizesThatNoMachineHasAreATypedError) {
   for (const std::uint64_t size : {~0ULL, ~0ULL - 63, 1ULL << 63U, (1ULL << 50U) + 1}) {
     EXPECT_EQ(arena_->take(Bytes{size}).status().code(), Code::kOutOfHostMemory);
   }
+}
+
+TEST_F(HostArenaTest, AFailedRegistrationNamesTheProcesssLimitOfLockedMemory) {
+  const Fault<&driver::Api::MemHostRegister> fault(table_, 1, CUDA_ERROR_OPERATING_SYSTEM);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const rlimit less{65536, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &less), 0);
+
+  const Status status = arena_->take(8_MiB).status();
+
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+  EXPECT_EQ(status.code(), Code::kOutOfHostMemory);
+  EXPECT_NE(status.detail().find("RLIMIT_MEMLOCK (ulimit -l) lets this process lock 65536 bytes"),
+            std::string::npos)
+      << status.detail();
 }
 
 TEST_F(HostArenaTest, AFailedRegistrationIsATypedErrorAndTheNextOneWorks) {
