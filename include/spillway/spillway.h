@@ -63,9 +63,10 @@ SPILLWAY_API int spillway_use(void* at, void* stream);
 
 /* What the heap of a device may hold from the driver.
  *   SPILLWAY_LIMIT_HARD: no more; beyond it memory is out, as where the device has none.
- *   SPILLWAY_LIMIT_SOFT: beyond it cached memory goes back before the heap grows, and then it grows.
+ *   SPILLWAY_LIMIT_SOFT: beyond it cached memory goes back before the heap grows.
  */
 enum spillway_limit { SPILLWAY_LIMIT_HARD = 0, SPILLWAY_LIMIT_SOFT = 1 };
+
 #define SPILLWAY_NO_LIMIT UINT64_MAX
 
 /* Sets one limit of a device in bytes, or removes it with SPILLWAY_NO_LIMIT. Where more is held,
