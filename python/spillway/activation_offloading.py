@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway import _heads
+from spillway._arguments import flag, whole_number
 from spillway._load import glue
 from spillway._region import Region
 from spillway.offload import end_steps_with_optimizers
@@ -60,10 +61,10 @@ class OffloadActivations(Region):
         max_fwd_stash_size: int = 5,
     ) -> None:
         super().__init__()
-        self.use_pin_memory = _flag("use_pin_memory", use_pin_memory)
-        self.use_streams = _flag("use_streams", use_streams)
-        self.min_offload_size = _at_least(0, "min_offload_size", min_offload_size)
-        self.max_fwd_stash_size = _at_least(1, "max_fwd_stash_size", max_fwd_stash_size)
+        self.use_pin_memory = flag("use_pin_memory", use_pin_memory)
+        self.use_streams = flag("use_streams", use_streams)
+        self.min_offload_size = whole_number("min_offload_size", min_offload_size, 0)
+        self.max_fwd_stash_size = whole_number("max_fwd_stash_size", max_fwd_stash_size, 1)
 
     def _enter(self) -> int:
         end_steps_with_optimizers()
@@ -108,10 +109,10 @@ def get_act_offloading_ctx_manager(
 
     The other arguments are those of ``OffloadActivations``.
     """
-    if not _flag("enabled", enabled):
+    if not flag("enabled", enabled):
         return NoOpManager()
     manager = OffloadActivations(use_pin_memory, use_streams, min_offload_size, max_fwd_stash_size)
-    _heads.keep_heads(model, warn=_flag("warn_if_no_head", warn_if_no_head))
+    _heads.keep_heads(model, warn=flag("warn_if_no_head", warn_if_no_head))
     return manager
 
 
@@ -139,17 +140,3 @@ class ActivationOffloadingMixin:
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         with self.activation_offload_context:
             return super().training_step(*args, **kwargs)  # type: ignore[misc]
-
-
-def _flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-    return value
-
-
-def _at_least(least: int, name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer of at least {least}, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    return value

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spillway._arguments import flag
 from spillway._load import glue
 
 if TYPE_CHECKING:
@@ -78,9 +79,8 @@ def checkpoint(
     """
     if not callable(function):
         raise TypeError(f"checkpoint takes a function, not {function!r}")
-    for name, flag in (("offload_to_cpu", offload_to_cpu), ("preserve_rng_state", preserve_rng_state)):
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} must be True or False, not {flag!r}")
+    offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)
+    preserve_rng_state = flag("preserve_rng_state", preserve_rng_state)
     return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
 
 
@@ -140,9 +140,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
 
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
-    if not isinstance(offload_to_cpu, bool):
-        raise TypeError(f"offload_to_cpu must be True or False, not {offload_to_cpu!r}")
-    module._spillway_offload_to_cpu = offload_to_cpu  # type: ignore[assignment]
+    module._spillway_offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)  # type: ignore[assignment]
     if not hasattr(type(module), "_spillway_base"):
         # A forward of the object's own comes before its class's.
         if "forward" in module.__dict__:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from spillway._arguments import flag
 from spillway._load import glue
 from spillway.summary import device_index
 
@@ -54,8 +55,7 @@ def set_memory_limit(limit: int | str | None, device: Any = None, *, soft: bool 
         ValueError: `limit` is no size, or not above 0 and at most what the GPU has; there is no such GPU.
         RuntimeError: CUDA memory is not Spillway's. In each case nothing has changed.
     """
-    if not isinstance(soft, bool):
-        raise TypeError(f"soft must be True or False, not {soft!r}")
+    flag("soft", soft)
     size = 0 if limit is None else size_of("limit", limit)
     _require_ours()
     glue().set_memory_limit(device_index(device), size, soft)

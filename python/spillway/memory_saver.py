@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from spillway._arguments import flag
 from spillway._load import glue
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class TorchMemorySaver:
         Regions nest, and the innermost counts. The backward pass runs on other threads: what it allocates is
         in no region.
         """
-        if not isinstance(enable_cpu_backup, bool):
-            raise TypeError(f"enable_cpu_backup must be True or False, not {enable_cpu_backup!r}")
+        flag("enable_cpu_backup", enable_cpu_backup)
         path = f"{_ROOTS[enable_cpu_backup]}/{_checked(tag)}"
         with self._place(path, self._pool(path), regions=1):
             yield

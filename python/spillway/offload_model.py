@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from spillway._arguments import flag, whole_number
 from spillway._load import glue
 from spillway.checkpointing import call_again_without_statistics
 from spillway.offload import end_steps_with_optimizers
@@ -60,15 +61,13 @@ class OffloadModel(nn.Module):
         self.device = _cuda_device(device)
         if torch.device(offload_device).type != "cpu":
             raise ValueError(f"offload_device must be the CPU, not {offload_device!r}")
-        if not isinstance(checkpoint_activation, bool):
-            raise TypeError(f"checkpoint_activation must be True or False, not {checkpoint_activation!r}")
-        _whole_number("num_microbatches", num_microbatches, 1, None)
-        self.checkpoint_activation = checkpoint_activation
+        whole_number("num_microbatches", num_microbatches, 1)
+        self.checkpoint_activation = flag("checkpoint_activation", checkpoint_activation)
         self.num_microbatches = num_microbatches
         if isinstance(model, (nn.Sequential, nn.ModuleList, list, tuple)) and len(model) == 0:
             raise ValueError("model has no layers")
         if isinstance(model, nn.Sequential):
-            _whole_number("num_slices", num_slices, 1, len(model))
+            whole_number("num_slices", num_slices, 1, len(model))
             parts = [nn.Sequential(*part) for part in split_by_bytes(list(model), num_slices)]
             self._unpacks = False
         elif isinstance(model, (list, tuple, nn.ModuleList)) and all(isinstance(m, nn.Module) for m in model):
@@ -208,11 +207,3 @@ def _cuda_device(device: torch.device | str) -> torch.device:
     if asked.type != "cuda":
         raise ValueError(f"device must be a CUDA device, not {device!r}")
     return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
-
-
-def _whole_number(name: str, value: int, least: int, most: int | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < least or (most is not None and value > most):
-        allowed = f"from {least} to {most}" if most is not None else f"at least {least}"
-        raise ValueError(f"{name} must be {allowed}, not {value}")

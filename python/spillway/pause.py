@@ -7,6 +7,7 @@ import threading
 from contextlib import ContextDecorator
 from typing import Literal, overload
 
+from spillway._arguments import flag
 from spillway._load import glue
 
 __all__ = ["Pausing", "allow_eviction", "forbid_eviction", "pause", "resident", "resume"]
@@ -16,12 +17,6 @@ def _named(tag: str) -> str:
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a string, not {tag!r}")
     return tag
-
-
-def _flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-    return value
 
 
 class Pausing:
@@ -106,8 +101,8 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
         RuntimeError: all of it is paused already, or the driver failed.
         MemoryError: the host has no memory for the contents. In each case nothing has changed.
     """
-    what = (_named(tag), _flag("discard", discard))
-    if _flag("wait", wait):
+    what = (_named(tag), flag("discard", discard))
+    if flag("wait", wait):
         report: dict[str, int] = glue().pause_all([what])
         return report
     if not tag:

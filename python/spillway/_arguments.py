@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of arguments: each error names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["flag", "whole_number"]
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`. Raises TypeError where it is no bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """`value`. Raises TypeError where it is no whole number, ValueError where it is outside the range."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {allowed}, not {value}")
+    return value
