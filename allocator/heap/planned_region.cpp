@@ -263,8 +263,9 @@ void PlannedRegion::read(HeapStats& stats) const {
 }
 
 Bytes PlannedRegion::trim() {
-  if (idle() || !wait_for_stream_sync().ok()) return {};
-  open();
+  if (idle()) return {};
+  open();  // before the wait: what is taken without the lock meanwhile would not be waited for
+  if (!wait_for_stream_sync().ok()) return {};
   planned_ = false;
   for (Block* const block : taken()) {
     if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);

@@ -153,6 +153,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
 def _checkpointed_class(base: type) -> type:
     """A class like `base`, of its layout, so that an object of the one can become one of the other."""
 
+    @functools.wraps(base.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__.get("_spillway_forward")
         function = functools.partial(_call, self, own) if own else functools.partial(base.forward, self)
@@ -169,7 +170,13 @@ def _checkpointed_class(base: type) -> type:
     return type(
         base.__name__,
         (base,),
-        {**names, "forward": forward, "__reduce_ex__": reduce, "_spillway_base": base},
+        {
+            **names,
+            "forward": forward,
+            "__reduce_ex__": reduce,
+            "_spillway_base": base,
+            "_spillway_offload_to_cpu": False,
+        },
     )
 
 

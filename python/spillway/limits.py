@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 from spillway._arguments import flag
@@ -23,7 +24,7 @@ def size_of(name: str, value: Any) -> int:
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
         if found is None:
             raise ValueError(f'{name} must be a size such as "512MiB" or "1.5GiB", not {value!r}')
-        value = int(float(found[1]) * 2 ** _UNITS[found[2]])
+        value = int(Decimal(found[1]) * 2 ** _UNITS[found[2]])
     if not 0 < value < 2**63:
         raise ValueError(f"{name} must be above 0 and at most what the device has, not {value} bytes")
     return value

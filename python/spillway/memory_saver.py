@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway.pause import join_all
 
 if TYPE_CHECKING:
     import torch
@@ -110,6 +111,7 @@ class TorchMemorySaver:
         Raises RuntimeError where nothing is paused; torch.OutOfMemoryError where the device has no memory.
         Nothing has changed then.
         """
+        join_all()
         self._move(glue().resume_all, [path for path, _ in _paths(tag)])
 
     @contextlib.contextmanager

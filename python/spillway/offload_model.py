@@ -76,6 +76,13 @@ class OffloadModel(nn.Module):
             raise TypeError(
                 f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}"
             )
+        for part in parts:
+            for name, parameter in part.named_parameters():
+                if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                    raise ValueError(
+                        f"parameter {name} has hooks, which would see no gradient: hooks of the parameters "
+                        "themselves are not served"
+                    )
         end_steps_with_optimizers()
         self._shards = glue().Shards(
             [[(p, False) for p in part.parameters()] + [(b, True) for b in part.buffers()] for part in parts],
@@ -123,10 +130,7 @@ class OffloadModel(nn.Module):
 
     def _split(self, arguments: Any) -> list[Any]:
         leaves, shape = pytree.tree_flatten(arguments)
-        leaves = [
-            leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
-            for leaf in leaves
-        ]
+        leaves = [leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         count = self.num_microbatches
         if count == 1:
             return [pytree.tree_unflatten(leaves, shape)]

@@ -55,7 +55,7 @@ _lock = threading.Lock()
 _going_on: list[Pausing] = []
 
 
-def _join() -> None:
+def join_all() -> None:
     """Waits for every pause that goes on. Errors: the first one's, once all are over."""
     with _lock:
         all_of_them = list(_going_on)
@@ -128,7 +128,7 @@ def resume(tag: str) -> dict[str, int]:
             nothing has changed.
     """
     name = _named(tag)
-    _join()
+    join_all()
     report: dict[str, int] = glue().resume_all([name])
     return report
 
@@ -169,7 +169,7 @@ class resident(ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_
         self.tag = _named(tag)
 
     def __enter__(self) -> resident:
-        _join()
+        join_all()
         glue().enter_resident(self.tag)
         return self
 

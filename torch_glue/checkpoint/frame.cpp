@@ -2,6 +2,7 @@
 #include "torch_glue/checkpoint/frame.h"
 
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/saved_version.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
@@ -65,16 +66,21 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     number_ = frame_->saved_.size();
+    version_ = SavedVersion(tensor);
     frame_->saved_.push_back({tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
   }
 
-  at::Tensor call_unpack_hook() override { return frame_->value(number_); }
+  at::Tensor call_unpack_hook() override {
+    version_.check(frame_->saved_[number_].sizes);
+    return frame_->value(number_);
+  }
 
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
   const std::shared_ptr<CheckpointFrame> frame_;
   std::size_t number_ = 0;
+  SavedVersion version_;  // a parameter that has been changed since gives another value
 };
 
 /// Takes what the repeated call saves.

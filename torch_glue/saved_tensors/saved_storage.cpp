@@ -109,6 +109,8 @@ bool SavedStorage::copy_out(const c10::Storage& storage,
   if (!device_.heap().find(source).live) {
     PendingSources::instance().hold(storage, stash.value().written);
     if (region.max_in_flight) PendingSources::instance().bound(*region.max_in_flight);
+  } else if (region.max_in_flight == 0U) {
+    check(driver::Timeline::wait(ours(stream), stash.value().written));
   }
   if (stash_) device_.residency().drop(std::move(*stash_));
   stash_ = std::move(stash).value();

@@ -40,7 +40,7 @@ Bytes HostGradients::moved() const {
 
 void HostGradients::take(const at::Tensor& parameter, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
-  const at::Tensor dense = gradient.contiguous();
+  const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
   const Bytes size{dense.nbytes()};
   if (size == Bytes{}) return;
   const auto stream = c10::cuda::getCurrentCUDAStream(dense.device().index());
@@ -56,29 +56,31 @@ void HostGradients::take(const at::Tensor& parameter, const at::Tensor& gradient
   }
   memory->note_copy(copied.value());
 
-  bool first = false;
-  {
-    const Lock lock(mutex_);
-    const int pass = torch::autograd::get_current_graph_task_id();
-    first = pass != pass_;
-    if (first) leaving_.clear();  // of a pass that has failed
-    pass_ = pass;
-    leaving_.push_back({parameter, memory->tensor(dense, Bytes{}), copied.value()});
-    moved_ += size;
-  }
-  if (!first) return;
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->arrive(); });
+  const auto leaving = of_this_pass();
+  const Lock lock(mutex_);
+  leaving->push_back({parameter, memory->tensor(dense, Bytes{}), copied.value()});
+  moved_ += size;
 }
 
-void HostGradients::arrive() {
-  const at::NoGradGuard no_grad;
-  std::vector<Leaving> leaving;
+std::shared_ptr<HostGradients::OfPass> HostGradients::of_this_pass() {
+  const int pass = torch::autograd::get_current_graph_task_id();
+  std::shared_ptr<OfPass> leaving;
   {
     const Lock lock(mutex_);
-    leaving.swap(leaving_);
-    pass_ = -1;
+    std::erase_if(passes_, [](const auto& one) { return one.second.expired(); });
+    std::weak_ptr<OfPass>& known = passes_[pass];
+    leaving = known.lock();
+    if (leaving) return leaving;
+    leaving = std::make_shared<OfPass>();
+    known = leaving;
   }
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = shared_from_this(), leaving] { self->arrive(*leaving); });
+  return leaving;
+}
+
+void HostGradients::arrive(const OfPass& leaving) {
+  const at::NoGradGuard no_grad;
   at_the_end_();
   for (const Leaving& one : leaving) {
     const Status waited = driver::Timeline::wait_sync(one.copied);

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -37,15 +38,19 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
     driver::Fence copied;
   };
 
+  /// Those of one backward pass. The pass owns it: one that fails loses its gradients.
+  using OfPass = std::vector<Leaving>;
+
   void take(const at::Tensor& parameter, const at::Tensor& gradient);
+  /// The running pass's, made where it has none.
+  std::shared_ptr<OfPass> of_this_pass();
   /// Blocks the host until they are there.
-  void arrive();
+  void arrive(const OfPass& leaving);
 
   DeviceRuntime& device_;
   const std::function<void()> at_the_end_;
   mutable Mutex mutex_;
-  std::vector<Leaving> leaving_ SPILLWAY_GUARDED_BY(mutex_);
-  int pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // the backward pass whose gradients are leaving
+  std::map<int, std::weak_ptr<OfPass>> passes_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes moved_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

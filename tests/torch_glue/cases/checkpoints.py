@@ -3,6 +3,7 @@
 
 import copy
 import gc
+import inspect
 import pickle
 import threading
 import weakref
@@ -452,6 +453,27 @@ def an_argument_that_was_changed_in_place_is_noticed():
             raise AssertionError("it was to raise")
         except RuntimeError as error:
             assert "modified by an inplace operation" in str(error), error
+
+
+@case
+def a_parameter_that_was_changed_before_the_second_run_is_noticed():
+    net = wrapped(blocks(1, dropout=0.0))
+    y = net(batch().requires_grad_()).sum()
+    with torch.no_grad():
+        net[0].b.weight.mul_(2)
+    try:
+        y.backward()
+        raise AssertionError("it was to raise")
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+
+
+@case
+def a_new_object_of_a_wrapped_class_is_usable():
+    net = spillway.checkpoint_wrapper(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Tanh()).cuda())
+    net[:2](batch().requires_grad_()).sum().backward()
+    block = spillway.checkpoint_wrapper(blocks(1)[0])
+    assert list(inspect.signature(block.forward).parameters) == ["x", "scale"]
 
 
 @case

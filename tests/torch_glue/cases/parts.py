@@ -2,6 +2,7 @@
 """Models whose parts take turns on the device."""
 
 import copy
+import threading
 
 import spillway
 import torch
@@ -277,6 +278,42 @@ def a_backward_pass_that_fails_leaves_nothing_for_the_next_one():
     for one in (net, plain):
         one(batch()).square().sum().backward()
     assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+
+
+@case
+def backward_passes_of_several_threads_lose_no_gradient():
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
+    plain = copy.deepcopy(model).cuda()
+    outputs, threads = [], []
+    handle = model[1].register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    net = spillway.OffloadModel(model, "cuda", num_slices=4)
+    first = net(batch(1)).sum()
+    handle.remove()
+    second = net(batch(1)).sum()
+
+    def another_pass(grad):
+        threads.append(threading.Thread(target=second.backward))
+        threads[0].start()
+        threads[0].join(0.3)  # it may have to wait for this one
+
+    outputs[0].register_hook(another_pass)
+    first.backward()
+    threads[0].join()
+    for _ in range(2):
+        plain(batch(1)).sum().backward()
+    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+
+
+@case
+def parameters_with_hooks_are_refused_and_nothing_has_changed():
+    model = layers().cuda()
+    model[4][0].weight.register_hook(lambda grad: grad)
+    try:
+        spillway.OffloadModel(model, "cuda")
+        raise AssertionError("it was to raise")
+    except ValueError as error:
+        assert "hooks of the parameters themselves are not served" in str(error)
+    assert all(p.is_cuda for p in model.parameters())
 
 
 @case
