@@ -5,6 +5,7 @@
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/allocator_stats.h"
+#include "torch_glue/check.h"
 
 #include <c10/core/StorageImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -18,10 +19,6 @@ namespace {
 /// As destructors call it: what is no memory of ours is counted by the heap, and nothing else.
 void delete_block(void* at) {
   SpillwayAllocator::instance().release(at);
-}
-
-void check(const Status& status) {
-  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
 /// As c10's, whose look for errors of kernels takes longer than the heap's for a block.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Spillway's allocator does not support, and what lies between devices.
+#include "torch_glue/check.h"
 #include "torch_glue/cuda_allocator.h"
 
 namespace spillway {
@@ -21,8 +22,7 @@ std::vector<ccc::StreamSegmentSize> SpillwayAllocator::getExpandableSegmentSizes
 
 void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex reader, c10::DeviceIndex owner) {
   // CUDA's own switch does nothing for mapped memory: each mapping says who may touch it.
-  const Status status = device(owner).enable_peer(DeviceId{reader});
-  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
+  check(device(owner).enable_peer(DeviceId{reader}));
 }
 
 cudaError_t SpillwayAllocator::memcpyAsync(void* to,

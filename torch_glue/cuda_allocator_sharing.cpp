@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of one process in another one: PyTorch carries the handles, and keeps what was sent alive
 // until the receiver has let it go.
+#include "torch_glue/check.h"
 #include "torch_glue/cuda_allocator.h"
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -20,7 +21,7 @@ ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void* at) {
                               place.status().detail(),
                               ". Send tensor.cpu(), or put small tensors into one of more than 128 "
                               "KiB and send its views.");
-  TORCH_CHECK(place.ok(), "Spillway: ", place.status().message());
+  check(place.status());
   return {static_cast<ptrdiff_t>(place.value().offset.count()), place.value().handle};
 }
 
@@ -28,7 +29,7 @@ std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string handle) {
   auto memory = device(c10::cuda::current_device()).imports().open(handle);
   TORCH_CHECK_VALUE(
       memory.status().code() != Code::kInvalidArgument, "Spillway: ", memory.status().detail());
-  TORCH_CHECK(memory.ok(), "Spillway: ", memory.status().message());
+  check(memory.status());
   return memory.value();
 }
 

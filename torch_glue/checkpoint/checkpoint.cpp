@@ -9,10 +9,6 @@ CheckpointedCall::CheckpointedCall(const std::vector<at::Tensor>& inputs,
     : frame_(std::make_shared<CheckpointFrame>(inputs, std::move(recompute), options)),
       region_(enter_region(frame_)) {}
 
-CheckpointedCall::~CheckpointedCall() {
-  SPILLWAY_CHECK(leave_region(region_).ok());
-}
-
 void CheckpointedCall::done() {
   frame_->called();
 }

@@ -17,7 +17,7 @@ class CheckpointedCall {
                    CheckpointFrame::Recompute recompute,
                    const CheckpointOptions& options);
   /// Where done() was not called, the function has thrown.
-  ~CheckpointedCall();
+  ~CheckpointedCall() = default;
   CheckpointedCall(const CheckpointedCall&) = delete;
   CheckpointedCall& operator=(const CheckpointedCall&) = delete;
 
@@ -25,7 +25,7 @@ class CheckpointedCall {
 
  private:
   const std::shared_ptr<CheckpointFrame> frame_;
-  const std::uint64_t region_;
+  const EnteredRegion region_;
 };
 
 /// For C++ users: `function(inputs)`, whose saved tensors are forgotten and computed again in the

@@ -21,20 +21,6 @@ class CollectedAll final : public std::exception {
   }
 };
 
-/// Leaves its region, also when the call throws.
-class EnteredRegion {
- public:
-  explicit EnteredRegion(std::uint64_t id) : id_(id) {}
-
-  ~EnteredRegion() { SPILLWAY_CHECK(leave_region(id_).ok()); }
-
-  EnteredRegion(const EnteredRegion&) = delete;
-  EnteredRegion& operator=(const EnteredRegion&) = delete;
-
- private:
-  const std::uint64_t id_;
-};
-
 at::Tensor detached(const at::Tensor& tensor) {
   at::Tensor copy = tensor.detach();
   if (tensor.requires_grad()) copy.requires_grad_();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/pools/provider_memory.h"
 
+#include "torch_glue/check.h"
+
 #include <algorithm>
 #include <iterator>
 
@@ -94,10 +96,8 @@ void ProviderMemory::trim_sync() {
   std::vector<Segment> gone;
   {
     const Lock lock(mutex_);
-    for (auto& [stream, ranges] : free_) {
-      const Status waited = ranges.wait_for_fences_sync();
-      TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
-    }
+    for (auto& [stream, ranges] : free_)
+      check(ranges.wait_for_fences_sync());
     for (auto segment = segments_.begin(); segment != segments_.end();) {
       const auto [at, size, stream] = segment->second;
       if (free_[stream].remove_piece(at, size)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/pending_sources.h"
 
+#include "torch_glue/streams.h"
+
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <algorithm>
@@ -37,10 +39,8 @@ void PendingSources::hold(c10::Storage storage, driver::Fence until) {
 
 void PendingSources::bound(std::size_t in_flight) {
   for (Held& held : take_beyond(in_flight)) {
-    const auto device = held.storage.device().index();
-    const auto stream = c10::cuda::getCurrentCUDAStream(device);
-    const Status waited =
-        driver::Timeline::wait(driver::Stream(stream.stream(), DeviceId{device}), held.until);
+    const auto stream = current_stream(DeviceId{held.storage.device().index()});
+    const Status waited = driver::Timeline::wait(stream_of(stream), held.until);
     if (!waited.ok()) {
       hold(std::move(held.storage), held.until);  // until it is seen to have passed
       continue;

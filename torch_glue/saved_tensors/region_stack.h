@@ -62,6 +62,24 @@ std::uint64_t enter_keeping_region();
 /// Opens a region with rules of its own.
 std::uint64_t enter_region(std::shared_ptr<SavingRules> rules);
 
+/// Closes it. Regions that are left out of order stay nested until the inner ones are left.
+/// Errors: kInvalidArgument where this thread has no such open region.
+Status leave_region(std::uint64_t id);
+
+/// A region that this thread has entered, left with the scope.
+class EnteredRegion {
+ public:
+  explicit EnteredRegion(std::uint64_t id) : id_(id) {}
+
+  ~EnteredRegion() { SPILLWAY_CHECK(leave_region(id_).ok()); }
+
+  EnteredRegion(const EnteredRegion&) = delete;
+  EnteredRegion& operator=(const EnteredRegion&) = delete;
+
+ private:
+  const std::uint64_t id_;
+};
+
 /// While it lives, regions that this thread opens keep their tensors: they are saved for nobody.
 class NothingMoves {
  public:
@@ -77,10 +95,6 @@ class NothingMoves {
 /// The storage that moved last on this thread under `tag`, in whichever of its regions; empty where
 /// none lives.
 std::weak_ptr<SavedStorage>& last_moved(TagId tag);
-
-/// Closes it. Regions that are left out of order stay nested until the inner ones are left.
-/// Errors: kInvalidArgument where this thread has no such open region.
-Status leave_region(std::uint64_t id);
 
 /// The region of this thread around the innermost one with these rules, null where there is none.
 const OffloadedRegion* region_around(const SavingRules& rules);

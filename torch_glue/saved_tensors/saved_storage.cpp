@@ -3,32 +3,18 @@
 
 #include "allocator/base/log.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/check.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/storage_table.h"
+#include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
 namespace spillway {
 namespace {
-
-void check(const Status& status) {
-  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
-}
-
-driver::Stream ours(c10::cuda::CUDAStream stream) {
-  return driver::Stream(stream.stream(), DeviceId{stream.device_index()});
-}
-
-c10::DeviceIndex index_of(const DeviceRuntime& device) {
-  return static_cast<c10::DeviceIndex>(device.device().id);
-}
-
-c10::cuda::CUDAStream current_stream(const DeviceRuntime& device) {
-  return c10::cuda::getCurrentCUDAStream(index_of(device));
-}
 
 /// True where somebody besides `original` itself and a copy still under way holds the storage.
 bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
@@ -99,9 +85,9 @@ bool SavedStorage::save(const c10::Storage& storage,
 bool SavedStorage::copy_out(const c10::Storage& storage,
                             const c10::VariableVersion& version,
                             const RegionOptions& region) {
-  const auto stream = current_stream(device_);
+  const auto stream = current_stream(device_.device().id);
   const driver::DevicePtr source(storage.data());
-  auto stash = device_.residency().stash(source, size_, ours(stream));
+  auto stash = device_.residency().stash(source, size_, stream_of(stream));
   if (!stash.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + stash.status().message());
     return false;
@@ -110,7 +96,7 @@ bool SavedStorage::copy_out(const c10::Storage& storage,
     PendingSources::instance().hold(storage, stash.value().written);
     if (region.max_in_flight) PendingSources::instance().bound(*region.max_in_flight);
   } else if (region.max_in_flight == 0U) {
-    check(driver::Timeline::wait(ours(stream), stash.value().written));
+    check(driver::Timeline::wait(stream_of(stream), stash.value().written));
   }
   if (stash_) device_.residency().drop(std::move(*stash_));
   stash_ = std::move(stash).value();
@@ -125,7 +111,7 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
   c10::Storage storage;
   {
     const Lock lock(mutex_);
-    const auto consumer = current_stream(device_);
+    const auto consumer = current_stream(device_.device().id);
     if (auto alive = original()) return alias(std::move(alive), consumer);
     storage = arrived();
     if (!storage) storage = fetch(consumer, Haste::kWaitedFor);
@@ -156,7 +142,7 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
                                  c10::cuda::CUDAStream consumer) {
   if (held_elsewhere(alive)) {
     // From here on its owner may write to it again.
-    check(driver::Timeline::wait(ours(consumer), stash_->written));
+    check(driver::Timeline::wait(stream_of(consumer), stash_->written));
     device_.residency().set_away(*stash_, false);
     if (!alive_reported_) Runtime::instance().alive_at_unpack(site_, size_);
     alive_reported_ = true;
@@ -167,7 +153,7 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
 c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   if (arrival_) device_.residency().set_away(*stash_, true);
   arrival_.reset();
-  const c10::cuda::CUDAGuard guard(index_of(device_));
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_.device().id));
   const TagScope tag(site_.tag);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
   c10::Storage storage(c10::Storage::use_byte_size_t{},
@@ -175,8 +161,8 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
                        allocator->allocate(size_.count()),
                        allocator,
                        /*resizable=*/true);
-  const auto fence =
-      device_.residency().fetch(*stash_, driver::DevicePtr(storage.data()), ours(consumer), haste);
+  const auto fence = device_.residency().fetch(
+      *stash_, driver::DevicePtr(storage.data()), stream_of(consumer), haste);
   check(fence.status());
 
   // Nothing below may fail.
@@ -191,7 +177,7 @@ void SavedStorage::prefetch() {
   const Lock lock(mutex_);
   if (!stash_ || hooks_ == 0 || original() || arrived()) return;
   try {
-    fetch(current_stream(device_), Haste::kAhead);
+    fetch(current_stream(device_.device().id), Haste::kAhead);
   } catch (const c10::Error& error) {
     // It was only to be early; whoever unpacks it meets the error again if it lasts.
     static_cast<void>(error);
@@ -210,7 +196,7 @@ c10::Storage SavedStorage::arrived() const {
 }
 
 void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage) {
-  check(driver::Timeline::wait(ours(consumer), arrival_->fence));
+  check(driver::Timeline::wait(stream_of(consumer), arrival_->fence));
   if (consumer == arrival_->stream) {
     arrival_->waited = true;
   } else {
@@ -239,7 +225,7 @@ void SavedStorage::one_waits_less() {
 void SavedStorage::settle_arrival() {
   // Memory that is freed before anybody used it is still being written to.
   if (!arrival_ || arrival_->waited) return;
-  static_cast<void>(driver::Timeline::wait(ours(arrival_->stream), arrival_->fence));
+  static_cast<void>(driver::Timeline::wait(stream_of(arrival_->stream), arrival_->fence));
   arrival_->waited = true;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/gradients.h"
 
+#include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/streams.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/cuda/CUDAStream.h>
@@ -43,22 +45,19 @@ void HostGradients::take(const at::Tensor& parameter, const at::Tensor& gradient
   const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
   const Bytes size{dense.nbytes()};
   if (size == Bytes{}) return;
-  const auto stream = c10::cuda::getCurrentCUDAStream(dense.device().index());
+  const auto stream = current_stream(device_.device().id);
   const auto memory = HostMemory::of(device_, size);
   const driver::DevicePtr source(dense.mutable_data_ptr());
   HostSlot home = memory->part(Bytes{}, size);
-  const auto copied = device_.copies().to_host(
-      source, home, driver::Stream(stream.stream(), DeviceId{stream.device_index()}));
-  TORCH_CHECK(copied.ok(), "Spillway: ", copied.status().message());
-  device_.heap().add_fence(source, copied.value());
-  if (!device_.heap().find(source).live) {
-    PendingSources::instance().hold(dense.storage(), copied.value());
+  const driver::Fence copied = checked(device_.copies().to_host(source, home, stream_of(stream)));
+  if (!device_.heap().add_fence(source, copied)) {
+    PendingSources::instance().hold(dense.storage(), copied);
   }
-  memory->note_copy(copied.value());
+  memory->note_copy(copied);
 
   const auto leaving = of_this_pass();
   const Lock lock(mutex_);
-  leaving->push_back({parameter, memory->tensor(dense, Bytes{}), copied.value()});
+  leaving->push_back({parameter, memory->tensor(dense, Bytes{}), copied});
   moved_ += size;
 }
 
@@ -83,8 +82,7 @@ void HostGradients::arrive(const OfPass& leaving) {
   const at::NoGradGuard no_grad;
   at_the_end_();
   for (const Leaving& one : leaving) {
-    const Status waited = driver::Timeline::wait_sync(one.copied);
-    TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
+    check(driver::Timeline::wait_sync(one.copied));
     at::Tensor& sum = one.parameter.mutable_grad();
     if (sum.defined()) {
       sum.add_(one.gradient);

@@ -2,22 +2,18 @@
 #include "torch_glue/shards/host_memory.h"
 
 #include "allocator/transfer/free_ranges.h"
+#include "torch_glue/check.h"
 
 #include <ATen/ops/from_blob.h>
 
 namespace spillway {
 
 std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
-  auto slot = device.arena().take(size);
-  TORCH_CHECK(slot.ok(), "Spillway: ", slot.status().message());
+  auto memory = std::make_shared<HostMemory>(device, checked(device.arena().take(size)));
   // The host writes to it: what used the slot before must be over.
-  for (const driver::Fence fence : slot.value().fences) {
-    const Status waited = driver::Timeline::wait_sync(fence);
-    if (waited.ok()) continue;
-    device.arena().give(std::move(slot).value(), {});
-    TORCH_CHECK(false, "Spillway: ", waited.message());
-  }
-  return std::make_shared<HostMemory>(device, std::move(slot).value());
+  for (const driver::Fence fence : memory->slot_.fences)
+    check(driver::Timeline::wait_sync(fence));
+  return memory;
 }
 
 HostMemory::~HostMemory() {
@@ -52,10 +48,8 @@ void HostMemory::wait_for_copies() {
     const Lock lock(mutex_);
     copies.swap(copies_);
   }
-  for (const driver::Fence fence : copies) {
-    const Status waited = driver::Timeline::wait_sync(fence);
-    TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
-  }
+  for (const driver::Fence fence : copies)
+    check(driver::Timeline::wait_sync(fence));
 }
 
 }  // namespace spillway

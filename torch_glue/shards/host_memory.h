@@ -30,8 +30,6 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   /// Blocks the host until all copies noted have passed. Errors: c10::Error.
   void wait_for_copies();
 
-  [[nodiscard]] Bytes size() const { return slot_.size; }
-
  private:
   DeviceRuntime& device_;
   HostSlot slot_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/shard.h"
 
+#include "torch_glue/check.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -14,10 +16,6 @@ constexpr Bytes kAlignment{
 Bytes aligned(Bytes size) {
   const std::uint64_t step = kAlignment.count();
   return Bytes{(size.count() + step - 1) / step * step};
-}
-
-void check(const Status& status) {
-  TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
 }  // namespace
@@ -86,12 +84,11 @@ driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste h
   std::vector<CopyIn> copies;
   for (std::size_t part = 0; part < parts.size(); ++part)
     copies.push_back({&parts[part], {}, driver::DevicePtr(at.address() + offsets[part].count())});
-  const auto loaded = device_.copies().to_device(copies, consumer, haste);
-  check(loaded.status());
+  const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, haste));
   for (const Place& place : places_) {
-    if (place.memory) place.memory->note_copy(loaded.value());
+    if (place.memory) place.memory->note_copy(loaded);
   }
-  return loaded.value();
+  return loaded;
 }
 
 void Shard::put_on(const c10::Storage& storage) {
@@ -122,13 +119,12 @@ void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
   for (Place& place : places_) {
     if (!place.buffer || place.size == Bytes{}) continue;
     HostSlot home = place.memory->part(place.host_offset, place.size);
-    const auto kept = device_.copies().to_host(
+    const driver::Fence kept = checked(device_.copies().to_host(
         driver::DevicePtr(static_cast<std::byte*>(storage.mutable_data()) + place.offset.count()),
         home,
-        producer);
-    check(kept.status());
-    place.memory->note_copy(kept.value());
-    check(driver::Timeline::wait(producer, kept.value()));
+        producer));
+    place.memory->note_copy(kept);
+    check(driver::Timeline::wait(producer, kept));
   }
 }
 

@@ -2,10 +2,12 @@
 #include "torch_glue/shards/shards.h"
 
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/saved_version.h"
+#include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -16,11 +18,6 @@
 
 namespace spillway {
 namespace {
-
-driver::Stream current_stream(const DeviceRuntime& device) {
-  const auto index = static_cast<c10::DeviceIndex>(device.device().id);
-  return driver::Stream(c10::cuda::getCurrentCUDAStream(index).stream(), device.device().id);
-}
 
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
@@ -87,19 +84,17 @@ class OffloadedShards::Rules final : public SavingRules {
 
 std::shared_ptr<OffloadedShards> OffloadedShards::create(
     const std::vector<std::vector<Shard::Member>>& members, c10::Device device, std::size_t slots) {
-  const auto runtime = Runtime::instance().device(DeviceId{device.index()});
-  TORCH_CHECK(runtime.ok(), "Spillway: ", runtime.status().message());
-  auto all = std::make_shared<OffloadedShards>(*runtime.value());
+  DeviceRuntime& runtime = *checked(Runtime::instance().device(DeviceId{device.index()}));
+  auto all = std::make_shared<OffloadedShards>(runtime);
   for (const auto& part : members) {
-    all->shards_.push_back(Shard::make(part, all->shards_, *runtime.value()));
+    all->shards_.push_back(Shard::make(part, all->shards_, runtime));
     all->largest_ = std::max(all->largest_, all->shards_.back()->size());
   }
   all->running_.resize(members.size());
-  all->gradients_ = std::make_shared<HostGradients>(*runtime.value(),
-                                                    [weak = std::weak_ptr<OffloadedShards>(all)] {
-                                                      if (const auto shards = weak.lock())
-                                                        shards->wait_for_copies();
-                                                    });
+  all->gradients_ =
+      std::make_shared<HostGradients>(runtime, [weak = std::weak_ptr<OffloadedShards>(all)] {
+        if (const auto shards = weak.lock()) shards->wait_for_copies();
+      });
   // Nothing below may fail.
   for (const auto& shard : all->shards_)
     shard->put_back();
@@ -133,20 +128,18 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
     shards_[part]->put_back();
     running_[part] = {};
   };
-  const c10::Storage storage = running_[part];
-  const std::uint64_t region =
-      enter_region(std::make_shared<Rules>(shared_from_this(), part, storage));
   try {
+    const c10::Storage storage = running_[part];
+    const EnteredRegion entered(
+        enter_region(std::make_shared<Rules>(shared_from_this(), part, storage)));
     function();
     if (outermost && !in_backward_pass()) {
-      shards_[part]->keep_buffers(storage, current_stream(device_));
+      shards_[part]->keep_buffers(storage, stream_of(current_stream(device_.device().id)));
     }
   } catch (...) {
-    SPILLWAY_CHECK(leave_region(region).ok());
     back();
     throw;
   }
-  SPILLWAY_CHECK(leave_region(region).ok());
   back();
 }
 
@@ -154,8 +147,7 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const Lock lock(mutex_);
   Slot& slot = slot_of(part, Haste::kWaitedFor);
   const c10::Storage storage = slot.storage;
-  const Status waited = driver::Timeline::wait(current_stream(device_), slot.loaded);
-  TORCH_CHECK(waited.ok(), "Spillway: ", waited.message());
+  check(driver::Timeline::wait(stream_of(current_stream(device_.device().id)), slot.loaded));
   const bool backward = in_backward_pass();
   const bool last = backward ? part == 0 : part + 1 == shards_.size();
   if (last || slots_.size() < 2) return storage;
@@ -185,8 +177,9 @@ OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
                                 /*resizable=*/false);
   }
   slot.part = kNothing;
-  slot.loaded = shards_[part]->load(
-      driver::DevicePtr(slot.storage.mutable_data()), current_stream(device_), haste);
+  slot.loaded = shards_[part]->load(driver::DevicePtr(slot.storage.mutable_data()),
+                                    stream_of(current_stream(device_.device().id)),
+                                    haste);
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
   slot.part = part;
   loaded_ += shards_[part]->size();

@@ -65,7 +65,6 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
 
-  c10::Storage load(std::size_t part);
   c10::Storage load_with_neighbour(std::size_t part);
   Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
