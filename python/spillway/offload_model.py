@@ -76,13 +76,6 @@ class OffloadModel(nn.Module):
             raise TypeError(
                 f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}"
             )
-        for part in parts:
-            for name, parameter in part.named_parameters():
-                if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-                    raise ValueError(
-                        f"parameter {name} has hooks, which would see no gradient: hooks of the parameters "
-                        "themselves are not served"
-                    )
         end_steps_with_optimizers()
         self._shards = glue().Shards(
             [[(p, False) for p in part.parameters()] + [(b, True) for b in part.buffers()] for part in parts],

@@ -1,57 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "torch_glue/compat.h"
 #include "torch_glue/shards/host_memory.h"
 
-#include <torch/csrc/autograd/function_hook.h>
-
-#include <functional>
-#include <map>
+#include <atomic>
 #include <memory>
-#include <utility>
-#include <vector>
 
 namespace spillway {
 
-/// Takes the gradients of parameters that live on the host as they come up in a backward pass: they
-/// leave beside it, and are added up on the host at its end, so that an optimizer finds them there.
+/// Takes the gradients of parameters that live on the host there, as they come up in a backward
+/// pass. To autograd the parameter stays on the host: its own accumulator is where the gradient
+/// ends, with all hooks of the parameter, and the copy is a step of the graph before it.
 ///
-/// Threads: safe.
+/// Threads: safe. Ownership: graphs own it together with its maker.
 class HostGradients : public std::enable_shared_from_this<HostGradients> {
  public:
-  /// `at_the_end` is called at the end of each backward pass that has brought some.
-  HostGradients(DeviceRuntime& device, std::function<void()> at_the_end)
-      : device_(device), at_the_end_(std::move(at_the_end)) {}
+  explicit HostGradients(DeviceRuntime& device) : device_(device) {}
 
-  /// From now on for this parameter. Other hooks of the parameter see what came before.
-  void take_those_of(const at::Tensor& parameter);
+  /// What takes the place of `parameter`'s accumulator while its values are on the device, as they
+  /// are now: what comes here leaves, and goes on to `accumulator` when it has arrived. The device
+  /// and the thread that serves it do not wait for that; the thread that runs the graph's steps on
+  /// the host does. Gradients with a graph of their own, and those that are no plain strided
+  /// tensors, leave at once.
+  std::shared_ptr<torch::autograd::Node> way_to(const compat::NodePtr& accumulator,
+                                                const at::Tensor& parameter);
 
   /// Bytes that have left, since creation.
-  [[nodiscard]] Bytes moved() const;
+  [[nodiscard]] Bytes moved() const { return Bytes{moved_.load()}; }
 
  private:
-  class Hook;
+  class Leave;
+  class Arrive;
 
-  struct Leaving {
-    at::Tensor parameter;
-    at::Tensor gradient;  // on the host
-    driver::Fence copied;
-  };
-
-  /// Those of one backward pass. The pass owns it: one that fails loses its gradients.
-  using OfPass = std::vector<Leaving>;
-
-  void take(const at::Tensor& parameter, const at::Tensor& gradient);
-  /// The running pass's, made where it has none.
-  std::shared_ptr<OfPass> of_this_pass();
-  /// Blocks the host until they are there.
-  void arrive(const OfPass& leaving);
+  /// The gradient on the host, where it lies once `copied` has passed.
+  at::Tensor leave(const at::Tensor& gradient, driver::Fence& copied);
 
   DeviceRuntime& device_;
-  const std::function<void()> at_the_end_;
-  mutable Mutex mutex_;
-  std::map<int, std::weak_ptr<OfPass>> passes_ SPILLWAY_GUARDED_BY(mutex_);
-  Bytes moved_ SPILLWAY_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> moved_{0};
 };
 
 }  // namespace spillway

@@ -42,7 +42,7 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
     }
     if (shard->find(member.tensor) != nullptr) continue;
     shard->places_.push_back(
-        {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer});
+        {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer, {}, {}});
     shard->size_ += aligned(size);
   }
   shard->own_size_ = shard->size_;
@@ -91,7 +91,7 @@ driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste h
   return loaded;
 }
 
-void Shard::put_on(const c10::Storage& storage) {
+void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
   const at::NoGradGuard no_grad;
   for (Place& place : places_) {
     const auto options = place.tensor.options().device(storage.device());
@@ -105,14 +105,24 @@ void Shard::put_on(const c10::Storage& storage) {
     impl->set_sizes_and_strides(place.home.sizes(),
                                 place.home.strides(),
                                 static_cast<std::int64_t>(place.offset.count()) / item);
+    if (place.tensor.requires_grad()) {
+      place.accumulator = torch::autograd::impl::grad_accumulator(place.tensor);
+    }
     place.tensor.set_data(at::Tensor(std::move(impl)));
+    if (!place.tensor.requires_grad()) continue;
+    place.gradient = gradients.way_to(place.accumulator, place.tensor);
+    torch::autograd::impl::set_grad_accumulator(place.tensor, place.gradient);
   }
 }
 
 void Shard::put_back() {
   const at::NoGradGuard no_grad;
-  for (Place& place : places_)
+  for (Place& place : places_) {
     place.tensor.set_data(place.home);
+    if (place.gradient == nullptr) continue;
+    place.gradient.reset();
+    torch::autograd::impl::set_grad_accumulator(place.tensor, place.accumulator);
+  }
 }
 
 void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "torch_glue/compat.h"
+#include "torch_glue/shards/gradients.h"
 #include "torch_glue/shards/host_memory.h"
 
 #include <c10/core/Storage.h>
@@ -36,8 +38,10 @@ class Shard {
   /// Threads: safe. Errors: c10::Error.
   driver::Fence load(driver::DevicePtr at, driver::Stream consumer, Haste haste);
 
-  /// The members' values are those in `storage`, or those on the host, from now on.
-  void put_on(const c10::Storage& storage);
+  /// The members' values are those in `storage` from now on, and what is computed with them brings
+  /// its gradients to the host.
+  void put_on(const c10::Storage& storage, HostGradients& gradients);
+  /// The members' values are those on the host.
   void put_back();
 
   /// Copies the buffers back, after what `producer` has been given, which then waits for it: they
@@ -56,6 +60,8 @@ class Shard {
     Bytes offset;  // on the device
     Bytes size;
     bool buffer;
+    compat::NodePtr accumulator;  // on the host; null for what needs no gradient
+    compat::NodePtr gradient;     // while it is on the device, what leads to the accumulator
   };
 
   explicit Shard(DeviceRuntime& device) : device_(device) {}

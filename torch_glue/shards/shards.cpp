@@ -11,10 +11,11 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -91,20 +92,10 @@ std::shared_ptr<OffloadedShards> OffloadedShards::create(
     all->largest_ = std::max(all->largest_, all->shards_.back()->size());
   }
   all->running_.resize(members.size());
-  all->gradients_ =
-      std::make_shared<HostGradients>(runtime, [weak = std::weak_ptr<OffloadedShards>(all)] {
-        if (const auto shards = weak.lock()) shards->wait_for_copies();
-      });
+  all->gradients_ = std::make_shared<HostGradients>(runtime);
   // Nothing below may fail.
   for (const auto& shard : all->shards_)
     shard->put_back();
-  std::set<const at::TensorImpl*> seen;
-  for (const auto& part : members) {
-    for (const Shard::Member& member : part) {
-      if (member.buffer || !seen.insert(member.tensor.unsafeGetTensorImpl()).second) continue;
-      all->gradients_->take_those_of(member.tensor);
-    }
-  }
   const Lock lock(all->mutex_);
   all->slots_.resize(slots, Slot{{}, kNothing, {}, 0});
   return all;
@@ -121,7 +112,7 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
   const bool outermost = !running_[part];
   if (outermost) {
     running_[part] = load_with_neighbour(part);
-    shards_[part]->put_on(running_[part]);
+    shards_[part]->put_on(running_[part], *gradients_);
   }
   const auto back = [&] {
     if (!outermost) return;
@@ -149,6 +140,7 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const c10::Storage storage = slot.storage;
   check(driver::Timeline::wait(stream_of(current_stream(device_.device().id)), slot.loaded));
   const bool backward = in_backward_pass();
+  if (backward) wait_at_the_end_of_the_pass();
   const bool last = backward ? part == 0 : part + 1 == shards_.size();
   if (last || slots_.size() < 2) return storage;
   try {
@@ -158,6 +150,14 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
     static_cast<void>(error);
   }
   return storage;
+}
+
+void OffloadedShards::wait_at_the_end_of_the_pass() {
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (std::exchange(waiting_pass_, pass) == pass) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto shards = weak.lock()) shards->wait_for_copies();
+  });
 }
 
 OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {

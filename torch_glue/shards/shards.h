@@ -66,6 +66,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
 
   c10::Storage load_with_neighbour(std::size_t part);
+  void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
   Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
 
@@ -80,6 +81,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   std::uint64_t clock_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Bytes loaded_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t extra_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  int waiting_pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // that will wait for copies at its end
 };
 
 }  // namespace spillway
