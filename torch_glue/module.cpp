@@ -5,6 +5,7 @@
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/lifetime_module.h"
+#include "torch_glue/microbatches_module.h"
 #include "torch_glue/pause_module.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
@@ -112,6 +113,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("stats", &spillway::stats_dict);
   spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);
+  spillway::define_microbatches(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);
   spillway::define_shards(module);

@@ -39,6 +39,7 @@ from spillway.checkpointing import (
     is_recomputing,
 )
 from spillway.limits import memory_limit, set_memory_limit
+from spillway.microbatches import microbatches
 from spillway.offload import CPUOffload, step
 from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
 from spillway.roles import unwatch, watch
@@ -71,6 +72,7 @@ __all__ = [
     "memory_by_tag",
     "memory_limit",
     "memory_summary",
+    "microbatches",
     "pause",
     "pluggable_allocator",
     "read_trace",

@@ -43,6 +43,20 @@ std::vector<torch::autograd::SavedVariable> saved_on_host(const std::vector<at::
   return saved(tensors);
 }
 
+std::vector<torch::autograd::SavedVariable> saved_arguments(const std::vector<at::Tensor>& tensors,
+                                                            bool offload_to_cpu) {
+  const OffloadedRegion* const around = innermost_region();
+  if (around == nullptr || around->rules == nullptr || !around->moves) {
+    return offload_to_cpu ? saved_on_host(tensors) : saved(tensors);
+  }
+  // A region that moves by its own rules has them, whether they were to leave or not.
+  const auto rules = around->rules;
+  rules->begin_checkpoint();
+  auto arguments = saved(tensors);
+  rules->end_checkpoint();
+  return arguments;
+}
+
 }  // namespace
 
 /// In place of a tensor that the first call saved.
@@ -129,7 +143,7 @@ CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
     : options_(options),
       recompute_(std::move(recompute)),
       state_(options.preserve_rng_state),
-      inputs_(options.offload_to_cpu ? saved_on_host(inputs) : saved(inputs)) {}
+      inputs_(saved_arguments(inputs, options.offload_to_cpu)) {}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> CheckpointFrame::hooks() {
   return std::make_unique<ForgottenTensor>(shared_from_this());

@@ -57,9 +57,14 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
 }  // namespace
 
 Result<std::uint64_t> enter_region(const RegionOptions& options) {
+  return enter_region(options, nullptr);
+}
+
+Result<std::uint64_t> enter_region(const RegionOptions& options,
+                                   std::shared_ptr<SavingRules> rules) {
   if (nothing_moves) return enter_keeping_region();
   SPILLWAY_RETURN_IF_ERROR(Runtime::instance().enter_region(options.tag, options.ratio));
-  return open(options, nullptr);
+  return open(options, std::move(rules));
 }
 
 std::uint64_t enter_keeping_region() {

@@ -36,6 +36,11 @@ class SavingRules {
   virtual ~SavingRules() = default;
   /// For the tensor that this thread saves next.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
+
+  /// What this thread saves until end_checkpoint() are the arguments of a checkpointed call.
+  virtual void begin_checkpoint() {}
+
+  virtual void end_checkpoint() {}
 };
 
 /// A part of one thread's forward pass that says what becomes of the tensors saved in it: they may
@@ -61,6 +66,11 @@ std::uint64_t enter_keeping_region();
 
 /// Opens a region with rules of its own.
 std::uint64_t enter_region(std::shared_ptr<SavingRules> rules);
+
+/// Opens a region with rules of its own, which may move tensors as `options` say.
+/// Errors: as enter_region(options).
+Result<std::uint64_t> enter_region(const RegionOptions& options,
+                                   std::shared_ptr<SavingRules> rules);
 
 /// Closes it. Regions that are left out of order stay nested until the inner ones are left.
 /// Errors: kInvalidArgument where this thread has no such open region.

@@ -124,7 +124,7 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
     }
   }
   // The backward pass unpacks in reverse: begin with the one that it will want next.
-  if (next) next->prefetch();
+  if (next) next->bring_back_ahead();
   return storage;
 }
 
@@ -173,14 +173,15 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   return storage;
 }
 
-void SavedStorage::prefetch() {
+bool SavedStorage::bring_back_ahead() {
   const Lock lock(mutex_);
-  if (!stash_ || hooks_ == 0 || original() || arrived()) return;
+  if (!stash_ || hooks_ == 0 || original() || arrived()) return false;
   try {
     fetch(current_stream(device_.device().id), Haste::kAhead);
+    return true;
   } catch (const c10::Error& error) {
-    // It was only to be early; whoever unpacks it meets the error again if it lasts.
-    static_cast<void>(error);
+    static_cast<void>(error);  // it was only to be early
+    return false;
   }
 }
 

@@ -46,6 +46,10 @@ class SavedStorage {
   /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
   c10::Storage bring_back(std::uint64_t& round);
 
+  /// Begins its way back, where a hook may still ask for it and it is not there. True where a copy
+  /// has begun. Errors: none; who unpacks it meets one that lasts.
+  bool bring_back_ahead();
+
   /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
   /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
   /// first one moved (law 6).
@@ -75,7 +79,6 @@ class SavedStorage {
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);
-  void prefetch();
   /// The original where it is alive and has not been given other memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;
   [[nodiscard]] c10::Storage arrived() const SPILLWAY_REQUIRES(mutex_);

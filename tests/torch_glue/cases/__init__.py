@@ -11,6 +11,7 @@ MODULES = (
     "graphs",
     "layouts",
     "managers",
+    "microbatches",
     "nesting",
     "parity",
     "parts",

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, residency, same_bits
+from cases.measure import Moved, residency, same
 
 WIDTH = 64
 
@@ -55,10 +55,6 @@ def wrapped(net, **options):
     for block in net:
         spillway.checkpoint_wrapper(block, **options)
     return net
-
-
-def same(left, right):
-    return len(left) == len(right) and all(same_bits(a, b) for a, b in zip(left, right, strict=True))
 
 
 @case

@@ -11,7 +11,7 @@ from spillway.compat import torchtune, trl
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Moved, same
 
 WIDTH = 64
 
@@ -48,10 +48,6 @@ def gradients(net, manager, rows=32):
             loss = net(batch(rows)).square().sum()
         loss.backward()
     return [p.grad.clone() for p in net.parameters()], moved
-
-
-def same(left, right):
-    return all(same_bits(a, b) for a, b in zip(left, right, strict=True))
 
 
 def plain(head="lm_head"):

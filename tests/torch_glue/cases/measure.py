@@ -54,6 +54,12 @@ def same_bits(left, right):
     )
 
 
+def same(left, right):
+    """Equal lists of tensors, wherever they lie."""
+    left, right = list(left), list(right)
+    return len(left) == len(right) and all(same_bits(a, b) for a, b in zip(left, right, strict=True))
+
+
 def _bytes(tensor):
     return tensor.detach().cpu().flatten().contiguous().view(torch.uint8)
 

@@ -10,7 +10,7 @@ from spillway.offload_model import split_by_bytes
 from torch import nn
 
 from cases import case
-from cases.measure import same_bits
+from cases.measure import same
 
 WIDTH = 48
 
@@ -33,13 +33,6 @@ def layers(count=6, seed=1, norm=False, dropout=0.0):
 def batch(seed=3, rows=10):
     torch.manual_seed(seed)
     return torch.randn(rows, WIDTH, device="cuda")
-
-
-def same(left, right):
-    left, right = list(left), list(right)
-    return len(left) == len(right) and all(
-        same_bits(a.cpu(), b.cpu()) for a, b in zip(left, right, strict=True)
-    )
 
 
 def train(net, steps=3, optimizer=torch.optim.SGD, rows=10):

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Micro-batches whose activations wait on the host until their backward pass comes near."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from spillway._arguments import flag, whole_number
+from spillway._horizon import Tuner
+from spillway._load import glue
+from spillway._region import Region
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Microbatches", "microbatches"]
+
+_log = logging.getLogger("spillway")
+_regions = threading.local()
+_attached: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[Microbatches]] = weakref.WeakKeyDictionary()
+_Stage = TypeVar("_Stage")
+
+
+def microbatches(
+    offload_activations: bool = True, activation_loading_horizon: int | Literal["auto"] = 4
+) -> Microbatches:
+    """Training steps of several micro-batches, whose activations wait in host memory meanwhile.
+
+    Around the steps of a loop that accumulates gradients::
+
+        micro = spillway.microbatches(activation_loading_horizon=4)
+        for batches in data:
+            with micro:  # one training step
+                losses = []
+                for batch in batches:
+                    with micro.batch():  # one forward pass
+                        losses.append(loss_of(model(batch)))
+                for loss in losses:
+                    loss.backward()
+            optimizer.step()
+
+    and around those of a pipeline, where each call of a stage is a micro-batch::
+
+        micro.attach(stage)
+        with micro:
+            schedule.step(batch)
+
+    Layers in ``spillway.checkpoint_wrapper`` are units: a layer's arguments leave as its forward pass runs,
+    and come back when the backward pass is `activation_loading_horizon` units away. What is saved between
+    them is a unit too; without checkpointed layers a whole micro-batch is one. A step is expected to go in
+    the order of the one before. A micro-batch whose backward pass comes right after its forward pass stays;
+    where all of them do, as with a single one, nothing is gained, and the logger ``spillway`` says so.
+
+    Args:
+        offload_activations: without it nothing moves.
+        activation_loading_horizon: how many units ahead of the backward pass activations begin to come back,
+            at least 1. More of them hide slower copies and hold more memory. "auto" begins with 1 and doubles
+            it while steps get faster and the device has room.
+
+    Raises:
+        TypeError, ValueError: an option of the wrong type or outside its range.
+    """
+    return Microbatches(offload_activations, activation_loading_horizon)
+
+
+class Microbatches(AbstractContextManager["Microbatches"]):
+    """See ``microbatches``. A context manager around one training step at a time."""
+
+    def __init__(
+        self, offload_activations: bool = True, activation_loading_horizon: int | Literal["auto"] = 4
+    ) -> None:
+        self.offload_activations = flag("offload_activations", offload_activations)
+        self._tuner = None
+        if activation_loading_horizon == "auto":
+            self._tuner = Tuner()
+            self._horizon = self._tuner.horizon
+        elif isinstance(activation_loading_horizon, str):
+            raise ValueError(
+                "activation_loading_horizon must be a whole number of at least 1 or 'auto', "
+                f"not {activation_loading_horizon!r}"
+            )
+        else:
+            self._horizon = whole_number("activation_loading_horizon", activation_loading_horizon, 1)
+        self._open = False
+        self._began: float | None = None
+        self._said = False
+
+    @property
+    def activation_loading_horizon(self) -> int:
+        """The horizon of the running step, or of the next one."""
+        return self._horizon
+
+    @functools.cached_property
+    def _engine(self) -> Any:
+        return glue().Microbatches(self._horizon)
+
+    def __enter__(self) -> Microbatches:
+        if self._open:
+            raise RuntimeError("spillway.microbatches: a training step is open already: steps do not nest")
+        self._open = True
+        if self.offload_activations:
+            self._say_if_nothing_is_gained()  # a backward pass may have run after the last step was left
+            self._tune()
+            self._engine.begin_step()
+            self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        if self.offload_activations and kind is None:
+            self._say_if_nothing_is_gained()
+
+    def batch(self) -> AbstractContextManager[Any]:
+        """The forward pass of one micro-batch, on this thread.
+
+        Raises RuntimeError outside a training step.
+        """
+        if not self._open:
+            raise RuntimeError(
+                "spillway.microbatches: enter the object around the training step before batch()"
+            )
+        return _Batch(self._engine) if self.offload_activations else nullcontext()
+
+    def attach(self, stage: _Stage) -> _Stage:
+        """From now on each call of `stage` inside a training step is one micro-batch; gives it back.
+
+        Args:
+            stage: a module, or a stage of ``torch.distributed.pipelining``.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        import torch
+
+        module = getattr(stage, "submod", stage)
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"attach takes a module or a pipeline stage, not {stage!r}")
+        if module not in _attached:
+            module.register_forward_pre_hook(_enter)
+            module.register_forward_hook(_leave, always_call=True)
+        _attached[module] = weakref.ref(self)
+        return stage
+
+    def stats(self) -> dict[str, int]:
+        """Counts since the object was made, and of the latest step.
+
+        ``units`` that left, ``units_kept`` because their backward pass was near, units that came back
+        ``ahead`` of it, ``largest_unit_bytes`` of one that left; ``batches`` of the step, and of those
+        ``straight_batches`` that went on to their backward pass at once.
+        """
+        return dict(self._engine.stats())
+
+    def _tune(self) -> None:
+        if self._tuner is None or self._began is None:
+            return
+        import torch
+
+        free = torch.cuda.mem_get_info()[0]
+        step = self._engine.stats()
+        self._horizon = self._tuner.observe(
+            time.perf_counter() - self._began, free, step["largest_unit_bytes"], step["batches"]
+        )
+        self._engine.set_horizon(self._horizon)
+
+    def _say_if_nothing_is_gained(self) -> None:
+        step = self._engine.stats()
+        if self._said or step["batches"] == 0 or step["straight_batches"] < step["batches"]:
+            return
+        self._said = True
+        _log.warning(
+            "spillway.microbatches: nothing is gained: micro-batches in this step: %d, and the backward "
+            "pass of each comes right after its forward pass, so they stay on the device. Run the forward "
+            "passes of several first, or use a pipeline schedule.",
+            step["batches"],
+        )
+
+
+class _Batch(Region):
+    """The forward pass of one micro-batch."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def _enter(self) -> int:
+        region: int = self._engine.enter()
+        return region
+
+
+def _enter(module: torch.nn.Module, inputs: Any) -> None:
+    attached = _attached.get(module)
+    micro = attached() if attached is not None else None
+    batch: AbstractContextManager[Any] = nullcontext()
+    if not hasattr(_regions, "open"):
+        _regions.open = []
+    # A stage that calls itself, or that was opened by hand, is in its micro-batch already.
+    if micro is not None and micro._open and not _regions.open:
+        batch = micro.batch()
+    batch.__enter__()
+    _regions.open.append((weakref.ref(module), batch))
+
+
+def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+    # Only the region of this call: another hook may have failed before _enter ran.
+    if getattr(_regions, "open", None) and _regions.open[-1][0]() is module:
+        _regions.open.pop()[1].__exit__(None, None, None)

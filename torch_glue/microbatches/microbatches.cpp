@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/microbatches/microbatches.h"
+
+#include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/skip.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+
+/// The owner's lock guards all of it but the key, which is set once, before others see the unit.
+class Microbatches::Unit {
+ public:
+  Unit(std::shared_ptr<Microbatches> owner, Batch& batch)
+      : owner_(std::move(owner)), batch_(batch) {}
+
+  Microbatches& owner() { return *owner_; }
+
+  Batch& batch() { return batch_; }
+
+  UnitKey key;
+  std::uint64_t step = 0;
+  bool begun = false;
+  bool stays = false;
+  Bytes moved;
+  std::vector<std::weak_ptr<SavedStorage>> storages;
+
+ private:
+  const std::shared_ptr<Microbatches> owner_;
+  Batch& batch_;  // alive until the unit's last tensor has been packed
+};
+
+/// One saved tensor of a unit.
+class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Handle(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    Microbatches& owner = unit_->owner();
+    // What stays in any case makes no unit of its own.
+    if (!unit_->begun && !why_not_movable(tensor, owner.options_.min_bytes)) owner.begin(unit_);
+    hook_.emplace(unit_->stays ? nullptr : &owner.options_);
+    hook_->call_pack_hook(tensor);
+    if (const auto storage = hook_->moved()) owner.left(*unit_, storage, tensor.storage().nbytes());
+  }
+
+  at::Tensor call_unpack_hook() override {
+    at::Tensor tensor = hook_->call_unpack_hook();  // what is wanted now goes first
+    if (unit_->begun) unit_->owner().used(*unit_);
+    return tensor;
+  }
+
+  compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
+
+ private:
+  const std::shared_ptr<Unit> unit_;
+  std::optional<PackHook> hook_;
+};
+
+/// What is saved in one micro-batch's forward pass: a unit for each checkpointed layer, and one for
+/// what is saved between two of them.
+class Microbatches::Batch final : public SavingRules {
+ public:
+  explicit Batch(std::shared_ptr<Microbatches> owner) : owner_(std::move(owner)) {}
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
+    if (unit_ == nullptr) unit_ = std::make_shared<Unit>(owner_, *this);
+    return std::make_unique<Handle>(unit_);
+  }
+
+  void begin_checkpoint() override {
+    unit_ = std::make_shared<Unit>(owner_, *this);
+    owner_->begin(unit_);
+  }
+
+  void end_checkpoint() override { unit_.reset(); }
+
+ private:
+  friend class Microbatches;
+
+  const std::shared_ptr<Microbatches> owner_;
+  std::shared_ptr<Unit> unit_;  // that tensors saved now belong to
+  std::optional<std::uint32_t> number_;
+  std::uint32_t layers_ = 0;
+};
+
+Microbatches::Microbatches(TagId tag, std::size_t horizon)
+    : options_{.tag = tag, .ratio = Ratio::of(1).value(), .prefetch = false, .names_memory = false},
+      horizon_(horizon) {}
+
+Microbatches::~Microbatches() = default;
+
+void Microbatches::begin_step() {
+  const Lock lock(mutex_);
+  ++step_;
+  next_batch_ = 0;
+  order_.begin_step();
+  units_.clear();
+  running_.reset();
+}
+
+Result<std::uint64_t> Microbatches::enter() {
+  return enter_region(options_, std::make_shared<Batch>(shared_from_this()));
+}
+
+void Microbatches::set_horizon(std::size_t horizon) {
+  const Lock lock(mutex_);
+  horizon_ = horizon;
+}
+
+void Microbatches::begin(const std::shared_ptr<Unit>& unit) {
+  std::vector<UnitKey> soon;
+  {
+    const Lock lock(mutex_);
+    Batch& batch = unit->batch();
+    if (!batch.number_) batch.number_ = next_batch_++;
+    unit->key = {*batch.number_, batch.layers_++};
+    unit->step = step_;
+    unit->begun = true;
+    order_.forward(unit->key);
+    unit->stays = order_.stays(unit->key, horizon_);
+    ++(unit->stays ? stats_.units_kept : stats_.units);
+    units_[unit->key] = unit;
+    running_.reset();
+    soon = order_.backward_within(horizon_);
+  }
+  bring_back(soon);
+}
+
+void Microbatches::left(Unit& unit,
+                        const std::shared_ptr<SavedStorage>& storage,
+                        std::size_t size) {
+  const Lock lock(mutex_);
+  const auto known = std::any_of(unit.storages.begin(), unit.storages.end(), [&](const auto& one) {
+    return !one.owner_before(storage) && !storage.owner_before(one);
+  });
+  if (known) return;
+  unit.storages.push_back(storage);
+  unit.moved += Bytes{size};
+  stats_.largest_unit = std::max(stats_.largest_unit, unit.moved);
+}
+
+void Microbatches::used(Unit& unit) {
+  std::vector<UnitKey> soon{unit.key};
+  {
+    const Lock lock(mutex_);
+    if (unit.step != step_ || running_ == unit.key) return;
+    running_ = unit.key;
+    order_.backward(unit.key);
+    const auto next = order_.backward_within(horizon_);
+    soon.insert(soon.end(), next.begin(), next.end());
+  }
+  bring_back(soon);
+}
+
+void Microbatches::bring_back(const std::vector<UnitKey>& soon) {
+  for (const UnitKey& key : soon) {
+    std::vector<std::shared_ptr<SavedStorage>> storages;
+    {
+      const Lock lock(mutex_);
+      const auto found = units_.find(key);
+      const auto unit = found == units_.end() ? nullptr : found->second.lock();
+      if (unit == nullptr) continue;
+      for (const auto& one : unit->storages) {
+        if (auto storage = one.lock()) storages.push_back(std::move(storage));
+      }
+    }
+    bool began = false;
+    // The backward pass wants the latest first.
+    for (auto storage = storages.rbegin(); storage != storages.rend(); ++storage)
+      began = (*storage)->bring_back_ahead() || began;
+    const Lock lock(mutex_);
+    if (began && running_ != key) ++stats_.ahead;
+  }
+}
+
+Microbatches::Stats Microbatches::stats() const {
+  const Lock lock(mutex_);
+  Stats now = stats_;
+  now.batches = order_.batches();
+  now.straight_batches = order_.straight();
+  return now;
+}
+
+}  // namespace spillway
