@@ -95,8 +95,7 @@ class OffloadModel(nn.Module):
         self._shards.begin()
         outputs: list[Any] = []
         for number, part in enumerate(self._parts):
-            run = functools.partial(self._run_all, number, part, pieces)
-            outputs = self._shards.run(number, run)
+            outputs = self._shards.run(number, functools.partial(self._run_all, part, pieces))
             unpack = self._unpacks and all(isinstance(output, tuple) for output in outputs)
             pieces = [(output if unpack else (output,), {}) for output in outputs]
         if not torch.is_grad_enabled():
@@ -109,17 +108,10 @@ class OffloadModel(nn.Module):
         more because the others were still in use."""
         return dict(self._shards.stats())
 
-    def _run_all(self, number: int, part: nn.Module, pieces: list[Any]) -> list[Any]:
-        return [self._run(number, part, args, kwargs) for args, kwargs in pieces]
-
-    def _run(self, number: int, part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_all(self, part: nn.Module, pieces: list[Any]) -> list[Any]:
         if not self.checkpoint_activation:
-            return part(*args, **kwargs)
-
-        def on_device(*args: Any, **kwargs: Any) -> Any:
-            return self._shards.run(number, lambda: part(*args, **kwargs))
-
-        return call_again_without_statistics(on_device, args, kwargs)
+            return [part(*args, **kwargs) for args, kwargs in pieces]
+        return [call_again_without_statistics(part, args, kwargs) for args, kwargs in pieces]
 
     def _split(self, arguments: Any) -> list[Any]:
         leaves, shape = pytree.tree_flatten(arguments)

@@ -35,6 +35,13 @@ std::vector<torch::autograd::SavedVariable> saved(const std::vector<at::Tensor>&
   return all;
 }
 
+/// What the regions around the first call ask of another one.
+SavingRules::CallAgain call_again_in_the_regions_around() {
+  const OffloadedRegion* const region = innermost_region();
+  if (region == nullptr || region->covering == nullptr) return {};
+  return region->covering->how_to_call_again();
+}
+
 std::vector<torch::autograd::SavedVariable> saved_on_host(const std::vector<at::Tensor>& tensors) {
   const auto region = enter_region(
       {.tag = intern_tag("checkpoint"), .ratio = Ratio::of(1).value(), .names_memory = false});
@@ -142,6 +149,7 @@ CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
                                  const CheckpointOptions& options)
     : options_(options),
       recompute_(std::move(recompute)),
+      call_again_in_(call_again_in_the_regions_around()),
       state_(options.preserve_rng_state),
       inputs_(saved_arguments(inputs, options.offload_to_cpu)) {}
 
@@ -183,7 +191,11 @@ std::vector<at::Tensor> CheckpointFrame::call_again() {
     const at::AutoGradMode gradients(true);
     const ForwardState::Restored restored(state_);
     try {
-      recompute_(inputs);
+      if (call_again_in_) {
+        call_again_in_([&] { recompute_(inputs); });
+      } else {
+        recompute_(inputs);
+      }
     } catch (...) {
       // However the end of the call was announced to it, and whatever came of that.
       if (!collector->complete()) throw;

@@ -62,6 +62,7 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
 
   const CheckpointOptions options_;
   const Recompute recompute_;
+  const SavingRules::CallAgain call_again_in_;  // empty where it makes no difference
   ForwardState state_;
   std::vector<torch::autograd::SavedVariable> inputs_;
   std::vector<Shape> saved_;  // complete once the call has ended

@@ -43,10 +43,14 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
   static std::atomic<std::uint64_t> next{1};
   install_engine();
   const std::uint64_t id = next.fetch_add(1);
+  const OffloadedRegion* const outer = innermost_region();
+  SavingRules* covering = outer == nullptr ? nullptr : outer->covering;
+  if (rules && rules->covers_inner()) covering = rules.get();
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
                                    std::move(rules),
+                                   covering,
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
                                    true});

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -41,6 +42,29 @@ class SavingRules {
   virtual void begin_checkpoint() {}
 
   virtual void end_checkpoint() {}
+
+  /// Whether it has the last word on tensors saved in regions and under Python hooks inside, too.
+  [[nodiscard]] virtual bool covers_inner() const { return false; }
+
+  /// Whose hooks a tensor would get otherwise.
+  enum class Source {
+    kRegion,  // a region's that moves or keeps tensors
+    kRules,
+    kPython,  // may call a function again
+  };
+
+  /// That word: `inner` are the hooks that the tensor would get, null where autograd keeps it.
+  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> cover(
+      std::unique_ptr<torch::autograd::SavedVariableHooks> inner, Source source) {
+    static_cast<void>(source);
+    return inner;
+  }
+
+  /// A function that was called inside is called again by this, at any time and on any thread.
+  /// Empty where it can be called as it is.
+  using CallAgain = std::function<void(const std::function<void()>&)>;
+
+  [[nodiscard]] virtual CallAgain how_to_call_again() { return {}; }
 };
 
 /// A part of one thread's forward pass that says what becomes of the tensors saved in it: they may
@@ -49,6 +73,7 @@ struct OffloadedRegion {
   std::uint64_t id;
   std::optional<RegionOptions> moves;
   std::shared_ptr<SavingRules> rules;
+  SavingRules* covering;  // the innermost rules from here outwards that cover_inner(), or null
   /// How many Python saved-tensor hooks were in force at its entry: one more is an inner context,
   /// which wins.
   size_t python_hooks;

@@ -68,6 +68,12 @@ const Shard::Place* Shard::find(const at::Tensor& member) const {
   return found == places_.end() ? nullptr : &*found;
 }
 
+bool Shard::is_parameter(Bytes offset) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return !place.buffer && offset >= place.offset && offset < place.offset + place.size;
+  });
+}
+
 driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
   if (size_ == Bytes{}) return {};
   std::vector<HostSlot> parts;

@@ -31,6 +31,9 @@ class Shard {
                                      const std::vector<std::unique_ptr<Shard>>& earlier,
                                      DeviceRuntime& device);
 
+  /// Whether a parameter lies at this offset on the device, and no buffer. Threads: safe.
+  [[nodiscard]] bool is_parameter(Bytes offset) const;
+
   /// Bytes on the device.
   [[nodiscard]] Bytes size() const { return size_; }
 

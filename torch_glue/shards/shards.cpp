@@ -9,6 +9,7 @@
 #include "torch_glue/saved_tensors/saved_version.h"
 #include "torch_glue/streams.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/engine.h>
@@ -26,20 +27,22 @@ bool in_backward_pass() {
 
 }  // namespace
 
-/// A saved tensor of a running part: a weight, or what the region around has it.
+/// A saved tensor of a running part: a weight, or what others do with it.
 class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariableHooks {
  public:
   SavedWeight(std::shared_ptr<OffloadedShards> shards,
               std::size_t part,
               const c10::StorageImpl* storage,
-              std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise)
+              std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise,
+              SavingRules::Source source)
       : shards_(std::move(shards)),
         part_(part),
         storage_(storage),
-        otherwise_(std::move(otherwise)) {}
+        otherwise_(otherwise ? std::move(otherwise) : std::make_unique<PackHook>(nullptr)),
+        source_(source) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (!tensor.has_storage() || tensor.storage().unsafeGetStorageImpl() != storage_) {
+    if (!is_ours(tensor)) {
       otherwise_->call_pack_hook(tensor);
       return;
     }
@@ -49,7 +52,13 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
   }
 
   at::Tensor call_unpack_hook() override {
-    if (otherwise_) return otherwise_->call_unpack_hook();
+    if (otherwise_ && source_ != SavingRules::Source::kPython)
+      return otherwise_->call_unpack_hook();
+    if (otherwise_) {
+      at::Tensor tensor;
+      shards_->run(part_, [&] { tensor = otherwise_->call_unpack_hook(); });
+      return tensor;
+    }
     version_.check(layout_.sizes());
     return layout_.over(shards_->load_with_neighbour(part_), version_.counter());
   }
@@ -57,24 +66,51 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
+  [[nodiscard]] bool is_ours(const at::Tensor& tensor) const {
+    if (!tensor.has_storage() || tensor.storage().unsafeGetStorageImpl() != storage_) return false;
+    if (source_ != SavingRules::Source::kRules) return true;
+    // The function may have other buffers in their place when it is called again (running
+    // statistics that do not count), so those rules have them all.
+    return shards_->shards_[part_]->is_parameter(
+        Bytes{static_cast<std::uint64_t>(tensor.storage_offset() * tensor.element_size())});
+  }
+
   const std::shared_ptr<OffloadedShards> shards_;
   const std::size_t part_;
   const c10::StorageImpl* const storage_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise_;  // null for a weight
+  const SavingRules::Source source_;
   Layout layout_;
   SavedVersion version_;
 };
 
+/// Weights are remembered as weights whatever is inside the part, so that no slot is held; and what
+/// was called inside finds them there when it is called again.
 class OffloadedShards::Rules final : public SavingRules {
  public:
   Rules(std::shared_ptr<OffloadedShards> shards, std::size_t part, c10::Storage storage)
       : shards_(std::move(shards)), part_(part), storage_(std::move(storage)) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
-    auto otherwise = hooks_in(region_around(*this));
-    if (!otherwise) otherwise = std::make_unique<PackHook>(nullptr);
+    const OffloadedRegion* const around = region_around(*this);
+    const bool follows_rules =
+        around != nullptr && around->rules &&
+        at::SavedTensorDefaultHooks::get_tls_state().stack.size() <= around->python_hooks;
+    return cover(hooks_in(around), follows_rules ? Source::kRules : Source::kRegion);
+  }
+
+  [[nodiscard]] bool covers_inner() const override { return true; }
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> cover(
+      std::unique_ptr<torch::autograd::SavedVariableHooks> inner, Source source) override {
     return std::make_unique<SavedWeight>(
-        shards_, part_, storage_.unsafeGetStorageImpl(), std::move(otherwise));
+        shards_, part_, storage_.unsafeGetStorageImpl(), std::move(inner), source);
+  }
+
+  [[nodiscard]] CallAgain how_to_call_again() override {
+    return [shards = shards_, part = part_](const std::function<void()>& function) {
+      shards->run(part, function);
+    };
   }
 
  private:

@@ -10,7 +10,7 @@ from spillway.offload_model import split_by_bytes
 from torch import nn
 
 from cases import case
-from cases.measure import same
+from cases.measure import Moved, same
 
 WIDTH = 48
 
@@ -412,6 +412,78 @@ def gradients_of_parameters_may_have_a_graph_or_be_sparse():
         one(torch.arange(7, device="cuda")).square().sum().backward()
         grads.append(next(one.parameters()).grad)
     assert grads[1].is_sparse and same([grads[1].to_dense()], [grads[0].to_dense()])
+
+
+def wrapped_inside(wrap):
+    """A plain model whose parts hold blocks that are wrapped."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm, self.b = (
+                nn.Linear(WIDTH, WIDTH),
+                nn.BatchNorm1d(WIDTH),
+                nn.Linear(WIDTH, WIDTH),
+            )
+
+        def inner(self, x):
+            # A weight that is used as it is, not through its module.
+            return nn.functional.dropout(self.norm(self.a(x)).sin() @ self.b.weight.t(), 0.2).cos()
+
+        def forward(self, x):
+            return x + (wrap(self.inner, x) if wrap else self.inner(x))
+
+    torch.manual_seed(5)
+    return nn.Sequential(*(Block() for _ in range(6)))
+
+
+def in_region(region):
+    def wrap(function, x):
+        with region():
+            return function(x)
+
+    return wrap
+
+
+@case
+def checkpoints_and_regions_inside_a_part_have_its_weights_and_hold_no_slot():
+    from torch.utils.checkpoint import checkpoint
+
+    wraps = {
+        "checkpoint": spillway.checkpoint,
+        "offloaded checkpoint": lambda f, x: spillway.checkpoint(f, x, offload_to_cpu=True),
+        "nested checkpoint": lambda f, x: spillway.checkpoint(lambda y: spillway.checkpoint(f, y), x),
+        "torch": lambda f, x: checkpoint(f, x, use_reentrant=False),
+        "nested torch": lambda f, x: checkpoint(
+            lambda y: checkpoint(f, y, use_reentrant=False), x, use_reentrant=False
+        ),
+        "ratio": in_region(lambda: spillway.CPUOffload(offload_ratio=0.5, tag="inside")),
+        "all": in_region(lambda: spillway.OffloadActivations(min_offload_size=0)),
+        "none": in_region(spillway.NoOpManager),
+        "torch's host": in_region(torch.autograd.graph.save_on_cpu),
+    }
+    plain = train(wrapped_inside(None).cuda(), steps=2)
+    for name, wrap in wraps.items():
+        for checkpoint_parts in (False, True):
+            net = spillway.OffloadModel(
+                wrapped_inside(wrap), "cuda", num_slices=6, checkpoint_activation=checkpoint_parts
+            )
+            found = train(net, steps=2)
+            # PyTorch's own checkpoints would count batches twice in a plain model.
+            assert same(found, plain), (name, checkpoint_parts)
+            assert net.stats()["extra_slots"] == 0, (name, checkpoint_parts)
+
+
+@case
+def an_offload_region_inside_a_part_moves_what_it_would_move():
+    def moved(net):
+        with Moved() as traffic:
+            net(batch()).square().sum().backward()
+        return traffic.out
+
+    wrap = in_region(lambda: spillway.CPUOffload(offload_ratio=1, tag="moved.inside"))
+    plain = moved(wrapped_inside(wrap).cuda())
+    assert plain > 0 and moved(spillway.OffloadModel(wrapped_inside(wrap), "cuda")) == plain
 
 
 @case
