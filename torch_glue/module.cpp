@@ -10,6 +10,7 @@
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/region.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/shards_module.h"
 #include "torch_glue/stats_dict.h"
@@ -44,7 +45,8 @@ std::uint64_t enter_region(double offload_ratio,
                            std::optional<std::uint64_t> min_bytes,
                            std::optional<std::size_t> max_in_flight,
                            bool prefetch,
-                           bool names_memory) {
+                           bool names_memory,
+                           std::optional<std::uint64_t> budget) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
   if (!tag.empty()) raise(spillway::check_tag_name(tag));
@@ -53,6 +55,7 @@ std::uint64_t enter_region(double offload_ratio,
   options.max_in_flight = max_in_flight;
   options.prefetch = prefetch;
   options.names_memory = names_memory;
+  if (budget) options.budget = spillway::Bytes{*budget};
   auto id = spillway::enter_region(options);
   raise(id.status());
   return id.value();
@@ -79,6 +82,12 @@ std::uint64_t memory_limit(int device, bool soft) {
   return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
 }
 
+/// At the end of a backward pass, without the Python lock.
+void tell_budget_miss() {
+  const py::gil_scoped_acquire locked;
+  py::module_::import("spillway.budget").attr("raise_where_missed")();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
@@ -100,7 +109,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("min_bytes") = py::none(),
              py::arg("max_in_flight") = py::none(),
              py::arg("prefetch") = true,
-             py::arg("names_memory") = true);
+             py::arg("names_memory") = true,
+             py::arg("budget") = py::none());
   module.def("enter_keeping_region", &spillway::enter_keeping_region);
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {
@@ -111,6 +121,14 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
+  // Device, budget and what would have done of the last budget that was missed, once.
+  module.def("take_budget_miss", []() -> py::object {
+    const auto miss = spillway::Runtime::instance().take_budget_miss();
+    if (!miss) return py::none();
+    return py::make_tuple(
+        static_cast<int>(miss->device), miss->budget.count(), miss->least.count());
+  });
+  spillway::set_miss_teller(&tell_budget_miss);
   spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);
   spillway::define_microbatches(module);

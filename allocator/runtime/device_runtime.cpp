@@ -58,6 +58,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
     block = allocate_by_eviction(size, stream, where);
   }
+  if (curve_.on() && block.ok() && !size.zero()) curve_.born(heap_->find(block.value()).size);
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
                                       block.value().address(),
@@ -71,6 +72,10 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
 
 bool DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
+  if (curve_.on()) {
+    const HeapBlockInfo block = heap_->find(at);
+    if (block.live && block.at == at) curve_.died(at.address(), block.size);
+  }
   pauses_->freed(at);
   exports_->freed(at);
   return heap_->free(at);

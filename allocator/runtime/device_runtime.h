@@ -4,6 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/heap/heap.h"
+#include "allocator/lifetime/live_curve.h"
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/runtime/evictable.h"
@@ -109,6 +110,10 @@ class DeviceRuntime {
 
   Pauses& pauses() { return *pauses_; }
 
+  /// What this device holds in the running step of a region with a budget. Blocks of the heap
+  /// report to it by themselves.
+  LiveCurve& curve() { return curve_; }
+
   /// Memory of this process for others, and theirs for this one.
   Exports& exports() { return *exports_; }
 
@@ -132,6 +137,7 @@ class DeviceRuntime {
   const driver::Device device_;
   Evictable& evictable_;
   std::atomic<std::uint64_t> away_{0};
+  LiveCurve curve_;
   mutable Mutex limits_mutex_;
   std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;

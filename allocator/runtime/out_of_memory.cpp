@@ -15,6 +15,11 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
   text += " has a total capacity of " + readable(total) + " of which " + readable(available) +
           " is free";
   if (!limit.zero()) text += "; this process is limited to " + readable(limit);
+  // Everything has moved that could, up to here.
+  if (LiveCurve& curve = runtime.curve(); curve.on()) {
+    text += "; a budget of spillway.offload for this step must be at least " +
+            std::to_string((curve.live() + size).count()) + " bytes (a lower bound)";
+  }
   return text + ". " + std::string(why.detail()) +
          ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.";
 }

@@ -29,6 +29,15 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
   if (driver::emulated()) watch_tags(driver::announce_tag);
 }
 
+namespace {
+
+std::string share(Ratio ratio, std::optional<Bytes> budget) {
+  return budget ? "a budget of " + std::to_string(budget->count()) + " bytes"
+                : "offload ratio " + std::to_string(ratio.value());
+}
+
+}  // namespace
+
 Result<DeviceRuntime*> Runtime::device(DeviceId id) {
   if (DeviceRuntime* made = device_if_made(id)) return made;
   if (in_forked_child()) {
@@ -92,23 +101,23 @@ std::vector<DeviceRuntime*> Runtime::made_devices() const {
   return all;
 }
 
-Status Runtime::enter_region(TagId tag, Ratio ratio) {
+Status Runtime::enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget) {
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(settings_);
   const Lock lock(mutex_);
-  const auto found = tags_.try_emplace(tag, ratio).first;
+  const auto found = tags_.try_emplace(tag, ratio, budget).first;
   const Ratio before = found->second.chooser.ratio();
-  if (!(before == ratio)) {
+  const std::optional<Bytes> budget_before = found->second.budget;
+  if (!(before == ratio) || budget_before != budget) {
     if (found->second.used || found->second.open > 0) {
       return SPILLWAY_ERROR(Code::kInvalidArgument,
-                            "tag \"" + tag_name(tag) + "\" has offload ratio " +
-                                std::to_string(before.value()) + " in this step, and " +
-                                std::to_string(ratio.value()) +
+                            "tag \"" + tag_name(tag) + "\" has " + share(before, budget_before) +
+                                " in this step, and " + share(ratio, budget) +
                                 " was asked for: end the step first, or use another tag");
     }
     const TagStepStats last = found->second.last;
     tags_.erase(found);
-    tags_.try_emplace(tag, ratio).first->second.last = last;
+    tags_.try_emplace(tag, ratio, budget).first->second.last = last;
   }
   ++tags_.at(tag).open;
   ++open_regions_;
@@ -149,22 +158,37 @@ Decision Runtime::decide(TagId tag, DeviceId device, Bytes size) {
     SPILLWAY_CHECK(found != nullptr);
     measure = std::exchange(measure_, false);
     found->used = true;
-    const RatioChooser::Choice choice = found->chooser.choose(size);
-    if (choice == RatioChooser::Choice::kHeldElsewhere) {
-      SkipCount& held = found->step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
-      ++held.storages;
-      held.bytes += size;
-    } else {
-      found->step.movable += size;
-    }
-    decision.move = choice == RatioChooser::Choice::kMove;
-    decision.site = {tag, device, step_, found->chooser.seen() - 1};
+    decision.site = {tag, device, step_};
+    decision.move = choose_locked(*found, decision, size);
   }
   if (measure) {
     for (DeviceRuntime* each : made_devices())
       each->arena().reset_peak();
   }
   return decision;
+}
+
+bool Runtime::choose_locked(Tag& tag, Decision& decision, Bytes size) {
+  Site& site = decision.site;
+  if (tag.budget) {
+    tag.step.movable += size;
+    BudgetChooser& chooser = tag.budgets.try_emplace(site.device, *tag.budget).first->second;
+    const auto device = devices_.find(site.device);
+    SPILLWAY_CHECK(device != devices_.end());
+    site.index = chooser.seen();
+    site.watched = true;
+    return chooser.choose(size, device->second->curve().live_at_begin());
+  }
+  const RatioChooser::Choice choice = tag.chooser.choose(size);
+  site.index = tag.chooser.seen() - 1;
+  if (choice == RatioChooser::Choice::kHeldElsewhere) {
+    SkipCount& held = tag.step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
+    ++held.storages;
+    held.bytes += size;
+  } else {
+    tag.step.movable += size;
+  }
+  return choice == RatioChooser::Choice::kMove;
 }
 
 }  // namespace spillway

@@ -4,12 +4,14 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
+#include "allocator/plan/budget_chooser.h"
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/stats.h"
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +23,20 @@ struct Site {
   DeviceId device{};
   std::uint64_t step = 0;
   std::size_t index = 0;
+  bool watched = false;  // it reports to the device's curve
 };
 
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
   Site site;
+};
+
+/// A step in which everything moved that could, and which needed more than its budget.
+struct BudgetMiss {
+  DeviceId device{};
+  Bytes budget;
+  Bytes least;  // that would have done
 };
 
 /// What to pause, and whether its contents are kept.
@@ -98,13 +108,15 @@ class Runtime {
 
   void leave_resident(const std::string& pattern) { evictable_.unpin(pattern); }
 
-  /// A region begins or ends. Errors: kInvalidArgument where this tag already has another ratio in
-  /// this step.
-  Status enter_region(TagId tag, Ratio ratio);
+  /// A region begins or ends. With a budget, each device that it saves tensors on is to need no
+  /// more than that, and the ratio is of no account. Errors: kInvalidArgument where this tag
+  /// already has another ratio or budget in this step.
+  Status enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget = std::nullopt);
   void leave_region(TagId tag);
 
   /// The next movable storage under `tag`. Requires: a region with that tag was entered in this
   /// step.
+  /// For a tag with a budget, the device's curve() has begun.
   Decision decide(TagId tag, DeviceId device, Bytes size);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
@@ -125,6 +137,9 @@ class Runtime {
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
 
+  /// The last budget that a step has missed, once. Whoever asks tells the program.
+  std::optional<BudgetMiss> take_budget_miss();
+
   [[nodiscard]] RuntimeStats stats() const;
 
   [[nodiscard]] const RuntimeOptions& options() const { return options_; }
@@ -134,9 +149,11 @@ class Runtime {
 
  private:
   struct Tag {
-    explicit Tag(Ratio ratio) : chooser(ratio) {}
+    Tag(Ratio ratio, std::optional<Bytes> of) : chooser(ratio), budget(of) {}
 
     RatioChooser chooser;
+    const std::optional<Bytes> budget;
+    std::map<DeviceId, BudgetChooser> budgets{};  // of tags that have one
     int open = 0;
     bool used = false;  // something was saved in the running step
     TagStepStats step;  // of the running step
@@ -145,6 +162,9 @@ class Runtime {
 
   Runtime(RuntimeOptions options, Status settings);
 
+  /// Whether the next storage of the decision's site moves; gives the site its index.
+  bool choose_locked(Tag& tag, Decision& decision, Bytes size) SPILLWAY_REQUIRES(mutex_);
+  void close_budgets_locked(Tag& tag, bool whole) SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   /// The tag of a site of the running step, null for an older one's.
   Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
@@ -166,6 +186,7 @@ class Runtime {
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::int64_t live_handles_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;

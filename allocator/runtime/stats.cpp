@@ -40,8 +40,10 @@ RuntimeStats Runtime::stats() const {
     stats.steps = step_;
     stats.live_handles = live_handles_;
     for (const auto& [id, tag] : tags_) {
-      stats.tags.push_back(
-          {id, tag.chooser.ratio().value(), tag.step, tag.last, tag.chooser.mismatches()});
+      std::uint64_t mismatches = tag.chooser.mismatches();
+      for (const auto& [device, budget] : tag.budgets)
+        mismatches += budget.mismatches();
+      stats.tags.push_back({id, tag.chooser.ratio().value(), tag.step, tag.last, mismatches});
       stats.tags.back().running.step = step_;
     }
   }

@@ -13,7 +13,11 @@ void Runtime::not_moved(const Site& site, Bytes size) {
   const Lock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
-  tag->chooser.not_moved(site.index);
+  if (tag->budget) {
+    tag->budgets.at(site.device).not_moved();
+  } else {
+    tag->chooser.not_moved(site.index);
+  }
   SkipCount& skip = tag->step.skipped[static_cast<std::size_t>(SkipReason::kNoHostMemory)];
   ++skip.storages;
   skip.bytes += size;
@@ -23,7 +27,7 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
-  if (tag == nullptr) return;
+  if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was away
   tag->chooser.alive_at_unpack(site.index);
   learned_ = true;
 }
@@ -103,7 +107,13 @@ bool Runtime::close_step_locked() {
   for (auto& [id, tag] : tags_) {
     if (!tag.used) continue;
     used = true;
-    planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
+    if (tag.budget) {
+      for (const auto& [device, budget] : tag.budgets)
+        planned = planned && (budget.planned() || budget.seen() == 0);
+      close_budgets_locked(tag, whole);
+    } else {
+      planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
+    }
     if (whole) {
       tag.chooser.end_step();
     } else {
@@ -128,6 +138,24 @@ bool Runtime::close_step_locked() {
     measure_ = true;
   }
   return fit;
+}
+
+void Runtime::close_budgets_locked(Tag& tag, bool whole) {
+  for (auto& [id, budget] : tag.budgets) {
+    if (budget.seen() == 0) continue;
+    const StepCurve curve = devices_.at(id)->curve().end();
+    if (!whole) {
+      budget.abandon_step();
+    } else if (const auto least = budget.end_step(curve)) {
+      budget_miss_ = {id, budget.budget(), *least};
+    }
+  }
+}
+
+std::optional<BudgetMiss> Runtime::take_budget_miss() {
+  if (in_forked_child()) return std::nullopt;
+  const Lock lock(mutex_);
+  return std::exchange(budget_miss_, std::nullopt);
 }
 
 void Runtime::fit_host_memory() {

@@ -48,11 +48,15 @@ from spillway.summary import memory_by_tag, memory_summary
 from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
+# After all others: the module of the same name is imported by now, and the function takes its place.
+from spillway.budget import BudgetError, offload  # isort: skip
+
 if TYPE_CHECKING:
     from spillway.offload_model import OffloadModel
 
 __all__ = [
     "ActivationOffloadingMixin",
+    "BudgetError",
     "CPUOffload",
     "NoOpManager",
     "OffloadActivations",
@@ -73,6 +77,7 @@ __all__ = [
     "memory_limit",
     "memory_summary",
     "microbatches",
+    "offload",
     "pause",
     "pluggable_allocator",
     "read_trace",

@@ -28,8 +28,11 @@ def step() -> None:
     Needed only where no optimizer of ``torch.optim`` steps and graphs outlive the step: otherwise a step
     ends by itself, when the backward pass has released everything that was saved.
     """
+    from spillway.budget import raise_where_missed
+
     glue().end_step()
     _log_totals()
+    raise_where_missed()
 
 
 @functools.cache

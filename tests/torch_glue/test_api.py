@@ -186,3 +186,36 @@ report([spillway.stats(), spillway.stats.__doc__])
     shown = {k for k in keys(stats) if not k.isdigit() and k not in ("named", "parameter", "tiny")}
     assert {k for k in shown if f"``{k}``" not in doc} == set()
     assert stats["tags"]["named"]["last"]["moved_bytes"] == 64 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "error"),
+    [(0, ValueError), (-1, ValueError), ("0GiB", ValueError), ("much", ValueError), (1.5, TypeError)],
+)
+def test_a_budget_that_is_no_size_is_refused(budget, error):
+    with pytest.raises(error, match="budget must be"):
+        spillway.offload(budget=budget)
+
+
+def test_a_budget_above_what_the_device_has_is_refused_with_the_range():
+    import torch
+
+    total = torch.cuda.get_device_properties(0).total_memory
+    region = spillway.offload(budget=total + 1)
+    with (
+        pytest.raises(ValueError, match=rf"at most {total} bytes, what GPU 0 has, not {total + 1} bytes"),
+        region,
+    ):
+        pass
+
+
+def test_a_budget_for_what_is_no_model_is_refused():
+    with pytest.raises(TypeError, match="model_or_region must be a module, a function or None, not 3"):
+        spillway.offload(3, budget="1GiB")
+
+
+def test_two_budgets_in_a_step_are_refused_and_both_are_named():
+    text = "budget of 1048576 bytes in this step, and a budget of 2097152"
+    inner = spillway.offload(budget=1 << 21)
+    with spillway.offload(budget=1 << 20), pytest.raises(ValueError, match=text), inner:
+        pass

@@ -29,12 +29,12 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   /// changed in place since it was saved (law 9), and those of SavedStorage::bring_back.
   at::Tensor call_unpack_hook() override;
 
-  /// Compiled autograd unpacks at once where there are no Python hooks to trace.
   /// The storage that moved, null where the tensor is kept.
   [[nodiscard]] std::shared_ptr<SavedStorage> moved() const {
     return kept_.defined() ? nullptr : storage_;
   }
 
+  /// Compiled autograd unpacks at once where there are no Python hooks to trace.
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:

@@ -67,7 +67,8 @@ Result<std::uint64_t> enter_region(const RegionOptions& options) {
 Result<std::uint64_t> enter_region(const RegionOptions& options,
                                    std::shared_ptr<SavingRules> rules) {
   if (nothing_moves) return enter_keeping_region();
-  SPILLWAY_RETURN_IF_ERROR(Runtime::instance().enter_region(options.tag, options.ratio));
+  SPILLWAY_RETURN_IF_ERROR(
+      Runtime::instance().enter_region(options.tag, options.ratio, options.budget));
   return open(options, std::move(rules));
 }
 

@@ -27,6 +27,8 @@ struct RegionOptions {
   /// device memory for their copy; at the next one the current stream waits for the earliest copy.
   /// Without a value no stream waits, and memory is held until a later save finds the copy done.
   std::optional<std::size_t> max_in_flight = std::nullopt;
+  /// The most that each device is to need; the ratio is of no account then.
+  std::optional<Bytes> budget = std::nullopt;
   bool prefetch = true;      // storages come back before they are unpacked
   bool names_memory = true;  // what is allocated inside belongs to `tag`
 };

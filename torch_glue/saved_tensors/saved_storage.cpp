@@ -5,6 +5,7 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/check.h"
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/storage_table.h"
@@ -20,6 +21,10 @@ namespace {
 bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
   const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
   return original.use_count() > own;
+}
+
+std::uint64_t address_of(const c10::Storage& storage) {
+  return driver::DevicePtr(storage.data()).address();
 }
 
 }  // namespace
@@ -44,6 +49,7 @@ SavedStorage::~SavedStorage() {
   const Lock lock(mutex_);
   settle_arrival();
   if (!stash_) return;
+  if (site_.watched) device_.curve().present(site_.step, site_.index);
   // Its owner may write to it now: not before the copy has read it. An error leaves the process as
   // it is: the driver reports it again in the owner's next call.
   const auto alive = original();
@@ -61,6 +67,7 @@ bool SavedStorage::save(const c10::Storage& storage,
   const Lock lock(mutex_);
   if (!decided_) {
     decided_ = true;
+    if (region.budget) follow_step(device_);
     const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
     site_ = decision.site;
     if (!decision.move) return false;
@@ -68,6 +75,7 @@ bool SavedStorage::save(const c10::Storage& storage,
       Runtime::instance().not_moved(site_, size_);
       return false;
     }
+    if (site_.watched) device_.curve().watch(site_.step, address_of(storage), site_.index);
     if (region.prefetch) before_ = last_moved(region.tag);
     Runtime::instance().moved(site_, size_);
     return true;
@@ -94,6 +102,8 @@ bool SavedStorage::copy_out(const c10::Storage& storage,
   }
   if (!device_.heap().find(source).live) {
     PendingSources::instance().hold(storage, stash.value().written);
+    // A budget counts what is freed when it is freed.
+    if (region.budget) PendingSources::instance().bound(0);
     if (region.max_in_flight) PendingSources::instance().bound(*region.max_in_flight);
   } else if (region.max_in_flight == 0U) {
     check(driver::Timeline::wait(stream_of(stream), stash.value().written));
@@ -111,6 +121,7 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
   c10::Storage storage;
   {
     const Lock lock(mutex_);
+    if (site_.watched) tell_misses_after_backward();
     const auto consumer = current_stream(device_.device().id);
     if (auto alive = original()) return alias(std::move(alive), consumer);
     storage = arrived();
@@ -161,6 +172,10 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
                        allocator->allocate(size_.count()),
                        allocator,
                        /*resizable=*/true);
+  if (site_.watched) {
+    device_.curve().present(site_.step, site_.index);
+    device_.curve().watch(site_.step, address_of(storage), site_.index);
+  }
   const auto fence = device_.residency().fetch(
       *stash_, driver::DevicePtr(storage.data()), stream_of(consumer), haste);
   check(fence.status());

@@ -7,6 +7,7 @@ import importlib
 import traceback
 
 MODULES = (
+    "budgets",
     "checkpoints",
     "graphs",
     "layouts",

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/lifetime/live_curve.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// 32 MiB of places. A step with more is not one: it never ends.
+constexpr std::size_t kMostPlaces = std::size_t{1} << 22U;
+
+}  // namespace
+
+Bytes StepCurve::peak() const {
+  const auto most = std::max_element(live.begin(), live.end());
+  return Bytes{most == live.end() ? 0 : *most};
+}
+
+void LiveCurve::begin(std::uint64_t step, Bytes live) {
+  const Lock lock(mutex_);
+  if (on()) return;
+  step_ = step;
+  curve_ = {};
+  curve_.live.push_back(live.count());
+  on_ = true;
+}
+
+StepCurve LiveCurve::end() {
+  const Lock lock(mutex_);
+  if (!on_.exchange(false)) return {};
+  for (const auto& [storage, away] : away_)
+    curve_.absences.push_back({storage, away.from, curve_.live.size(), away.bytes});
+  watched_.clear();
+  away_.clear();
+  if (curve_.live.size() > kMostPlaces) curve_ = {};
+  return std::exchange(curve_, {});
+}
+
+void LiveCurve::put(std::uint64_t live) {
+  if (curve_.live.size() <= kMostPlaces) curve_.live.push_back(live);
+}
+
+void LiveCurve::born(Bytes bytes) {
+  const Lock lock(mutex_);
+  if (on()) put(curve_.live.back() + bytes.count());
+}
+
+void LiveCurve::died(std::uint64_t address, Bytes bytes) {
+  const Lock lock(mutex_);
+  if (!on()) return;
+  // What was born before the step counts in the bytes that it began with.
+  put(curve_.live.back() - std::min(curve_.live.back(), bytes.count()));
+  const auto watched = watched_.find(address);
+  if (watched == watched_.end()) return;
+  away_.try_emplace(watched->second, Away{curve_.live.size() - 1, bytes.count()});
+  watched_.erase(watched);
+}
+
+void LiveCurve::settle(Bytes live) {
+  const Lock lock(mutex_);
+  if (on()) curve_.live.back() = live.count();
+}
+
+void LiveCurve::watch(std::uint64_t step, std::uint64_t address, std::size_t storage) {
+  const Lock lock(mutex_);
+  if (on() && step == step_) watched_[address] = storage;
+}
+
+void LiveCurve::present(std::uint64_t step, std::size_t storage) {
+  const Lock lock(mutex_);
+  if (!on() || step != step_) return;
+  const auto away = away_.find(storage);
+  if (away == away_.end()) return;
+  // The last event is its block's birth.
+  curve_.absences.push_back(
+      {storage, away->second.from, curve_.live.size() - 1, away->second.bytes});
+  away_.erase(away);
+}
+
+Bytes LiveCurve::live_at_begin() const {
+  const Lock lock(mutex_);
+  return Bytes{on() ? curve_.live.front() : 0};
+}
+
+Bytes LiveCurve::live() const {
+  const Lock lock(mutex_);
+  return Bytes{on() ? curve_.live.back() : 0};
+}
+
+}  // namespace spillway

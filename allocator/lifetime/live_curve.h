@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace spillway {
+
+/// What a device held over one step, and when moved storages were not on it. Places count the
+/// events (births and deaths of blocks) since the step began; place 0 is its beginning.
+struct StepCurve {
+  /// A storage that had moved was not on the device at the places from <= p < to.
+  struct Absence {
+    std::size_t storage = 0;
+    std::size_t from = 0;
+    std::size_t to = 0;
+    std::uint64_t bytes = 0;  // of its block, as rounded
+  };
+
+  std::vector<std::uint64_t> live;  // bytes at each place
+  std::vector<Absence> absences;    // in the order of their ends
+
+  [[nodiscard]] Bytes peak() const;
+};
+
+/// Follows one device through a step. Off, it costs one relaxed load.
+///
+/// Threads: safe. What storages report on a step that is not the running one is ignored.
+class LiveCurve {
+ public:
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// A step begins, with so many bytes live; does nothing where one is running.
+  void begin(std::uint64_t step, Bytes live);
+  /// Ends it; empty where none is running, or where it had more events than are kept.
+  StepCurve end();
+
+  /// Call these where on(). `bytes` as rounded; `died` comes before the memory can be handed out
+  /// again.
+  void born(Bytes bytes);
+  void died(std::uint64_t address, Bytes bytes);
+  /// So many bytes are live now: for allocators that tell the sizes of blocks only afterwards.
+  void settle(Bytes live);
+
+  /// The memory of moved storage `storage` of that step is the block at `address` from now on: its
+  /// death begins an absence.
+  void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
+  /// It is on the device again, or nobody wants it any more: its absence, if any, ends.
+  void present(std::uint64_t step, std::size_t storage);
+
+  /// The bytes live when the running step began, and now; zero where none is.
+  [[nodiscard]] Bytes live_at_begin() const;
+  [[nodiscard]] Bytes live() const;
+
+ private:
+  struct Away {
+    std::size_t from = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  void put(std::uint64_t live) SPILLWAY_REQUIRES(mutex_);
+
+  std::atomic<bool> on_{false};
+  mutable Mutex mutex_;
+  std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::size_t> watched_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::size_t, Away> away_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/plan/budget_plan.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+/// Chooses which of a step's movable storages move, so that one device needs at most a budget.
+/// Pure: no clock, no CUDA.
+///
+/// A sequence of sizes that is new is recorded: everything moves. A known one follows the plan made
+/// from its recording (plan_budget), for what is live when it begins. While a step may still become
+/// several known ones, what any of them moves is moved. From the first difference to all of them
+/// on, everything moves, and the next step of that sequence is recorded. So is one that begins with
+/// other bytes live than when it was first recorded, once: the first step of a training allocates
+/// what the later ones find.
+///
+/// Threads: confined; the runtime holds its lock.
+class BudgetChooser {
+ public:
+  explicit BudgetChooser(Bytes budget) : budget_(budget) {}
+
+  [[nodiscard]] Bytes budget() const { return budget_; }
+
+  /// Whether the next movable storage of this step moves. `live`: when the step began.
+  bool choose(Bytes size, Bytes live);
+
+  /// The storage with that index could not be moved: this step records nothing.
+  void not_moved() { whole_ = false; }
+
+  /// Closes the step. The smallest budget that would have done for it, where everything moved and
+  /// it needed more than the budget.
+  std::optional<Bytes> end_step(const StepCurve& curve);
+  /// Closes a step that had no backward pass.
+  void abandon_step();
+
+  [[nodiscard]] std::size_t seen() const { return sizes_.size(); }
+
+  /// This step is, so far, one that is known.
+  [[nodiscard]] bool planned() const { return !candidates_.empty(); }
+
+  /// Steps that began as a known one and were none.
+  [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
+
+ private:
+  struct Shape {
+    std::vector<Bytes> sizes{};
+    std::optional<RecordedStep> recorded{};
+    std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
+    Bytes live_at_begin{};
+    bool settled = false;  // recorded again already, or found as it was
+    Bytes margin{};        // what planned steps have needed beyond the budget
+  };
+
+  void make_plan(Shape& shape, Bytes live) const;
+  void end_known(Shape& shape, const StepCurve& curve);
+  void record(Shape& shape, const StepCurve& curve);
+
+  const Bytes budget_;
+  std::list<Shape> shapes_;
+  std::vector<Bytes> sizes_;        // of this step so far
+  std::vector<Shape*> candidates_;  // shapes that begin so
+  bool whole_ = true;               // everything has moved so far
+  bool known_first_ = false;
+  std::uint64_t mismatches_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions that move as little as keeps a GPU within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from spillway._load import glue
+from spillway._region import Region
+from spillway.limits import size_of
+from spillway.offload import end_steps_with_optimizers
+
+if TYPE_CHECKING:
+    import torch
+
+    _Module = TypeVar("_Module", bound=torch.nn.Module)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+__all__ = ["BudgetError", "BudgetRegion", "offload", "raise_where_missed"]
+
+#: What these regions are planned and counted under.
+TAG = "budget"
+
+
+class BudgetError(RuntimeError):
+    """A step needed more GPU memory than its budget although everything moved that could.
+
+    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes.
+    """
+
+    def __init__(self, device: int, budget: int, smallest: int) -> None:
+        super().__init__(device, budget, smallest)
+        self.device = device
+        self.budget = budget
+        self.smallest = smallest
+
+    def __str__(self) -> str:
+        return (
+            f"budget={self.budget} cannot be met on GPU {self.device} by moving activations: with all "
+            f"of them moved the step needed {self.smallest} bytes, which is the smallest budget that would do"
+        )
+
+
+def raise_where_missed() -> None:
+    """Raises BudgetError where a step has missed its budget, and nobody has been told."""
+    missed = glue().take_budget_miss()
+    if missed is not None:
+        raise BudgetError(*missed)
+
+
+class BudgetRegion(Region):
+    """What :func:`offload` gives without a model."""
+
+    def __init__(self, budget: int | str) -> None:
+        super().__init__()
+        self.budget = size_of("budget", budget)
+
+    def _enter(self) -> int:
+        import torch
+
+        raise_where_missed()
+        device = torch.cuda.current_device()
+        total = torch.cuda.get_device_properties(device).total_memory
+        if self.budget > total:
+            raise ValueError(
+                f"budget must be above 0 and at most {total} bytes, what GPU {device} has, "
+                f"not {self.budget} bytes"
+            )
+        end_steps_with_optimizers()
+        return glue().enter_region(1.0, TAG, prefetch=False, names_memory=False, budget=self.budget)
+
+    def _before(self, module: torch.nn.Module, inputs: Any) -> None:
+        self.__enter__()
+
+    def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if getattr(self._open, "regions", None):  # another hook may have failed before _before ran
+            self.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"offload(budget={self.budget})"
+
+
+@overload
+def offload(model_or_region: None = None, *, budget: int | str) -> BudgetRegion: ...
+@overload
+def offload(model_or_region: _Module, *, budget: int | str) -> _Module: ...
+@overload
+def offload(model_or_region: _Function, *, budget: int | str) -> _Function: ...
+def offload(model_or_region: Any = None, *, budget: int | str) -> Any:
+    """Keep what a GPU holds within `budget`, moving no more saved activations than that takes.
+
+    ::
+
+        model = spillway.offload(model, budget="20GiB")   # around each forward pass of the model
+        with spillway.offload(budget="20GiB"):            # or around a part of the program
+            loss = model(batch)
+
+    The first step of each sequence of shapes is recorded: everything moves that can. The steps after it move
+    the earliest of the storages that lower the peak, as few as are enough. Memory counts from the first
+    tensor that a step saves to the step's end, as the allocator does: over Spillway's what the heap has
+    handed out, over PyTorch's what ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for
+    itself.
+
+    Args:
+        model_or_region: a module, whose forward passes run in the region from now on, and which is returned;
+            or a function to decorate; or nothing, for the region itself, a context manager and decorator.
+        budget: bytes, or text such as ``"20GiB"``.
+
+    Raises:
+        TypeError, ValueError: `budget` is no size, or not above 0; at the first entry, it is more than the
+            GPU has. The other argument is neither a module nor a function.
+        BudgetError: from the end of the step (``backward``, the optimizer's ``step``, ``spillway.step`` or
+            the next entry, whichever comes first): moving everything was not enough.
+    """
+    import torch
+
+    region = BudgetRegion(budget)
+    if model_or_region is None:
+        return region
+    if isinstance(model_or_region, torch.nn.Module):
+        model_or_region.register_forward_pre_hook(region._before, prepend=True)
+        model_or_region.register_forward_hook(region._after, always_call=True)
+        return model_or_region
+    if not callable(model_or_region):
+        raise TypeError(f"model_or_region must be a module, a function or None, not {model_or_region!r}")
+    return region(model_or_region)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/lifetime/live_curve.h"
+
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using Levels = std::vector<std::uint64_t>;
+
+TEST(LiveCurveTest, ItHasWhatIsLiveAfterEachEvent) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.died(1, 20_B);
+
+  const StepCurve step = curve.end();
+
+  EXPECT_EQ(step.live, (Levels{100, 150, 130}));
+  EXPECT_EQ(step.peak(), 150_B);
+  EXPECT_FALSE(curve.on());
+}
+
+TEST(LiveCurveTest, AStorageIsAwayFromItsDeathUntilItIsThereAgain) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+  curve.born(5_B);
+  curve.born(40_B);
+  curve.present(7, 3);
+
+  const StepCurve step = curve.end();
+
+  ASSERT_EQ(step.absences.size(), 1U);
+  EXPECT_EQ(step.absences[0].storage, 3U);
+  EXPECT_EQ(step.absences[0].from, 1U);
+  EXPECT_EQ(step.absences[0].to, 3U);
+  EXPECT_EQ(step.absences[0].bytes, 40U);
+}
+
+TEST(LiveCurveTest, WhatNeverComesBackIsAwayUntilTheEnd) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 0);
+  curve.died(0x1000, 40_B);
+
+  const StepCurve step = curve.end();
+
+  ASSERT_EQ(step.absences.size(), 1U);
+  EXPECT_EQ(step.absences[0].to, step.live.size());
+}
+
+TEST(LiveCurveTest, ReportsOnAnotherStepAreIgnored) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(6, 0x1000, 0);
+  curve.died(0x1000, 40_B);
+
+  EXPECT_TRUE(curve.end().absences.empty());
+}
+
+TEST(LiveCurveTest, AnAllocatorMayCorrectTheLastLevel) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.settle(170_B);
+  curve.born(1_B);
+
+  EXPECT_EQ(curve.end().live, (Levels{100, 170, 171}));
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+/// A step whose storages are saved one by one and wanted again in reverse, as training has them.
+StepCurve nested(const std::vector<std::uint64_t>& sizes, std::uint64_t base) {
+  StepCurve curve;
+  const std::size_t count = sizes.size();
+  curve.live.assign(2 * count + 1, base);
+  for (std::size_t index = 0; index < count; ++index)
+    curve.absences.push_back({index, index + 1, 2 * count - index, sizes[index]});
+  return curve;
+}
+
+/// What the step needs with these storages away, counted place by place.
+std::uint64_t peak_of(const StepCurve& curve, const std::vector<bool>& moves) {
+  std::vector<std::uint64_t> live = curve.live;
+  for (const auto& away : curve.absences) {
+    for (std::size_t place = away.from; place < away.to && !moves[away.storage]; ++place)
+      live[place] += away.bytes;
+  }
+  return *std::max_element(live.begin(), live.end());
+}
+
+std::uint64_t moved(const std::vector<std::uint64_t>& sizes, const std::vector<bool>& moves) {
+  std::uint64_t sum = 0;
+  for (std::size_t index = 0; index < sizes.size(); ++index)
+    sum += moves[index] ? sizes[index] : 0;
+  return sum;
+}
+
+TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
+  const std::uint64_t seed = 5;
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 200; ++trial) {
+    StepCurve curve;
+    for (int place = 0; place < 40; ++place)
+      curve.live.push_back(random() % 1000);
+    std::vector<std::uint64_t> sizes(1 + random() % 12);
+    for (std::size_t index = 0; index < sizes.size(); ++index) {
+      sizes[index] = 1 + random() % 300;
+      const std::size_t from = random() % 40;
+      curve.absences.push_back({index, from, from + random() % (41 - from), sizes[index]});
+    }
+    const RecordedStep step(curve, sizes.size());
+
+    std::uint64_t before = ~0ULL;
+    for (std::uint64_t budget = 500; budget < 4000; budget += 100) {
+      const BudgetPlan plan = plan_budget(step, Bytes{budget});
+      const std::uint64_t needs = peak_of(curve, plan.moves);
+      ASSERT_EQ(plan.peak.count(), needs) << "seed " << seed << ", trial " << trial;
+      ASSERT_EQ(plan.least, curve.peak());
+      ASSERT_LE(needs, std::max(budget, plan.least.count()));
+      ASSERT_LE(moved(sizes, plan.moves), before) << "seed " << seed << ", trial " << trial;
+      before = moved(sizes, plan.moves);
+    }
+  }
+}
+
+TEST(BudgetPlanTest, TheEarliestStoragesMove) {
+  const StepCurve curve = nested({100, 100, 100, 100}, 1000);
+
+  const BudgetPlan plan = plan_budget(RecordedStep(curve, 4), 1200_B);
+
+  EXPECT_EQ(plan.moves, (std::vector{true, true, false, false}));
+  EXPECT_EQ(plan.peak, 1200_B);
+}
+
+TEST(BudgetPlanTest, WhatLowersNoPeakStaysWhateverTheBudget) {
+  StepCurve curve;
+  curve.live = {10, 50, 10, 1000, 10};
+  curve.absences = {{0, 1, 3, 100}, {1, 2, 4, 100}};
+
+  const BudgetPlan plan = plan_budget(RecordedStep(curve, 2), 1_B);
+
+  EXPECT_EQ(plan.moves, (std::vector{false, true}));
+  EXPECT_EQ(plan.least, 1000_B);
+}
+
+/// Offers a step; the curve is of what it moved.
+std::vector<bool> step(BudgetChooser& chooser,
+                       const std::vector<std::uint64_t>& sizes,
+                       std::uint64_t base,
+                       std::optional<Bytes>* missed = nullptr) {
+  std::vector<bool> moves;
+  for (const std::uint64_t size : sizes)
+    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}));
+  StepCurve curve = nested(sizes, base);
+  for (const auto& away : std::exchange(curve.absences, {})) {
+    if (moves[away.storage]) {
+      curve.absences.push_back(away);
+      continue;
+    }
+    for (std::size_t place = away.from; place < away.to; ++place)
+      curve.live[place] += away.bytes;
+  }
+  const auto least = chooser.end_step(curve);
+  if (missed != nullptr) *missed = least;
+  return moves;
+}
+
+TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) {
+  BudgetChooser chooser(1200_B);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 900);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1100), (std::vector{true, true, false}));
+}
+
+TEST(BudgetChooserTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo) {
+  BudgetChooser chooser(999_B);
+  std::optional<Bytes> missed;
+
+  step(chooser, {100, 100}, 1000, &missed);
+
+  EXPECT_EQ(missed, 1000_B);
+}
+
+TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsRecordedNext) {
+  BudgetChooser chooser(2000_B);
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, true, true}));
+  EXPECT_EQ(chooser.mismatches(), 1U);
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, false, false}));
+  EXPECT_EQ(chooser.mismatches(), 1U);
+}
+
+TEST(BudgetChooserTest, WhatOneOfTwoShapesThatBeginAlikeMovesIsMovedUntilTheyDiffer) {
+  BudgetChooser chooser(1200_B);
+  const std::vector<std::uint64_t> small{100, 50, 50};
+  const std::vector<std::uint64_t> large{100, 100, 100};
+  for (int steps = 0; steps < 3; ++steps) {
+    step(chooser, small, 1000);
+    step(chooser, large, 1000);
+  }
+  const std::uint64_t mismatches = chooser.mismatches();
+
+  EXPECT_EQ(step(chooser, small, 1000), (std::vector{true, false, false}));
+  EXPECT_EQ(step(chooser, large, 1000), (std::vector{true, false, false}));
+  EXPECT_EQ(chooser.mismatches(), mismatches);
+}
+
+TEST(BudgetChooserTest, AShorterStepIsAShapeOfItsOwn) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+
+  step(chooser, {100, 100}, 1000);
+  step(chooser, {100, 100}, 1000);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, AStepWithoutABackwardPassLeavesThePlanAsItWas) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.choose(100_B, 1000_B);
+
+  chooser.abandon_step();
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, AStepInWhichSomethingCouldNotMoveIsNoRecording) {
+  BudgetChooser chooser(1200_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.not_moved();
+  chooser.end_step(nested({100}, 1000));
+
+  EXPECT_TRUE(chooser.choose(100_B, 1000_B));
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A budget is kept to the byte, by moving no more than that takes."""
+
+import spillway
+import torch
+
+from cases import case
+from cases.measure import Moved, last, same_bits
+
+WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
+
+
+def chain(x):
+    """Saves one tensor of each width, all alive until the backward pass has come to them."""
+    weights = [torch.full((1, width), 1.01, device="cuda") for width in WIDTHS]
+    for weight in weights:
+        x = (x.mean(1, keepdim=True) * weight).sigmoid()
+    return x.sum()
+
+
+def step(region, rows=64):
+    """The gradient of a step, and its peak."""
+    torch.manual_seed(rows)
+    x = torch.randn(rows, 100, device="cuda", requires_grad=True)
+    torch.cuda.reset_peak_memory_stats()
+    with region:
+        loss = chain(x)
+    loss.backward()
+    del loss
+    return x.grad.cpu(), torch.cuda.max_memory_allocated()
+
+
+def measured():
+    """The peak of a step where nothing moves, and that of one where everything does."""
+    step(spillway.CPUOffload(1, tag="warm"))
+    plain = step(spillway.NoOpManager())[1]
+    return plain, smallest(1)
+
+
+def smallest(budget, rows=64):
+    """What the error says of a budget that is too small."""
+    try:
+        step(spillway.offload(budget=budget), rows)
+    except spillway.BudgetError as error:
+        assert error.budget == budget and error.device == 0
+        assert str(error.smallest) in str(error)
+        return error.smallest
+    raise AssertionError(f"a budget of {budget} bytes was met")
+
+
+@case
+def a_planned_step_needs_at_most_its_budget_and_computes_the_same():
+    plain, least = measured()
+    assert least < plain
+    expected = step(spillway.NoOpManager())[0]
+    for budget in (least, (least + plain) // 2, plain):
+        region = spillway.offload(budget=budget)
+        for _ in range(4):
+            with Moved() as moved:
+                gradient, peak = step(region)
+            assert peak <= budget, (peak, budget)
+            assert same_bits(gradient, expected)
+        assert (moved.out > 0) == (budget < plain), (budget, plain, moved.out)
+
+
+@case
+def a_planned_step_lies_less_than_one_tensor_below_its_budget():
+    plain, least = measured()
+    for budget in range(least, plain, (plain - least) // 7):
+        region = spillway.offload(budget=budget)
+        step(region)
+        peak = step(region)[1]
+        assert budget - max(WIDTHS) * 64 * 4 < peak <= budget, (peak, budget)
+
+
+@case
+def a_larger_budget_moves_no_more_bytes():
+    plain, least = measured()
+    moved = []
+    for budget in range(least, plain + 1, (plain - least) // 12):
+        region = spillway.offload(budget=budget)
+        for _ in range(2):
+            step(region)
+        moved.append(last("budget")["moved_bytes"])
+    assert moved == sorted(moved, reverse=True) and moved[0] > moved[-1], moved
+
+
+@case
+def a_budget_that_is_too_small_is_an_error_that_names_the_smallest_which_then_works():
+    least = smallest(1)
+    region = spillway.offload(budget=least)
+    for _ in range(3):
+        assert step(region)[1] <= least
+    assert smallest(least - 1) == least
+
+
+@case
+def the_error_comes_from_the_backward_pass_that_ends_the_step():
+    x = torch.randn(64, 100, device="cuda", requires_grad=True)
+    with spillway.offload(budget=1):
+        loss = chain(x)
+    try:
+        loss.backward()
+    except spillway.BudgetError:
+        assert x.grad is not None  # nothing of the pass is missing
+    else:
+        raise AssertionError("no error")
+    spillway.step()  # and it is raised once
+
+
+@case
+def each_sequence_of_shapes_has_its_own_plan():
+    step(spillway.CPUOffload(1, tag="warm"), 96)
+    least = max(smallest(1, rows) for rows in (64, 96))
+    region = spillway.offload(budget=least)
+    seen = []
+    for rows in (64, 96) * 4:
+        peak = step(region, rows)[1]
+        assert peak <= least, (rows, peak, least)
+        seen.append(last("budget")["moved_bytes"])
+    assert seen[0] > seen[4] == seen[6], seen  # the smaller shape need not move everything
+    assert seen[1] >= seen[5] == seen[7] > seen[6], seen
+
+
+@case
+def a_model_runs_in_its_region_in_each_forward_pass():
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(64, 512), torch.nn.Sigmoid(), torch.nn.Linear(512, 64), torch.nn.Sigmoid()] * 2
+    model = torch.nn.Sequential(*layers).cuda()
+    keys = list(model.state_dict())
+    assert spillway.offload(model, budget=1) is model
+    x = torch.randn(128, 64, device="cuda")
+    try:
+        model(x).sum().backward()
+    except spillway.BudgetError as error:
+        least = error.smallest
+    assert list(model.state_dict()) == keys
+    with Moved() as moved:
+        x.clone().requires_grad_().sigmoid().sum().backward()  # outside
+    assert least > 0 and moved.out == 0
+
+
+@case
+def a_retained_graph_keeps_its_budget():
+    def twice(region):
+        torch.manual_seed(1)
+        x = torch.randn(64, 100, device="cuda", requires_grad=True)
+        torch.cuda.reset_peak_memory_stats()
+        with region:
+            loss = chain(x)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        del loss
+        return x.grad.cpu(), torch.cuda.max_memory_allocated()
+
+    twice(spillway.CPUOffload(1, tag="warm"))
+    expected, plain = twice(spillway.NoOpManager())
+    try:
+        twice(spillway.offload(budget=1))
+    except spillway.BudgetError as error:
+        least = error.smallest
+    for budget in (least, (least + plain) // 2):
+        region = spillway.offload(budget=budget)
+        for _ in range(3):
+            gradient, peak = twice(region)
+            assert peak <= budget, (peak, budget)
+            assert same_bits(gradient, expected)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/budget.h"
+
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/pluggable/hooks.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace spillway {
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+
+/// PyTorch's own allocator rounds up to this. A block above 1 MiB may be larger by up to 1 MiB,
+/// which its statistics show by the next birth.
+constexpr Bytes kBlock{512};
+
+std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
+
+Bytes live_in_pytorch(c10::DeviceIndex device) {
+  const auto stats = caching::getDeviceStats(device);
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return Bytes{static_cast<std::uint64_t>(stats.allocated_bytes.at(all).current)};
+}
+
+/// Called by PyTorch's allocator under its own lock: before a birth is in its statistics, and after
+/// a death is.
+void follow(const caching::TraceEntry& event) {
+  LiveCurve* const curve = followed.at(static_cast<std::size_t>(event.device_));
+  if (curve == nullptr || !curve->on()) return;
+  const Bytes size = Bytes{event.size_}.rounded_up(kBlock);
+  if (event.action_ == caching::TraceEntry::ALLOC) {
+    curve->settle(live_in_pytorch(event.device_));
+    curve->born(size);
+  } else if (event.action_ == caching::TraceEntry::FREE_REQUESTED) {
+    curve->died(event.addr_, size);
+    curve->settle(live_in_pytorch(event.device_));
+  }
+}
+
+std::atomic<void (*)()> teller{nullptr};
+
+}  // namespace
+
+void follow_step(DeviceRuntime& device) {
+  LiveCurve& curve = device.curve();
+  if (curve.on()) return;
+  const std::uint64_t step = Runtime::instance().step();
+  if (serves_torch()) return curve.begin(step, device.heap().stats().live);
+  static std::once_flag once;
+  std::call_once(once, [] { caching::attachAllocatorTraceTracker(follow); });
+  const auto index = static_cast<c10::DeviceIndex>(device.device().id);
+  followed.at(static_cast<std::size_t>(index)) = &curve;
+  curve.begin(step, live_in_pytorch(index));
+}
+
+void tell_misses_after_backward() {
+  thread_local int told = -1;
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (pass == -1 || pass == told) return;
+  told = pass;
+  torch::autograd::Engine::get_default_engine().queue_callback([] {
+    if (auto* const tell = teller.load()) tell();
+  });
+}
+
+void set_miss_teller(void (*tell)()) {
+  teller = tell;
+}
+
+}  // namespace spillway
