@@ -44,8 +44,9 @@ py::object python_checkpoint(const py::function& call,
                              const std::vector<at::Tensor>& inputs,
                              py::function again,
                              bool offload_to_cpu,
-                             bool preserve_rng_state) {
-  const CheckpointOptions options{offload_to_cpu, preserve_rng_state};
+                             bool preserve_rng_state,
+                             bool devices_drew) {
+  const CheckpointOptions options{offload_to_cpu, preserve_rng_state, devices_drew};
   CheckpointFrame::Recompute recompute = in_python(std::move(again));
   std::optional<CheckpointedCall> checkpointed;
   {
@@ -66,7 +67,8 @@ void define_checkpoints(py::module_& module) {
              py::arg("inputs"),
              py::arg("again"),
              py::arg("offload_to_cpu"),
-             py::arg("preserve_rng_state"));
+             py::arg("preserve_rng_state"),
+             py::arg("devices_drew"));
 }
 
 }  // namespace spillway

@@ -67,8 +67,8 @@ def checkpoint(
     function simply runs.
 
     Args:
-        function: does the same each time it is given the same arguments. Batch norm layers are found where
-            it is a module, a method of one, or closes over some.
+        function: does the same each time it is given the same arguments. Batch norm layers inside
+            ``torch.compile`` are found where it is a module, a method of one, or closes over some.
         offload_to_cpu: whether its tensor arguments wait in pinned host memory: they leave while the function
             runs, and come back ahead of the second run.
         preserve_rng_state: whether the second run draws the same random numbers.
@@ -123,7 +123,9 @@ def _checkpoint(
         with _counted("checkpointing"):
             return function(*args, **kwargs)
 
-    result: _Result = glue().checkpoint(first, tensors, again, offload_to_cpu, preserve_rng_state)
+    result: _Result = glue().checkpoint(
+        first, tensors, again, offload_to_cpu, preserve_rng_state, torch.cuda.is_initialized()
+    )
     return result
 
 
@@ -201,7 +203,11 @@ def _counted(name: str) -> Iterator[None]:
 
 @contextmanager
 def _statistics_set_aside(function: Callable[..., Any]) -> Iterator[None]:
-    """Batch norm layers write their running statistics to copies that nobody reads."""
+    """Batch norm layers write their running statistics to copies that nobody reads.
+
+    What operators write is put back anyway, wherever the layers are. A compiled graph runs none that could
+    be told from others.
+    """
     aside = []
     for module in _batch_norms(function):
         if not module.training or not module.track_running_stats:

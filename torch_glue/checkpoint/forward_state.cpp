@@ -18,8 +18,9 @@ at::Tensor state_of(at::Generator generator) {
   return generator.get_state();
 }
 
-std::vector<at::Generator> generators() {
+std::vector<at::Generator> generators(bool of_devices) {
   std::vector<at::Generator> all{at::detail::getDefaultCPUGenerator()};
+  if (!of_devices) return all;
   for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) {
     if (!c10::cuda::hasPrimaryContext(device)) continue;
     all.push_back(at::cuda::detail::getDefaultCUDAGenerator(device));
@@ -34,16 +35,30 @@ bool capturing() {
 
 }  // namespace
 
-ForwardState::ForwardState(bool random)
-    : autocast_(autocast()), autocast_cache_(at::autocast::is_autocast_cache_enabled()) {
-  if (!random || capturing()) return;
-  for (at::Generator& generator : generators()) {
+ForwardState::ForwardState(bool random, bool devices_drew)
+    : preserves_(random && !capturing()),
+      autocast_(autocast()),
+      autocast_cache_(at::autocast::is_autocast_cache_enabled()) {
+  if (!preserves_) return;
+  for (at::Generator& generator : generators(devices_drew)) {
     at::Tensor state = state_of(generator);
     random_.push_back({std::move(generator), std::move(state)});
   }
 }
 
-void ForwardState::forget_unused_generators() {
+void ForwardState::first_call_ended() {
+  // A generator that the call has used first began with the numbers of its seed.
+  if (preserves_) {
+    for (at::Generator& generator : generators(true)) {
+      const bool known = std::any_of(random_.begin(), random_.end(), [&](const Random& one) {
+        return one.generator == generator;
+      });
+      if (known) continue;
+      at::Generator begun = generator.clone();
+      begun.set_offset(0);
+      random_.push_back({generator, state_of(begun)});
+    }
+  }
   std::erase_if(random_,
                 [](const Random& one) { return one.state.equal(state_of(one.generator)); });
 }

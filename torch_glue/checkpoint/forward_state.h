@@ -12,11 +12,12 @@ namespace spillway {
 /// and of every device that has a context. Taken on the thread that computes.
 class ForwardState {
  public:
-  /// The state now. Without `random` generators are left alone.
-  explicit ForwardState(bool random);
+  /// The state now. Without `random` generators are left alone; without `devices_drew` those of
+  /// devices have not been used.
+  ForwardState(bool random, bool devices_drew);
 
-  /// Keeps only the generators that have been used since.
-  void forget_unused_generators();
+  /// Keeps the generators that have been used since, those of devices that are new included.
+  void first_call_ended();
 
   /// Brings the state back while it lives, on the thread that makes it.
   class Restored;
@@ -37,6 +38,7 @@ class ForwardState {
   [[nodiscard]] static std::vector<Autocast> autocast();
   void apply() const;
 
+  bool preserves_ = false;
   std::vector<Random> random_;
   std::vector<Autocast> autocast_;
   bool autocast_cache_ = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/frame.h"
 
+#include "torch_glue/checkpoint/running_statistics.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 
@@ -66,6 +67,10 @@ std::vector<torch::autograd::SavedVariable> saved_arguments(const std::vector<at
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const CheckpointFrame::Shape& shape) {
+  return out << shape.dtype << at::IntArrayRef(shape.sizes) << " on " << shape.device;
+}
+
 /// In place of a tensor that the first call saved.
 class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
  public:
@@ -74,7 +79,7 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     number_ = frame_->saved_.size();
     version_ = SavedVersion(tensor);
-    frame_->saved_.push_back({tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
+    frame_->saved_.push_back(CheckpointFrame::Shape::of(tensor));
   }
 
   at::Tensor call_unpack_hook() override {
@@ -104,14 +109,13 @@ class CheckpointFrame::Collector final : public SavingRules,
     if (complete()) throw CollectedAll();
     const Shape& expected = expected_[values.size()];
     TORCH_CHECK(
-        tensor.sizes() == expected.sizes && tensor.scalar_type() == expected.dtype &&
-            tensor.device() == expected.device,
-        "Spillway: a checkpointed function did something else when it was run again: it saved ",
-        tensor.toString(),
-        tensor.sizes(),
+        Shape::of(tensor) == expected,
+        "Spillway: a checkpointed function did something else when it was run again: as tensor ",
+        values.size(),
+        " it saved ",
+        Shape::of(tensor),
         " where it had saved ",
-        expected.dtype,
-        at::IntArrayRef(expected.sizes),
+        expected,
         ". It must depend on nothing but its inputs, parameters and random numbers.");
     values.push_back(tensor.detach());
     if (complete()) throw CollectedAll();
@@ -150,7 +154,7 @@ CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
     : options_(options),
       recompute_(std::move(recompute)),
       call_again_in_(call_again_in_the_regions_around()),
-      state_(options.preserve_rng_state),
+      state_(options.preserve_rng_state, options.devices_drew),
       inputs_(saved_arguments(inputs, options.offload_to_cpu)) {}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> CheckpointFrame::hooks() {
@@ -190,6 +194,7 @@ std::vector<at::Tensor> CheckpointFrame::call_again() {
     const EnteredRegion entered(enter_region(collector));
     const at::AutoGradMode gradients(true);
     const ForwardState::Restored restored(state_);
+    const RunningStatisticsKept statistics;
     try {
       if (call_again_in_) {
         call_again_in_([&] { recompute_(inputs); });

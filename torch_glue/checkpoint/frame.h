@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <vector>
 
 namespace spillway {
@@ -17,6 +18,9 @@ namespace spillway {
 struct CheckpointOptions {
   bool offload_to_cpu = false;     // the inputs wait in pinned host memory
   bool preserve_rng_state = true;  // the recomputation draws the same random numbers
+  /// Whether devices may have drawn some before. Where none has, one that the call uses begins with
+  /// what its seed gives: PyTorch sets seeds late, when it is first asked for a device.
+  bool devices_drew = true;
 };
 
 /// One checkpointed call: keeps its inputs and forgets what it saves; when the backward pass first
@@ -38,22 +42,29 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
 
   /// The first call has ended.
-  void called() { state_.forget_unused_generators(); }
+  void called() { state_.first_call_ended(); }
 
   /// The saved tensor with this number, on the device. Each is there once for each backward pass,
   /// for a second use the call is made once more.
   /// Errors: c10::Error where the call saves other tensors than before, and what it throws itself.
   at::Tensor value(std::size_t number);
 
- private:
-  friend class ForgottenTensor;
-
   /// What the first call saved, to be compared.
   struct Shape {
     std::vector<std::int64_t> sizes;
     c10::ScalarType dtype;
     c10::Device device;
+
+    static Shape of(const at::Tensor& tensor) {
+      return {tensor.sizes().vec(), tensor.scalar_type(), tensor.device()};
+    }
+
+    bool operator==(const Shape&) const = default;
+    friend std::ostream& operator<<(std::ostream& out, const Shape& shape);
   };
+
+ private:
+  friend class ForgottenTensor;
 
   class Collector;
 

@@ -275,6 +275,62 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
         assert once[1].num_batches_tracked == before + 1
 
 
+norms = {}
+
+
+@case
+def batch_norm_counts_once_wherever_the_function_finds_it():
+    def make(**options):
+        torch.manual_seed(2)
+        return nn.Sequential(
+            nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, **options), nn.Unflatten(1, (8, 8)),
+            nn.InstanceNorm1d(8, track_running_stats=True),
+        ).cuda()  # fmt: skip
+
+    def by_global(net):
+        norms["net"] = net
+        return lambda x: norms["net"](x)
+
+    def by_method(net):
+        method = net.forward
+        return lambda x: method(x)
+
+    def unhooked(net):
+        forwards = [layer.forward for layer in net]
+
+        def run(x):
+            for forward in forwards:
+                x = forward(x)
+            return x
+
+        return run
+
+    def after(net, call):
+        for seed in range(3):
+            x = batch(seed).requires_grad_()
+            call(x).square().sum().backward()
+        return [*net.state_dict().values(), *(p.grad for p in net.parameters()), x.grad]
+
+    for options in ({}, {"momentum": None}):
+        net = make(**options)
+        plain = after(net, net)
+        for find in (by_global, by_method, unhooked):
+            net = make(**options)
+            function = find(net)
+            found = after(net, lambda x, function=function: spillway.checkpoint(function, x))
+            assert same(found, plain), (find.__name__, options)
+
+
+@case
+def batch_norm_in_a_compiled_module_counts_once():
+    net = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Tanh()).cuda()
+    y = spillway.checkpoint(torch.compile(net, backend="aot_eager"), batch().requires_grad_())
+    after = [value.clone() for value in net.state_dict().values()]
+    y.sum().backward()
+    assert same(net.state_dict().values(), after)
+    assert net[0].num_batches_tracked == 1
+
+
 @case
 def layers_in_half_precision_have_the_plain_state_after_a_step():
     for norm in (nn.LayerNorm, nn.BatchNorm1d):
@@ -478,6 +534,7 @@ def a_function_that_does_something_else_the_second_time_is_noticed():
         runs.append(1)
         return x.sigmoid().tanh() if len(runs) == 1 else more(x)
 
+    texts = []
     for more in (lambda x: x.sigmoid(), lambda x: x[:1].sigmoid().tanh(), lambda x: x.double().sigmoid()):
         runs = []
         try:
@@ -485,6 +542,10 @@ def a_function_that_does_something_else_the_second_time_is_noticed():
             raise AssertionError("it was to raise")
         except RuntimeError as error:
             assert "did something else when it was run again" in str(error), error
+            texts.append(str(error))
+    assert "it saved 1 tensors where it had saved 2" in texts[0], texts[0]
+    for text, other in ((texts[1], "float[1, 64]"), (texts[2], "double[16, 64]")):
+        assert f"saved {other} on cuda:0 where it had saved float[16, 64] on cuda:0" in text.lower(), text
 
 
 @case

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/checkpoint/running_statistics.h"
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/grad_mode.h>
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+thread_local RunningStatisticsKept* this_threads = nullptr;
+
+/// What begin() and end() do is nobody's business: no graph, no versions, no other observer.
+class Unseen {
+ private:
+  const at::NoGradGuard no_graph_;
+  const at::RecordFunctionGuard unobserved_{false};
+};
+
+/// The argument of this name, where it is a tensor.
+at::Tensor tensor_named(const at::RecordFunction& call,
+                        const c10::FunctionSchema& schema,
+                        const char* name) {
+  const auto index = schema.argumentIndexWithName(name);
+  if (!index || static_cast<std::size_t>(*index) >= call.inputs().size()) return {};
+  const c10::IValue& value = call.inputs()[static_cast<std::size_t>(*index)];
+  return value.isTensor() ? value.toTensor() : at::Tensor();
+}
+
+bool is_counter(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() == 0 && tensor.scalar_type() == at::kLong;
+}
+
+/// Numbers come as such from C++, and as tensors from Python.
+bool is_one(const c10::IValue& value) {
+  if (!value.isTensor()) return value.isInt() && value.toInt() == 1;
+  const at::Tensor& tensor = value.toTensor();
+  if (!is_counter(tensor) || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
+  return *tensor.const_data_ptr<std::int64_t>() == 1;
+}
+
+}  // namespace
+
+/// What a normalization is about to change.
+struct RunningStatisticsKept::Kept final : at::ObserverContext {
+  std::vector<std::pair<at::Tensor, at::Tensor>> statistics;  // and their values
+};
+
+RunningStatisticsKept::RunningStatisticsKept()
+    : outer_(std::exchange(this_threads, this)),
+      callback_(at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
+                                               .needsInputs(true)
+                                               .scopes({at::RecordScope::FUNCTION}))) {}
+
+RunningStatisticsKept::~RunningStatisticsKept() {
+  at::removeCallback(callback_);
+  this_threads = outer_;
+  put_counters_back();
+}
+
+std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  auto& self = *this_threads;
+  if (name == "aten::add_") {
+    const auto inputs = call.inputs();
+    if (inputs.size() > 1 && inputs[0].isTensor() && is_counter(inputs[0].toTensor()) &&
+        is_one(inputs[1])) {
+      self.raised_ = inputs[0].toTensor();
+    }
+    return nullptr;
+  }
+  if (name.find("batch_norm") == name.npos && name.find("instance_norm") == name.npos) {
+    return nullptr;
+  }
+  const auto schema = call.operator_schema();
+  if (!schema) return nullptr;
+
+  const Unseen unseen;
+  auto kept = std::make_unique<Kept>();
+  for (const char* argument : {"running_mean", "running_var"}) {
+    const at::Tensor statistic = tensor_named(call, *schema, argument);
+    if (!statistic.defined()) continue;
+    // Another version counter: a graph that has saved it must not notice.
+    const at::Tensor same = statistic.variable_data();
+    kept->statistics.emplace_back(same, same.clone());
+  }
+  if (kept->statistics.empty()) return nullptr;
+  if (self.raised_.defined()) self.counters_.push_back(std::move(self.raised_));
+  self.raised_ = at::Tensor();
+  return kept;
+}
+
+void RunningStatisticsKept::end(const at::RecordFunction& call, at::ObserverContext* kept) {
+  static_cast<void>(call);
+  if (kept == nullptr) return;
+  const Unseen unseen;
+  for (const auto& [statistic, value] : static_cast<Kept*>(kept)->statistics)
+    statistic.copy_(value);
+}
+
+void RunningStatisticsKept::put_counters_back() noexcept {
+  const Unseen unseen;
+  for (const at::Tensor& counter : counters_)
+    counter.variable_data().sub_(1);
+}
+
+}  // namespace spillway
