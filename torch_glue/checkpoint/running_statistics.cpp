@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -48,6 +49,7 @@ bool is_one(const c10::IValue& value) {
 /// What a normalization is about to change.
 struct RunningStatisticsKept::Kept final : at::ObserverContext {
   std::vector<std::pair<at::Tensor, at::Tensor>> statistics;  // and their values
+  at::Tensor counter;                                         // raised by one
 };
 
 RunningStatisticsKept::RunningStatisticsKept()
@@ -59,7 +61,6 @@ RunningStatisticsKept::RunningStatisticsKept()
 RunningStatisticsKept::~RunningStatisticsKept() {
   at::removeCallback(callback_);
   this_threads = outer_;
-  put_counters_back();
 }
 
 std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::RecordFunction& call) {
@@ -89,8 +90,7 @@ std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::Reco
     kept->statistics.emplace_back(same, same.clone());
   }
   if (kept->statistics.empty()) return nullptr;
-  if (self.raised_.defined()) self.counters_.push_back(std::move(self.raised_));
-  self.raised_ = at::Tensor();
+  kept->counter = std::exchange(self.raised_, at::Tensor());
   return kept;
 }
 
@@ -98,14 +98,10 @@ void RunningStatisticsKept::end(const at::RecordFunction& call, at::ObserverCont
   static_cast<void>(call);
   if (kept == nullptr) return;
   const Unseen unseen;
-  for (const auto& [statistic, value] : static_cast<Kept*>(kept)->statistics)
+  const auto& changed = *static_cast<const Kept*>(kept);
+  for (const auto& [statistic, value] : changed.statistics)
     statistic.copy_(value);
-}
-
-void RunningStatisticsKept::put_counters_back() noexcept {
-  const Unseen unseen;
-  for (const at::Tensor& counter : counters_)
-    counter.variable_data().sub_(1);
+  if (changed.counter.defined()) changed.counter.variable_data().sub_(1);
 }
 
 }  // namespace spillway
