@@ -85,17 +85,21 @@ class OffloadModel(nn.Module):
         self.model = model if isinstance(model, nn.Module) else nn.ModuleList(model)
         # Not registered: these are views of the model that `self.model` already is.
         self._parts: tuple[nn.Module, ...] = tuple(parts)
-        self.register_state_dict_pre_hook(_wait_for_copies)
-        self.register_load_state_dict_pre_hook(_wait_for_copies)
+        self._buffers_of_parts = [_places(part, "_buffers") for part in parts]
+        self._parameters_of_parts = [place for part in parts for place in _places(part, "_parameters")]
+        self.register_state_dict_pre_hook(_settle)
+        self.register_load_state_dict_pre_hook(_before_loading)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """As ``model(*inputs, **kwargs)``. A list's modules get a tuple that the one before returns as
         several arguments; keyword arguments go to the first."""
         pieces = self._split((inputs, kwargs))
+        self._give_buffers_back()
+        self._check_parameters()
         self._shards.begin()
         outputs: list[Any] = []
-        for number, part in enumerate(self._parts):
-            outputs = self._shards.run(number, functools.partial(self._run_all, part, pieces))
+        for number in range(len(self._parts)):
+            outputs = self._shards.run(number, functools.partial(self._run_all, number, pieces))
             unpack = self._unpacks and all(isinstance(output, tuple) for output in outputs)
             pieces = [(output if unpack else (output,), {}) for output in outputs]
         if not torch.is_grad_enabled():
@@ -108,10 +112,44 @@ class OffloadModel(nn.Module):
         more because the others were still in use."""
         return dict(self._shards.stats())
 
-    def _run_all(self, part: nn.Module, pieces: list[Any]) -> list[Any]:
-        if not self.checkpoint_activation:
-            return [part(*args, **kwargs) for args, kwargs in pieces]
-        return [call_again_without_statistics(part, args, kwargs) for args, kwargs in pieces]
+    def _run_all(self, number: int, pieces: list[Any]) -> list[Any]:
+        part = self._parts[number]
+        if self.checkpoint_activation:
+            outputs = [call_again_without_statistics(part, args, kwargs) for args, kwargs in pieces]
+        else:
+            outputs = [part(*args, **kwargs) for args, kwargs in pieces]
+        self._keep_assigned_buffers(number)
+        return outputs
+
+    def _keep_assigned_buffers(self, number: int) -> None:
+        """Buffers that the part has assigned anew come home as if it had written to them."""
+        for buffers, name, buffer in self._buffers_of_parts[number]:
+            assigned = buffers.get(name)
+            if assigned is buffer:
+                continue
+            buffers[name] = buffer
+            if assigned is None or assigned.shape != buffer.shape or assigned.dtype != buffer.dtype:
+                raise ValueError(
+                    f"buffer {name} of an OffloadModel must stay a tensor of shape {tuple(buffer.shape)} and "
+                    f"{buffer.dtype}, not {_described(assigned)}"
+                )
+            with torch.no_grad():
+                buffer.copy_(assigned)
+
+    def _give_buffers_back(self) -> None:
+        """Forgets what a part that ran again in a backward pass, or failed, has assigned."""
+        for part in self._buffers_of_parts:
+            for buffers, name, buffer in part:
+                if buffers.get(name) is not buffer:
+                    buffers[name] = buffer
+
+    def _check_parameters(self) -> None:
+        for parameters, name, parameter in self._parameters_of_parts:
+            if parameters.get(name) is not parameter:
+                raise RuntimeError(
+                    f"parameter {name} of an OffloadModel has been replaced: write to it, or wrap the model "
+                    "again"
+                )
 
     def _split(self, arguments: Any) -> list[Any]:
         leaves, shape = pytree.tree_flatten(arguments)
@@ -187,8 +225,34 @@ def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Modu
     return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
 
 
-def _wait_for_copies(module: nn.Module, *_: Any) -> None:
+_Place = tuple[dict[str, Any], str, torch.Tensor]
+
+
+def _places(part: nn.Module, kind: str) -> list[_Place]:
+    """Where modules of `part` have their tensors."""
+    return [
+        (getattr(module, kind), name, tensor)
+        for module in part.modules()
+        for name, tensor in getattr(module, kind).items()
+        if tensor is not None
+    ]
+
+
+def _described(assigned: torch.Tensor | None) -> str:
+    return "None" if assigned is None else f"one of shape {tuple(assigned.shape)} and {assigned.dtype}"
+
+
+def _settle(module: nn.Module, *_: Any) -> None:
+    module._give_buffers_back()  # type: ignore[operator]
     module._shards.wait_for_copies()  # type: ignore[union-attr, operator]
+
+
+def _before_loading(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any
+) -> None:
+    if metadata.get("assign_to_params_buffers"):
+        raise ValueError("load_state_dict of an OffloadModel copies into its tensors: assign must be False")
+    _settle(module)
 
 
 def _cuda_device(device: torch.device | str) -> torch.device:

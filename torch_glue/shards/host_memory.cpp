@@ -37,6 +37,22 @@ HostSlot HostMemory::part(Bytes offset, Bytes size) const {
   return {slot_.data + offset.count(), size, {}};
 }
 
+HostSlot HostMemory::part_to_write(Bytes offset, Bytes size) const {
+  const Lock lock(mutex_);
+  return {slot_.data + offset.count(), size, copies_};
+}
+
+void HostMemory::note_written(driver::Fence fence) {
+  const Lock lock(mutex_);
+  add_fence(copies_, fence);
+  written_ = fence;
+}
+
+driver::Fence HostMemory::written() const {
+  const Lock lock(mutex_);
+  return written_;
+}
+
 void HostMemory::note_copy(driver::Fence fence) {
   const Lock lock(mutex_);
   add_fence(copies_, fence);

@@ -24,17 +24,23 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   /// A dense tensor like `like`, from this byte on, that owns the memory together with others.
   at::Tensor tensor(const at::Tensor& like, Bytes offset);
 
-  /// The part from this byte on, for copies. They are to be noted.
+  /// The part from this byte on, for copies. They are to be noted; a copy to it comes after those
+  /// that were.
   [[nodiscard]] HostSlot part(Bytes offset, Bytes size) const;
+  [[nodiscard]] HostSlot part_to_write(Bytes offset, Bytes size) const;
   void note_copy(driver::Fence fence);
+  /// Notes a copy to it, which copies from it are to come after.
+  void note_written(driver::Fence fence);
+  [[nodiscard]] driver::Fence written() const;
   /// Blocks the host until all copies noted have passed. Errors: c10::Error.
   void wait_for_copies();
 
  private:
   DeviceRuntime& device_;
   HostSlot slot_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);
+  driver::Fence written_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

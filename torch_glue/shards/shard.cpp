@@ -76,20 +76,26 @@ bool Shard::is_parameter(Bytes offset) const {
 
 driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
   if (size_ == Bytes{}) return {};
-  std::vector<HostSlot> parts;
-  std::vector<Bytes> offsets;
-  if (own_) {
-    parts.push_back(own_->part(Bytes{}, own_size_));
-    offsets.push_back(Bytes{});
-  }
+
+  struct Part {
+    HostSlot home;
+    driver::Fence written;
+    Bytes offset;
+  };
+
+  std::vector<Part> parts;
+  if (own_) parts.push_back({own_->part(Bytes{}, own_size_), own_->written(), Bytes{}});
   for (const Place& place : places_) {
     if (place.memory == own_ || place.size == Bytes{}) continue;
-    parts.push_back(place.memory->part(place.host_offset, place.size));
-    offsets.push_back(place.offset);
+    parts.push_back(
+        {place.memory->part(place.host_offset, place.size), place.memory->written(), place.offset});
   }
   std::vector<CopyIn> copies;
-  for (std::size_t part = 0; part < parts.size(); ++part)
-    copies.push_back({&parts[part], {}, driver::DevicePtr(at.address() + offsets[part].count())});
+  copies.reserve(parts.size());
+  for (const Part& part : parts) {
+    copies.push_back(
+        {&part.home, part.written, driver::DevicePtr(at.address() + part.offset.count())});
+  }
   const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, haste));
   for (const Place& place : places_) {
     if (place.memory) place.memory->note_copy(loaded);
@@ -134,12 +140,12 @@ void Shard::put_back() {
 void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
   for (Place& place : places_) {
     if (!place.buffer || place.size == Bytes{}) continue;
-    HostSlot home = place.memory->part(place.host_offset, place.size);
+    HostSlot home = place.memory->part_to_write(place.host_offset, place.size);
     const driver::Fence kept = checked(device_.copies().to_host(
         driver::DevicePtr(static_cast<std::byte*>(storage.mutable_data()) + place.offset.count()),
         home,
         producer));
-    place.memory->note_copy(kept);
+    place.memory->note_written(kept);
     check(driver::Timeline::wait(producer, kept));
   }
 }

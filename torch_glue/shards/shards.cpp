@@ -6,10 +6,12 @@
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 #include "torch_glue/streams.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/engine.h>
@@ -119,6 +121,32 @@ class OffloadedShards::Rules final : public SavingRules {
   const c10::Storage storage_;
 };
 
+/// A thread's run of a part: members are on the device or on the host for all threads.
+class OffloadedShards::Turn {
+ public:
+  explicit Turn(OffloadedShards& shards) : shards_(shards) {
+    const Lock lock(shards_.mutex_);
+    const auto me = std::this_thread::get_id();
+    TORCH_CHECK(shards_.runs_ == 0 || shards_.runner_ == me,
+                "Spillway: a part of a model runs on another thread: the parts' parameters are on "
+                "the device for one thread at a time. Let forward passes, and backward passes that "
+                "compute something again, follow each other, or give each thread its own model.");
+    shards_.runner_ = me;
+    ++shards_.runs_;
+  }
+
+  ~Turn() {
+    const Lock lock(shards_.mutex_);
+    --shards_.runs_;
+  }
+
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  OffloadedShards& shards_;
+};
+
 std::shared_ptr<OffloadedShards> OffloadedShards::create(
     const std::vector<std::vector<Shard::Member>>& members, c10::Device device, std::size_t slots) {
   DeviceRuntime& runtime = *checked(Runtime::instance().device(DeviceId{device.index()}));
@@ -133,8 +161,14 @@ std::shared_ptr<OffloadedShards> OffloadedShards::create(
   for (const auto& shard : all->shards_)
     shard->put_back();
   const Lock lock(all->mutex_);
-  all->slots_.resize(slots, Slot{{}, kNothing, {}, 0});
+  all->slots_.resize(slots, Slot{{}, kNothing, {}, 0, {}});
   return all;
+}
+
+OffloadedShards::~OffloadedShards() {
+  const Lock lock(mutex_);
+  for (Slot& slot : slots_)
+    let_go(slot);
 }
 
 void OffloadedShards::begin() {
@@ -145,6 +179,7 @@ void OffloadedShards::begin() {
 
 void OffloadedShards::run(std::size_t part, const std::function<void()>& function) {
   TORCH_CHECK_INDEX(part < shards_.size(), "Spillway: there is no part ", part);
+  const Turn turn(*this);
   const bool outermost = !running_[part];
   if (outermost) {
     running_[part] = load_with_neighbour(part);
@@ -174,7 +209,13 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const Lock lock(mutex_);
   Slot& slot = slot_of(part, Haste::kWaitedFor);
   const c10::Storage storage = slot.storage;
-  check(driver::Timeline::wait(stream_of(current_stream(device_.device().id)), slot.loaded));
+  const auto stream = current_stream(device_.device().id);
+  check(driver::Timeline::wait(stream_of(stream), slot.loaded));
+  if (std::find(slot.readers.begin(), slot.readers.end(), stream) == slot.readers.end()) {
+    slot.readers.push_back(stream);
+    // It may have been allocated on another one.
+    c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), stream);
+  }
   const bool backward = in_backward_pass();
   if (backward) wait_at_the_end_of_the_pass();
   const bool last = backward ? part == 0 : part + 1 == shards_.size();
@@ -201,8 +242,13 @@ OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
       slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.part == part; });
   Slot& slot = found == slots_.end() ? free_slot() : *found;
   slot.used = ++clock_;
-  if (slot.part == part) return slot;
+  if (slot.part != part) fill(slot, part, haste);
+  return slot;
+}
+
+void OffloadedShards::fill(Slot& slot, std::size_t part, Haste haste) {
   const auto index = static_cast<c10::DeviceIndex>(device_.device().id);
+  const auto consumer = current_stream(device_.device().id);
   if (!slot.storage) {
     const c10::cuda::CUDAGuard guard(index);
     auto* const allocator = c10::cuda::CUDACachingAllocator::get();
@@ -213,13 +259,27 @@ OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
                                 /*resizable=*/false);
   }
   slot.part = kNothing;
-  slot.loaded = shards_[part]->load(driver::DevicePtr(slot.storage.mutable_data()),
-                                    stream_of(current_stream(device_.device().id)),
-                                    haste);
+  check(driver::Timeline::wait(stream_of(consumer), slot.loaded));
+  for (const auto& reader : slot.readers) {
+    if (reader == consumer) continue;
+    at::cuda::CUDAEvent read;
+    read.record(reader);
+    read.block(consumer);
+  }
+  slot.readers.clear();
+  slot.loaded = shards_[part]->load(
+      driver::DevicePtr(slot.storage.mutable_data()), stream_of(consumer), haste);
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
   slot.part = part;
   loaded_ += shards_[part]->size();
-  return slot;
+}
+
+void OffloadedShards::let_go(Slot& slot) {
+  if (slot.storage && slot.loaded.set() &&
+      !device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded)) {
+    PendingSources::instance().hold(slot.storage, slot.loaded);
+  }
+  slot = {{}, kNothing, {}, 0, {}};
 }
 
 OffloadedShards::Slot& OffloadedShards::free_slot() {
@@ -233,7 +293,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   ++extra_;
   Slot& oldest = *std::min_element(
       slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  oldest = {{}, kNothing, {}, 0};  // whoever holds its memory frees it
+  let_go(oldest);  // whoever holds its memory frees it
   return oldest;
 }
 

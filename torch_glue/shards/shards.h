@@ -5,8 +5,11 @@
 #include "torch_glue/shards/gradients.h"
 #include "torch_glue/shards/shard.h"
 
+#include <c10/cuda/CUDAStream.h>
+
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace spillway {
@@ -16,7 +19,7 @@ namespace spillway {
 /// and buffers do. What the backward pass needs of weights is remembered as weights, not as
 /// tensors.
 ///
-/// Threads: run() on one thread at a time; backward passes on any.
+/// Threads: run() on one thread at a time, which it checks; backward passes on any.
 /// Ownership: graphs own it together with its maker. The members keep their memory on the host.
 class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
  public:
@@ -36,13 +39,17 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   explicit OffloadedShards(DeviceRuntime& device) : device_(device) {}
 
+  ~OffloadedShards();
+  OffloadedShards(const OffloadedShards&) = delete;
+  OffloadedShards& operator=(const OffloadedShards&) = delete;
+
   /// A new forward pass: what is on the device may be out of date.
   void begin();
 
   /// Runs `function` with the part's members on the device. Inside a run of the same part only the
   /// function is run. In a backward pass buffers do not change.
-  /// Stream: the current one; no host wait. Errors: c10::Error, and what the function throws; the
-  /// members are on the host again.
+  /// Stream: the current one; no host wait. Errors: c10::Error, also where another thread is in a
+  /// run, and what the function throws; the members are on the host again.
   void run(std::size_t part, const std::function<void()>& function);
 
   /// Blocks the host until no copy reads or writes the members' memory. Done by itself at the end
@@ -55,12 +62,14 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
  private:
   class Rules;
   class SavedWeight;
+  class Turn;
 
   struct Slot {
     c10::Storage storage;
     std::size_t part;  // kNothing where there is none
     driver::Fence loaded;
     std::uint64_t used = 0;
+    std::vector<c10::cuda::CUDAStream> readers;  // since it was filled
   };
 
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
@@ -69,18 +78,24 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
   Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
+  void fill(Slot& slot, std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
+  /// Its memory is used by nobody before what fills it has passed.
+  void let_go(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
   std::shared_ptr<HostGradients> gradients_;
   std::vector<std::unique_ptr<Shard>> shards_;
   Bytes largest_;
-  std::vector<c10::Storage> running_;  // of each part, while it runs
+  std::vector<c10::Storage>
+      running_;  // of each part, while it runs; of the thread whose turn it is
 
   mutable Mutex mutex_;
   std::vector<Slot> slots_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t clock_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Bytes loaded_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t extra_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::thread::id runner_ SPILLWAY_GUARDED_BY(mutex_);
+  int runs_ SPILLWAY_GUARDED_BY(mutex_) = 0;           // of the runner, nested
   int waiting_pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // that will wait for copies at its end
 };
 
