@@ -31,3 +31,16 @@ def test_the_fixed_program_is_right_and_silent(python):
     done = emulated(python, "--schedule", "late", "--check", arguments=["--fixed"])
     assert (done.stdout, done.returncode) == (RIGHT, 0)
     assert "unordered" not in done.stderr
+
+
+def test_a_model_in_parts_has_the_losses_of_the_plain_one_and_a_fraction_of_its_peak(python):
+    done = emulated(python, "--check", example="sequential_cpu_optimizer.py")
+    said = dict(line.split(":", 1) for line in done.stdout.splitlines())
+    assert said["losses in parts"].split() == said["losses plain"].split()
+    ours, plain = (int(part.split()[0]) for part in said["peak in parts"].replace("plain: ", "").split(","))
+    assert 0 < ours * 3 < plain
+    weights = int(said["weights"].split()[0])
+    # The last two of twelve parts are there already when the backward pass begins.
+    assert said["per step"].split()[0] == str(weights * 22 // 12)
+    assert f"{weights} KiB of gradients out" in said["per step"]
+    assert "unordered" not in done.stderr
