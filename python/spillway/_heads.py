@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from spillway._load import glue
@@ -26,6 +27,19 @@ HEAD_NAMES = (
     "decoder.lm_head",
     "qa_outputs",
 )
+
+_FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
+_CHECKPOINT = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.ActivationWrapper"
+
+#: Classes around a model, and where they have it; known by name, since importing them takes long.
+WRAPPERS = {
+    "torch.nn.parallel.distributed.DistributedDataParallel": "module",
+    "torch.nn.parallel.data_parallel.DataParallel": "module",
+    "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
+    "deepspeed.runtime.engine.DeepSpeedEngine": "module",
+    _FSDP: "_fsdp_wrapped_module",
+    _CHECKPOINT: "_checkpoint_wrapped_module",
+}
 
 _regions = threading.local()
 _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -71,7 +85,10 @@ def find_heads(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     inner = _unwrapped(model)
     get_output_embeddings = getattr(inner, "get_output_embeddings", None)
     if callable(get_output_embeddings):
-        head = get_output_embeddings()
+        # Models that inherit it without having a head may raise anything.
+        head = None
+        with suppress(Exception):
+            head = get_output_embeddings()
         if isinstance(head, torch.nn.Module):
             yield head
     for name in HEAD_NAMES:
@@ -92,11 +109,11 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     import torch
 
     while True:
-        inner = None
         if callable(getattr(model, "get_base_model", None)):  # PEFT
             inner = model.get_base_model()
-        for name in ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"):
-            inner = inner or getattr(model, name, None)
+        else:
+            names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]
+            inner = next((getattr(model, WRAPPERS[name]) for name in names if name in WRAPPERS), None)
         if not isinstance(inner, torch.nn.Module) or inner is model:
             return model
         model = inner

@@ -44,3 +44,18 @@ def test_a_model_in_parts_has_the_losses_of_the_plain_one_and_a_fraction_of_its_
     assert said["per step"].split()[0] == str(weights * 22 // 12)
     assert f"{weights} KiB of gradients out" in said["per step"]
     assert "unordered" not in done.stderr
+
+
+def test_micro_batches_wait_on_the_host(python):
+    done = emulated(python, "--check", example="microbatches.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'units': 108" in done.stdout
+    assert "unordered" not in done.stderr
+
+
+def test_a_trainer_moves_its_activations(python):
+    done = emulated(python, "--check", example="trainer_offload.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a loop: 1245184 bytes moved" in done.stdout
+    assert done.stdout.count(" bytes moved") + done.stdout.count("left out for want of ") == 3
+    assert "unordered" not in done.stderr

@@ -7,6 +7,7 @@ import warnings
 
 import spillway
 import torch
+from spillway._heads import find_heads
 from spillway.compat import torchtune, trl
 from torch import nn
 
@@ -117,6 +118,37 @@ def the_head_of_a_wrapped_model_is_found():
 def a_head_that_the_model_names_itself_is_found():
     net = model("final")
     net.get_output_embeddings = lambda: net.final
+    _, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+    assert moved.out == WITHOUT_HEAD
+
+
+@case
+def a_part_that_is_called_module_is_no_wrapper():
+    net = model()
+    net.module = nn.Linear(WIDTH, WIDTH).cuda()  # unused here, and without a head
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manager = spillway.get_act_offloading_ctx_manager(net)
+    with Moved() as moved:
+        with manager:
+            loss = net(batch()).square().sum()
+        loss.backward()
+    assert moved.out == WITHOUT_HEAD
+
+
+@case
+def a_compiled_models_head_is_found():
+    net = torch.compile(model(), backend="eager")
+    assert list(find_heads(net)) == [net._orig_mod.lm_head]
+
+
+@case
+def a_model_that_cannot_name_its_head_is_searched():
+    def raises():
+        raise NotImplementedError("no head here")
+
+    net = model()
+    net.get_output_embeddings = raises
     _, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
     assert moved.out == WITHOUT_HEAD
 

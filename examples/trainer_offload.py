@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a tiny random model with a trainer whose activations wait in host memory.
+
+With `pip install transformers accelerate` the trainer is transformers' own, and with `pip install trl datasets`
+TRL's follows; without them a loop of a few lines stands for it.
+"""
+
+import importlib.util
+import tempfile
+import types
+
+import spillway
+import torch
+from torch import nn
+
+spillway.use_allocator()  # before CUDA starts: freed blocks are reused while their copy still runs
+
+WORDS, LENGTH, STEPS = 96, 64, 4
+
+
+def moved():
+    devices = spillway.stats()["devices"]
+    return devices[0]["residency"]["stashed_bytes"] if devices else 0
+
+
+def importable(*names):
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"left out for want of {', '.join(missing)}")
+    return not missing
+
+
+def examples():
+    torch.manual_seed(0)
+    rows = torch.randint(WORDS, (2 * STEPS, LENGTH))
+    return [{"input_ids": row, "labels": row} for row in rows]
+
+
+def tiny_llama():
+    import transformers
+
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=WORDS, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+def arguments(kind, folder, **options):
+    return kind(
+        output_dir=folder, per_device_train_batch_size=2, max_steps=STEPS, report_to="none",
+        save_strategy="no", logging_steps=1, disable_tqdm=True, **options,
+    )  # fmt: skip
+
+
+def with_transformers(folder):
+    import transformers
+
+    class OffloadingTrainer(spillway.ActivationOffloadingMixin, transformers.Trainer):
+        pass
+
+    args = arguments(transformers.TrainingArguments, folder)
+    OffloadingTrainer(model=tiny_llama(), args=args, train_dataset=examples()).train()
+
+
+def with_trl(folder):
+    import datasets
+    import trl
+
+    class OffloadingTrainer(spillway.ActivationOffloadingMixin, trl.SFTTrainer):
+        pass
+
+    # TRL's own switch stays off: the mixin has taken its place.
+    args = arguments(trl.SFTConfig, folder, activation_offloading=False)
+    args.activation_offloading = True
+    rows = [{name: row.tolist() for name, row in one.items()} for one in examples()]
+    data = datasets.Dataset.from_list(rows)
+    OffloadingTrainer(model=tiny_llama(), args=args, train_dataset=data).train()
+
+
+class Loop:
+    """What a trainer class needs for the mixin: `model`, `args` and `training_step`."""
+
+    def __init__(self, model, args):
+        self.model, self.args = model.cuda(), args
+        self.optimizer = torch.optim.AdamW(model.parameters())
+
+    def training_step(self, model, inputs):
+        loss = nn.functional.cross_entropy(model(inputs["input_ids"].cuda()), inputs["labels"].cuda())
+        loss.backward()
+        return loss.detach()
+
+    def train(self, rows):
+        for row in rows:
+            loss = self.training_step(self.model, row)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        print(f"loss {loss.item():.4f}")
+
+
+class OffloadingLoop(spillway.ActivationOffloadingMixin, Loop):
+    pass
+
+
+class TinyModel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 64)
+        self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
+        self.lm_head = nn.Linear(64, WORDS)
+
+    def forward(self, ids):
+        return self.lm_head(self.blocks(self.embedding(ids)))
+
+
+OffloadingLoop(TinyModel(), types.SimpleNamespace(activation_offloading=True)).train(examples())
+print(f"a loop: {moved()} bytes moved")
+with tempfile.TemporaryDirectory() as scratch:
+    if importable("transformers", "accelerate"):
+        before = moved()
+        with_transformers(scratch)
+        print(f"transformers.Trainer: {moved() - before} bytes moved")
+    if importable("transformers", "accelerate", "trl", "datasets"):
+        before = moved()
+        with_trl(scratch)
+        print(f"trl.SFTTrainer: {moved() - before} bytes moved")
