@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a tiny random model with a trainer whose activations wait in host memory.
 
-With `pip install transformers accelerate` the trainer is transformers' own, and with `pip install trl datasets`
-TRL's follows; without them a loop of a few lines stands for it.
+A loop of a few lines comes first. With `pip install transformers accelerate` that of transformers follows,
+with `pip install trl datasets` TRL's as well.
 """
 
 import importlib.util
@@ -66,17 +66,26 @@ def with_transformers(folder):
 
 def with_trl(folder):
     import datasets
+    import tokenizers
+    import transformers
     import trl
 
-    class OffloadingTrainer(spillway.ActivationOffloadingMixin, trl.SFTTrainer):
-        pass
-
-    # TRL's own switch stays off: the mixin has taken its place.
-    args = arguments(trl.SFTConfig, folder, activation_offloading=False)
-    args.activation_offloading = True
-    rows = [{name: row.tolist() for name, row in one.items()} for one in examples()]
-    data = datasets.Dataset.from_list(rows)
-    OffloadingTrainer(model=tiny_llama(), args=args, train_dataset=data).train()
+    words = {f"w{number}": number for number in range(WORDS)}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0")),
+        eos_token="w1",
+        pad_token="w2",
+    )
+    rows = [{"input_ids": one["input_ids"].tolist()} for one in examples()]
+    trainer = trl.SFTTrainer(
+        model=tiny_llama(),
+        args=arguments(trl.SFTConfig, folder, bf16=False, dataset_kwargs={"skip_prepare_dataset": True}),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    # What TRL's `activation_offloading=True` would put there is TRL's own.
+    trainer.maybe_activation_offload_context = spillway.get_act_offloading_ctx_manager(trainer.model)
+    trainer.train()
 
 
 class Loop:
