@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a tiny random model with a trainer whose activations wait in host memory.
 
-A loop of a few lines comes first. With `pip install transformers accelerate` that of transformers follows,
-with `pip install trl datasets` TRL's as well.
+A loop of a few lines comes first, then transformers' own trainer, with `pip install transformers accelerate`.
 """
 
 import importlib.util
@@ -47,45 +46,17 @@ def tiny_llama():
     return transformers.LlamaForCausalLM(config)
 
 
-def arguments(kind, folder, **options):
-    return kind(
-        output_dir=folder, per_device_train_batch_size=2, max_steps=STEPS, report_to="none",
-        save_strategy="no", logging_steps=1, disable_tqdm=True, **options,
-    )  # fmt: skip
-
-
 def with_transformers(folder):
     import transformers
 
     class OffloadingTrainer(spillway.ActivationOffloadingMixin, transformers.Trainer):
         pass
 
-    args = arguments(transformers.TrainingArguments, folder)
+    args = transformers.TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=2, max_steps=STEPS, report_to="none",
+        save_strategy="no", logging_steps=1, disable_tqdm=True,
+    )  # fmt: skip
     OffloadingTrainer(model=tiny_llama(), args=args, train_dataset=examples()).train()
-
-
-def with_trl(folder):
-    import datasets
-    import tokenizers
-    import transformers
-    import trl
-
-    words = {f"w{number}": number for number in range(WORDS)}
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0")),
-        eos_token="w1",
-        pad_token="w2",
-    )
-    rows = [{"input_ids": one["input_ids"].tolist()} for one in examples()]
-    trainer = trl.SFTTrainer(
-        model=tiny_llama(),
-        args=arguments(trl.SFTConfig, folder, bf16=False, dataset_kwargs={"skip_prepare_dataset": True}),
-        train_dataset=datasets.Dataset.from_list(rows),
-        processing_class=tokenizer,
-    )
-    # What TRL's `activation_offloading=True` would put there is TRL's own.
-    trainer.maybe_activation_offload_context = spillway.get_act_offloading_ctx_manager(trainer.model)
-    trainer.train()
 
 
 class Loop:
@@ -130,7 +101,3 @@ with tempfile.TemporaryDirectory() as scratch:
         before = moved()
         with_transformers(scratch)
         print(f"transformers.Trainer: {moved() - before} bytes moved")
-    if importable("transformers", "accelerate", "trl", "datasets"):
-        before = moved()
-        with_trl(scratch)
-        print(f"trl.SFTTrainer: {moved() - before} bytes moved")
