@@ -7,6 +7,7 @@ import importlib
 import traceback
 
 MODULES = (
+    "accepted",
     "budgets",
     "checkpoints",
     "graphs",
