@@ -46,7 +46,8 @@ std::uint64_t enter_region(double offload_ratio,
                            std::optional<std::size_t> max_in_flight,
                            bool prefetch,
                            bool names_memory,
-                           std::optional<std::uint64_t> budget) {
+                           std::optional<std::uint64_t> budget,
+                           std::optional<std::uint64_t> prefetch_headroom) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
   if (!tag.empty()) raise(spillway::check_tag_name(tag));
@@ -55,6 +56,7 @@ std::uint64_t enter_region(double offload_ratio,
   options.max_in_flight = max_in_flight;
   options.prefetch = prefetch;
   options.names_memory = names_memory;
+  if (prefetch_headroom) options.prefetch_headroom = spillway::Bytes{*prefetch_headroom};
   if (budget) options.budget = spillway::Bytes{*budget};
   auto id = spillway::enter_region(options);
   raise(id.status());
@@ -110,7 +112,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("max_in_flight") = py::none(),
              py::arg("prefetch") = true,
              py::arg("names_memory") = true,
-             py::arg("budget") = py::none());
+             py::arg("budget") = py::none(),
+             py::arg("prefetch_headroom") = py::none());
   module.def("enter_keeping_region", &spillway::enter_keeping_region);
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {

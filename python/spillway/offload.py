@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spillway._load import glue
 from spillway._region import Region
+from spillway.limits import size_of
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +73,11 @@ def _ratio(value: float) -> float:
     return ratio
 
 
+def _headroom(value: int | str | None) -> int | None:
+    nothing = value == 0 and not isinstance(value, bool)
+    return 0 if nothing else None if value is None else size_of("prefetch_headroom", value)
+
+
 class CPUOffload(Region):
     """A region whose saved activations wait in pinned host memory until the backward pass.
 
@@ -88,6 +94,9 @@ class CPUOffload(Region):
             ``spillway.stats()`` counts them by reason.
         tag: a name under which the region is planned and counted; regions with the same tag share one
             ratio. Default: the empty name.
+        prefetch_headroom: the most bytes of the tag that may be on the device again before the backward pass
+            wants them, as a number or as text such as "512MiB"; 0: nothing comes back early. They come in the
+            order in which the last step wanted them. Default: the largest storage that the step has moved.
 
     Where the logger ``spillway`` is at level INFO it gets the bytes of each tag when they change.
 
@@ -96,16 +105,19 @@ class CPUOffload(Region):
     goes first, as in PyTorch.
 
     Raises:
-        TypeError: ``offload_ratio`` is not a number, or ``tag`` not a string.
-        ValueError: ``offload_ratio`` is outside [0, 1]; or, at entry, ``tag`` already has another ratio in
-            this step.
+        TypeError: ``offload_ratio`` is not a number, ``tag`` not a string, or ``prefetch_headroom`` no size.
+        ValueError: ``offload_ratio`` is outside [0, 1]; ``prefetch_headroom`` is negative; or, at entry,
+            ``tag`` already has another ratio in this step.
     """
 
-    def __init__(self, offload_ratio: float, tag: str | None = None) -> None:
+    def __init__(
+        self, offload_ratio: float, tag: str | None = None, *, prefetch_headroom: int | str | None = None
+    ) -> None:
         if tag is not None and not isinstance(tag, str):
             raise TypeError(f"tag must be a string or None, not {tag!r}")
         self.offload_ratio = _ratio(offload_ratio)
         self.tag = tag
+        self.prefetch_headroom = _headroom(prefetch_headroom)
         super().__init__()
 
     @staticmethod
@@ -115,7 +127,9 @@ class CPUOffload(Region):
 
     def _enter(self) -> int:
         _log_totals()
-        region = glue().enter_region(self.offload_ratio, self.tag or "")
+        region = glue().enter_region(
+            self.offload_ratio, self.tag or "", prefetch_headroom=self.prefetch_headroom
+        )
         end_steps_with_optimizers()
         return region
 

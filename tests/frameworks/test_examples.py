@@ -59,3 +59,14 @@ def test_a_trainer_moves_its_activations(python):
     assert "a loop: 1245184 bytes moved" in done.stdout
     assert done.stdout.count(" bytes moved") + done.stdout.count("left out for want of ") == 2
     assert "unordered" not in done.stderr
+
+
+def test_a_gpt_moves_more_and_needs_less_with_each_ratio_and_computes_the_same(python):
+    done = emulated(python, example="gpt_ratio.py")
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert [float(row[0]) for row in rows] == [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1], done.stderr
+    moved = [float(row[1]) for row in rows]
+    peaks = [float(row[2]) for row in rows]
+    assert moved == sorted(moved) and moved[0] == 0 < moved[1] and moved[3] < moved[-1]
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] > peaks[-1]
+    assert len({row[3] for row in rows}) == 1

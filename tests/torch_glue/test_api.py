@@ -219,3 +219,11 @@ def test_two_budgets_in_a_step_are_refused_and_both_are_named():
     inner = spillway.offload(budget=1 << 21)
     with spillway.offload(budget=1 << 20), pytest.raises(ValueError, match=text), inner:
         pass
+
+
+@pytest.mark.parametrize(
+    ("headroom", "error"), [(-1, ValueError), ("some", ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_a_headroom_that_is_no_size_is_refused(headroom, error):
+    with pytest.raises(error, match="prefetch_headroom must be"):
+        spillway.CPUOffload(1, prefetch_headroom=headroom)

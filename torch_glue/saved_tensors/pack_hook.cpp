@@ -53,7 +53,6 @@ bool PackHook::move(const at::Tensor& tensor) {
   storage_ = SavedStorage::of(storage, *device.value());
   round_ = storage_->hook_made();
   if (!storage_->save(storage, version_.counter(), *region_)) return false;
-  last_moved(region_->tag) = storage_;
   layout_ = Layout(tensor);
   return true;
 }

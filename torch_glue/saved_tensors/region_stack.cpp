@@ -8,7 +8,6 @@
 #include <ATen/SavedTensorHooks.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -84,11 +83,6 @@ NothingMoves::NothingMoves() : before_(std::exchange(nothing_moves, true)) {}
 
 NothingMoves::~NothingMoves() {
   nothing_moves = before_;
-}
-
-std::weak_ptr<SavedStorage>& last_moved(TagId tag) {
-  thread_local std::unordered_map<TagId, std::weak_ptr<SavedStorage>> last;
-  return last[tag];
 }
 
 Status leave_region(std::uint64_t id) {

@@ -29,7 +29,9 @@ struct RegionOptions {
   std::optional<std::size_t> max_in_flight = std::nullopt;
   /// The most that each device is to need; the ratio is of no account then.
   std::optional<Bytes> budget = std::nullopt;
-  bool prefetch = true;      // storages come back before they are unpacked
+  bool prefetch = true;  // storages come back before they are unpacked
+  /// The most bytes that are back before they are; none for the largest that has moved in the step.
+  std::optional<Bytes> prefetch_headroom = std::nullopt;
   bool names_memory = true;  // what is allocated inside belongs to `tag`
 };
 
@@ -128,10 +130,6 @@ class NothingMoves {
  private:
   const bool before_;
 };
-
-/// The storage that moved last on this thread under `tag`, in whichever of its regions; empty where
-/// none lives.
-std::weak_ptr<SavedStorage>& last_moved(TagId tag);
 
 /// The region of this thread around the innermost one with these rules, null where there is none.
 const OffloadedRegion* region_around(const SavingRules& rules);

@@ -9,6 +9,7 @@
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/storage_table.h"
+#include "torch_glue/saved_tensors/unpack_order.h"
 #include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -47,6 +48,7 @@ bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
 SavedStorage::~SavedStorage() {
   StorageTable::instance().forget(key_);
   const Lock lock(mutex_);
+  if (order_ != nullptr) order_->gone(this);
   settle_arrival();
   if (!stash_) return;
   if (site_.watched) device_.curve().present(site_.step, site_.index);
@@ -76,7 +78,10 @@ bool SavedStorage::save(const c10::Storage& storage,
       return false;
     }
     if (site_.watched) device_.curve().watch(site_.step, address_of(storage), site_.index);
-    if (region.prefetch) before_ = last_moved(region.tag);
+    if (region.prefetch) {
+      order_ = &UnpackOrder::of(region.tag);
+      order_->moved(site_, weak_from_this(), size_, region.prefetch_headroom);
+    }
     Runtime::instance().moved(site_, size_);
     return true;
   }
@@ -117,7 +122,8 @@ bool SavedStorage::copy_out(const c10::Storage& storage,
 }
 
 c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
-  std::shared_ptr<SavedStorage> next;
+  UnpackOrder* order = nullptr;
+  Site site;
   c10::Storage storage;
   {
     const Lock lock(mutex_);
@@ -127,15 +133,15 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
     storage = arrived();
     if (!storage) storage = fetch(consumer, Haste::kWaitedFor);
     use_on(consumer, storage);
-    if (!arrival_->used) next = before_.lock();
+    if (!arrival_->used) order = order_;
+    site = site_;
     arrival_->used = true;
     if (round != round_) {
       round = round_;
       one_waits_less();
     }
   }
-  // The backward pass unpacks in reverse: begin with the one that it will want next.
-  if (next) next->bring_back_ahead();
+  if (order != nullptr) order->used(site, this);
   return storage;
 }
 

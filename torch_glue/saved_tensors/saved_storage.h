@@ -14,6 +14,7 @@
 namespace spillway {
 
 struct RegionOptions;
+class UnpackOrder;
 
 /// One storage that autograd saves, however many tensors view it: one decision, at most one host
 /// copy (law 5). The hooks of its tensors own it together; the last one ends the host copy (law 8).
@@ -21,7 +22,7 @@ struct RegionOptions;
 /// The identity is the storage object: a weak reference keeps its address from being used again.
 ///
 /// Threads: safe. Its lock may be held while memory is allocated from PyTorch's current allocator.
-class SavedStorage {
+class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
  public:
   /// The one for `storage`, made where there is none. Requires: a CUDA storage with memory.
   static std::shared_ptr<SavedStorage> of(const c10::Storage& storage, DeviceRuntime& device);
@@ -105,7 +106,7 @@ class SavedStorage {
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more at each fetch
   std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::weak_ptr<SavedStorage> before_ SPILLWAY_GUARDED_BY(mutex_);
+  UnpackOrder* order_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;  // null where it comes back on demand
 };
 
 }  // namespace spillway

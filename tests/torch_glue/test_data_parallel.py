@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions under data and tensor parallel, in two processes over gloo."""
+
+import functools
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import EMULATED, run
+from data_parallel import NAMES, RANKS
+
+SCHEDULES = ("eager", "late") if EMULATED else ("real",)
+
+
+@functools.cache
+def job(schedule):
+    """What each rank found, or how it failed."""
+    settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(RANKS) as pool:
+        settings["RENDEZVOUS"] = f"file://{folder}/store"
+        source = "import data_parallel; report(data_parallel.run())"
+        ranks = [pool.submit(run, source, RANK=str(rank), **settings) for rank in range(RANKS)]
+        return [rank.exception() or rank.result() for rank in ranks]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_whose_activations_move_have_the_bits_of_the_plain_job(name, schedule):
+    ranks = job(schedule)
+    for rank in ranks:
+        if isinstance(rank, BaseException):
+            raise rank
+    for found, reports in ranks:
+        equal, out, back = found[name]
+        assert equal, found
+        assert out >= back > 0, found
+        assert not reports, reports

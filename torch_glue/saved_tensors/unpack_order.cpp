@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/unpack_order.h"
+
+#include "torch_glue/saved_tensors/saved_storage.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// So many storages in a row that need not come back end the search for one that does.
+constexpr int kMostInVain = 8;
+
+}  // namespace
+
+UnpackOrder& UnpackOrder::of(TagId tag) {
+  static Mutex mutex;
+  static auto* const orders = new std::unordered_map<TagId, UnpackOrder>;
+  const Lock lock(mutex);
+  return (*orders)[tag];
+}
+
+void UnpackOrder::begin_step(std::uint64_t step) {
+  step_ = step;
+  if (!order_.empty()) {
+    before_ = std::exchange(order_, {});
+    places_.clear();
+    for (std::size_t place = 0; place < before_.size(); ++place)
+      places_.try_emplace(before_[place], place);
+  }
+  moved_.clear();
+  headroom_ = Bytes{};
+}
+
+void UnpackOrder::moved(const Site& site,
+                        std::weak_ptr<SavedStorage> storage,
+                        Bytes size,
+                        std::optional<Bytes> headroom) {
+  const Lock lock(mutex_);
+  if (site.step != step_) begin_step(site.step);
+  if (moved_.size() <= site.index) moved_.resize(site.index + 1);
+  const SavedStorage* const identity = storage.lock().get();
+  moved_[site.index] = {std::move(storage), identity, size};
+  headroom_ = headroom.value_or(std::max(headroom_, size));
+}
+
+void UnpackOrder::used(const Site& site, const SavedStorage* storage) {
+  std::size_t place = site.index;
+  bool recorded = false;
+  gone(storage);
+  {
+    const Lock lock(mutex_);
+    if (site.step != step_) return;
+    order_.push_back(site.index);
+    if (const auto known = places_.find(site.index); known != places_.end()) {
+      place = known->second;
+      recorded = true;
+    }
+  }
+  for (int in_vain = 0; in_vain < kMostInVain;) {
+    const auto next = take_next(place, recorded);
+    if (next == nullptr) return;
+    if (next->bring_back_ahead()) {
+      in_vain = 0;
+    } else {
+      gone(next.get());
+      ++in_vain;
+    }
+  }
+}
+
+std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool recorded) {
+  const Lock lock(mutex_);
+  while (recorded ? ++place < before_.size() : place-- > 0) {
+    const std::size_t index = recorded ? before_[place] : place;
+    if (index >= moved_.size()) continue;
+    const Moved& next = moved_[index];
+    if (next.identity == nullptr || early_.contains(next.identity)) continue;
+    if (!has_room_for(next)) return nullptr;
+    // The last owner must not end under the lock, so only what is returned is owned.
+    if (auto storage = next.storage.lock()) {
+      early_.emplace(next.identity, next.size);
+      early_bytes_ += next.size;
+      return storage;
+    }
+  }
+  return nullptr;
+}
+
+bool UnpackOrder::has_room_for(const Moved& moved) const {
+  return early_bytes_ + moved.size <= headroom_;
+}
+
+void UnpackOrder::gone(const SavedStorage* storage) {
+  const Lock lock(mutex_);
+  const auto early = early_.find(storage);
+  if (early == early_.end()) return;
+  early_bytes_ -= early->second;
+  early_.erase(early);
+}
+
+}  // namespace spillway

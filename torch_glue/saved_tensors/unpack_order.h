@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "allocator/runtime/runtime.h"
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace spillway {
+
+class SavedStorage;
+
+/// In which order the storages of a tag are wanted again, and which of them come back before they
+/// are: those that followed the one that is used now in the last step, or, where it is unknown,
+/// were saved before it. What is back and not used yet has at most the headroom's bytes.
+///
+/// Threads: safe. A storage calls it with or without its own lock; it calls storages without a
+/// lock. Ownership: one for each tag, never destroyed; owns no storage.
+class UnpackOrder {
+ public:
+  static UnpackOrder& of(TagId tag);
+
+  /// The storage has moved. `headroom`: none for the largest that has moved in the step.
+  void moved(const Site& site,
+             std::weak_ptr<SavedStorage> storage,
+             Bytes size,
+             std::optional<Bytes> headroom);
+  /// It is used for the first time since it came back: the ways back of the next ones begin.
+  void used(const Site& site, const SavedStorage* storage);
+  /// It has ended.
+  void gone(const SavedStorage* storage);
+
+ private:
+  struct Moved {
+    std::weak_ptr<SavedStorage> storage{};
+    const SavedStorage* identity = nullptr;
+    Bytes size{};
+  };
+
+  std::shared_ptr<SavedStorage> take_next(std::size_t& place, bool recorded);
+  void begin_step(std::uint64_t step) SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool has_room_for(const Moved& moved) const SPILLWAY_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::vector<Moved> moved_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
+  Bytes headroom_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // of this step, indices
+  std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last one
+  std::unordered_map<std::size_t, std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // in before_
+  std::unordered_map<const SavedStorage*, Bytes> early_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes early_bytes_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway
