@@ -18,6 +18,8 @@
 #define SPILLWAY_GUARDED_BY(mutex) SPILLWAY_ATTRIBUTE(guarded_by(mutex))
 /// A function that its caller must hold `mutex` for.
 #define SPILLWAY_REQUIRES(mutex) SPILLWAY_ATTRIBUTE(requires_capability(mutex))
+/// A function that locks what clang cannot follow, such as all of many.
+#define SPILLWAY_UNCHECKED_LOCKS SPILLWAY_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace spillway {
 

@@ -3,29 +3,136 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace spillway {
 
-void Books::passed(const PassingBlocks& most) {
-  const LightLock lock(live_mutex_);
-  requested_peak_ = std::max(requested_peak_, requested_ + most.requested);
-  blocks_peak_ = std::max(blocks_peak_, live_.blocks + most.blocks);
-  if (live_.bytes + most.bytes > live_.peak) {
-    live_.peak = live_.bytes + most.bytes;
-    away_at_live_peak_ = away();
+/// Locks all accounts, so that what they say together was true at one time.
+class Books::AllAccounts {
+ public:
+  explicit AllAccounts(const std::vector<std::unique_ptr<Account>>& accounts)
+      SPILLWAY_UNCHECKED_LOCKS : accounts_(accounts) {
+    for (const auto& account : accounts_)
+      account->mutex_.lock();
   }
-  for (const auto& [tag, bytes] : most.tags) {
-    Live& tagged = tag_of(tag);
-    tagged.peak = std::max(tagged.peak, tagged.bytes + bytes);
+
+  ~AllAccounts() SPILLWAY_UNCHECKED_LOCKS {
+    for (const auto& account : accounts_)
+      account->mutex_.unlock();
   }
+
+  AllAccounts(const AllAccounts&) = delete;
+  AllAccounts& operator=(const AllAccounts&) = delete;
+
+  static Share* live(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.live_; }
+
+  static Share* requested(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.requested_; }
+
+  static Share* blocks(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.blocks_; }
+
+  /// Of a tag's bytes.
+  static auto bytes_of(TagId tag) {
+    return [tag](Account& account) SPILLWAY_UNCHECKED_LOCKS -> Share* {
+      Account::TagShare* const tagged = account.tags_.known(tag);
+      return tagged == nullptr ? nullptr : &tagged->bytes;
+    };
+  }
+
+  /// Calls `see(share)` for the share that `of` gives of each account.
+  template <typename Of, typename See>
+  void each(Of of, See see) const {
+    for (const auto& account : accounts_) {
+      if (Share* const share = of(*account)) see(*share);
+    }
+  }
+
+  template <typename Of>
+  void publish(SharedTotal& total, Of of) const {
+    each(of, [&](Share& share) { total.publish(share); });
+  }
+
+  /// Brings a total that is to be read up to now; true where that is a new peak.
+  template <typename Of>
+  bool publish_all(SharedTotal& total, Of of) const {
+    publish(total, of);
+    return total.passed(0);
+  }
+
+  /// `mine` is allowed what it has done. True where that is a new peak.
+  template <typename Of>
+  bool settle(SharedTotal& total, Share& mine, Of of) const {
+    if (total.grant(mine)) return false;
+    publish(total, of);
+    if (total.passes_peak()) {
+      each(of, [&](Share& share) { total.reclaim(share); });
+      total.raise_peak(mine);
+      return true;
+    }
+    while (!total.grant(mine))
+      each(of, [&](Share& share) { total.reclaim_half(share); });
+    return false;
+  }
+
+  /// Brings the totals of all tags up to now.
+  void publish_tags(TagPages<TagTotal>& tags) const SPILLWAY_UNCHECKED_LOCKS {
+    for (const auto& account : accounts_) {
+      account->tags_.each([&](TagId tag, Account::TagShare& tagged) {
+        if (tagged.bytes.change == 0 && tagged.blocks == 0) return;
+        TagTotal& total = tags.of(tag);
+        total.bytes.publish(tagged.bytes);
+        total.blocks += static_cast<std::uint64_t>(std::exchange(tagged.blocks, 0));
+      });
+    }
+  }
+
+  /// The peak is what the number is now.
+  template <typename Of>
+  void reset_peak(SharedTotal& total, Of of) const {
+    publish(total, of);
+    each(of, [&](Share& share) { total.reclaim(share); });
+    total.reset_peak();
+  }
+
+ private:
+  const std::vector<std::unique_ptr<Account>>& accounts_;
+};
+
+Account& Books::open_account() {
+  const LightLock lock(totals_mutex_);
+  return *accounts_.emplace_back(std::make_unique<Account>(*this));
 }
 
-void Books::retag(TagId from, TagId to, Bytes size) {
-  const LightLock lock(live_mutex_);
-  tag_of(from).remove(size);
-  Live& tagged = tag_of(to);
-  tagged.add(size);
-  tagged.raise_peak();
+void Books::settle(Account& account, TagId tag) {
+  const LightLock lock(totals_mutex_);
+  if (grant(account, tag)) return;
+  const AllAccounts all(accounts_);
+  if (all.settle(live_, *all.live(account), &AllAccounts::live)) away_at_live_peak_ = away();
+  all.settle(requested_, *all.requested(account), &AllAccounts::requested);
+  all.settle(blocks_, *all.blocks(account), &AllAccounts::blocks);
+  const auto bytes = AllAccounts::bytes_of(tag);
+  all.settle(tags_.of(tag).bytes, *bytes(account), bytes);
+}
+
+/// From what is allowed to nobody.
+bool Books::grant(Account& account, TagId tag) {
+  const LightLock lock(account.mutex_);
+  return live_.grant(account.live_) && requested_.grant(account.requested_) &&
+         blocks_.grant(account.blocks_) && tags_.of(tag).bytes.grant(account.tags_.of(tag).bytes);
+}
+
+void Books::passed(const PassingBlocks& most) {
+  const LightLock lock(totals_mutex_);
+  const AllAccounts all(accounts_);
+  all.publish(live_, &AllAccounts::live);
+  if (live_.passed(most.bytes)) away_at_live_peak_ = away();
+  all.publish(requested_, &AllAccounts::requested);
+  requested_.passed(most.requested);
+  all.publish(blocks_, &AllAccounts::blocks);
+  blocks_.passed(most.blocks);
+  for (const auto& [tag, bytes] : most.tags) {
+    all.publish(tags_.of(tag).bytes, AllAccounts::bytes_of(tag));
+    tags_.of(tag).bytes.passed(bytes);
+  }
 }
 
 void Books::mapped(Bytes size, std::uint64_t chunks) {
@@ -85,31 +192,34 @@ void Books::count_out_of_memory() {
 void Books::read(HeapStats& stats) const {
   const Lock lock(mutex_);
   stats = slow_;
-  const LightLock live_lock(live_mutex_);
-  stats.live = Bytes{live_.bytes};
-  stats.live_blocks = live_.blocks;
-  stats.requested = Bytes{requested_};
-  stats.live_peak = Bytes{live_.peak};
-  stats.live_blocks_peak = blocks_peak_;
-  stats.requested_peak = Bytes{requested_peak_};
+  const LightLock totals_lock(totals_mutex_);
+  const AllAccounts all(accounts_);
+  if (all.publish_all(live_, &AllAccounts::live)) away_at_live_peak_ = away();
+  all.publish_all(requested_, &AllAccounts::requested);
+  all.publish_all(blocks_, &AllAccounts::blocks);
+  stats.live = Bytes{live_.value()};
+  stats.live_blocks = blocks_.value();
+  stats.requested = Bytes{requested_.value()};
+  stats.live_peak = Bytes{live_.peak()};
+  stats.live_blocks_peak = blocks_.peak();
+  stats.requested_peak = Bytes{requested_.peak()};
   stats.away_at_live_peak = Bytes{away_at_live_peak_};
 }
 
 std::vector<HeapTagInfo> Books::tags() const {
   std::vector<HeapTagInfo> tags;
-  const LightLock lock(live_mutex_);
-  for (std::size_t page = 0; page < kPage; ++page) {
-    for (std::size_t i = 0; pages_[page] != nullptr && i < kPage; ++i) {
-      const Live& live = (*pages_[page])[i];
-      if (live.blocks == 0 && live.peak == 0) continue;
-      HeapTagInfo info;
-      info.tag = static_cast<TagId>(page * kPage + i);
-      info.live = Bytes{live.bytes};
-      info.blocks = live.blocks;
-      info.live_peak = Bytes{live.peak};
-      tags.push_back(info);
-    }
-  }
+  const LightLock lock(totals_mutex_);
+  AllAccounts(accounts_).publish_tags(tags_);
+  tags_.each([&](TagId tag, TagTotal& total) {
+    total.bytes.passed(0);  // a block may be on its way
+    if (total.blocks == 0 && total.bytes.peak() == 0) return;
+    HeapTagInfo info;
+    info.tag = tag;
+    info.live = Bytes{total.bytes.value()};
+    info.blocks = total.blocks;
+    info.live_peak = Bytes{total.bytes.peak()};
+    tags.push_back(info);
+  });
   return tags;
 }
 
@@ -117,16 +227,14 @@ void Books::reset_peaks() {
   const Lock lock(mutex_);
   slow_.held_peak = slow_.held;
   slow_.away_at_held_peak = Bytes{away()};
-  const LightLock live_lock(live_mutex_);
-  live_.peak = live_.bytes;
-  blocks_peak_ = live_.blocks;
-  requested_peak_ = requested_;
+  const LightLock totals_lock(totals_mutex_);
+  const AllAccounts all(accounts_);
+  all.reset_peak(live_, &AllAccounts::live);
+  all.reset_peak(requested_, &AllAccounts::requested);
+  all.reset_peak(blocks_, &AllAccounts::blocks);
   away_at_live_peak_ = away();
-  for (const auto& page : pages_) {
-    if (page == nullptr) continue;
-    for (Live& tag : *page)
-      tag.peak = tag.bytes;
-  }
+  tags_.each(
+      [&](TagId tag, TagTotal& total) { all.reset_peak(total.bytes, AllAccounts::bytes_of(tag)); });
 }
 
 }  // namespace spillway

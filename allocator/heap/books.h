@@ -4,9 +4,10 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
+#include "allocator/heap/account.h"
 #include "allocator/heap/heap.h"
+#include "allocator/heap/shared_total.h"
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -23,41 +24,19 @@ struct PassingBlocks {
   std::vector<std::pair<TagId, std::uint64_t>> tags;  // bytes, each at its own time
 };
 
-/// What a heap has handed out and what it holds, over all its regions; peaks are exact: whoever
-/// hands out or takes back changes all the counts under one lock, which is held for a few
-/// nanoseconds and costs one atomic exchange.
-/// Threads: safe.
+/// What a heap has handed out and what it holds, over all its regions; peaks are exact. Each region
+/// writes into an account of its own, and comes here only where a total may pass its peak by it.
+/// Threads: safe. Locks are taken in this order: a region's, the books', those of the accounts.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): its locks are apart
 class Books {
  public:
   explicit Books(const HeapOptions& options) : away_(options.away), limit_(options.limit) {}
 
-  void hand_out(TagId tag, Bytes size, Bytes requested) {
-    const LightLock lock(live_mutex_);
-    live_.add(size);
-    requested_ += requested.count();
-    if (requested_ > requested_peak_) requested_peak_ = requested_;
-    if (live_.blocks > blocks_peak_) blocks_peak_ = live_.blocks;
-    if (live_.bytes > live_.peak) {
-      live_.peak = live_.bytes;
-      away_at_live_peak_ = away();
-    }
-    Live& tagged = tag_of(tag);
-    tagged.add(size);
-    tagged.raise_peak();
-  }
-
-  void take_back(TagId tag, Bytes size, Bytes requested) {
-    const LightLock lock(live_mutex_);
-    live_.remove(size);
-    requested_ -= requested.count();
-    tag_of(tag).remove(size);
-  }
+  /// An account for a region, as long as the books.
+  Account& open_account();
 
   /// So many were handed out and taken back again.
   void passed(const PassingBlocks& most);
-
-  void retag(TagId from, TagId to, Bytes size);
 
   void mapped(Bytes size, std::uint64_t chunks);
   void unmapped(Bytes size);
@@ -79,35 +58,18 @@ class Books {
   void reset_peaks();
 
  private:
-  struct Live {
-    std::uint64_t bytes = 0;
+  friend class Account;
+  class AllAccounts;
+
+  struct TagTotal {
+    SharedTotal bytes;
     std::uint64_t blocks = 0;
-    std::uint64_t peak = 0;  // of bytes, since the last reset
-
-    void add(Bytes size) {
-      bytes += size.count();
-      ++blocks;
-    }
-
-    void remove(Bytes size) {
-      bytes -= size.count();
-      --blocks;
-    }
-
-    void raise_peak() {
-      if (bytes > peak) peak = bytes;
-    }
   };
 
-  static constexpr std::size_t kPage = 256;
-  using Page = std::array<Live, kPage>;
-
-  Live& tag_of(TagId tag) SPILLWAY_REQUIRES(live_mutex_) {
-    const auto index = static_cast<std::size_t>(tag) % (kPage * kPage);
-    std::unique_ptr<Page>& page = pages_[index / kPage];
-    if (page == nullptr) page = std::make_unique<Page>();
-    return (*page)[index % kPage];
-  }
+  /// The account has handed out more than it may: others have what it lacks, or there is a new
+  /// peak.
+  void settle(Account& account, TagId tag);
+  bool grant(Account& account, TagId tag) SPILLWAY_REQUIRES(totals_mutex_);
 
   [[nodiscard]] std::uint64_t away() const {
     return away_ == nullptr ? 0 : away_->load(std::memory_order_relaxed);
@@ -115,14 +77,14 @@ class Books {
 
   const std::atomic<std::uint64_t>* const away_;
 
-  // In one line of the cache with its lock, which no other lock is taken under.
-  alignas(64) mutable LightMutex live_mutex_;
-  std::uint64_t requested_ SPILLWAY_GUARDED_BY(live_mutex_) = 0;
-  std::uint64_t requested_peak_ SPILLWAY_GUARDED_BY(live_mutex_) = 0;
-  Live live_ SPILLWAY_GUARDED_BY(live_mutex_);
-  std::uint64_t blocks_peak_ SPILLWAY_GUARDED_BY(live_mutex_) = 0;
-  std::uint64_t away_at_live_peak_ SPILLWAY_GUARDED_BY(live_mutex_) = 0;
-  std::array<std::unique_ptr<Page>, kPage> pages_ SPILLWAY_GUARDED_BY(live_mutex_);
+  alignas(64) mutable LightMutex totals_mutex_;
+  std::vector<std::unique_ptr<Account>> accounts_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  // Brought up to now by whoever reads them.
+  mutable SharedTotal live_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  mutable SharedTotal requested_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  mutable SharedTotal blocks_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  mutable TagPages<TagTotal> tags_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  mutable std::uint64_t away_at_live_peak_ SPILLWAY_GUARDED_BY(totals_mutex_) = 0;
 
   alignas(64) mutable Mutex mutex_;  // for what changes rarely
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);

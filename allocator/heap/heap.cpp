@@ -49,7 +49,7 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   const LightLock lock(region->mutex);
   Block* const block = region->fitting(size);
   if (block == nullptr || !region->seen_to_pass(block)) return {};
-  books.hand_out(tag, size, requested);
+  region->account().hand_out(tag, size, requested);
   return region->take_settled(block, size, requested, tag)->at;
 }
 
@@ -140,7 +140,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
     taken = region->fresh(size, requested, tag);
   }
   if (!taken.ok()) return taken.status();
-  books.hand_out(tag, size, requested);
+  region->account().hand_out(tag, size, requested);
   return taken.value()->at;
 }
 
@@ -165,7 +165,7 @@ bool Heap::free_anywhere(driver::DevicePtr at) {
       block->freed = true;
       return true;
     }
-    state_->books.take_back(block->tag, block->size, block->requested);
+    region->account().take_back(block->tag, block->size, block->requested);
     region->give(block);
     if (!region->released) return true;
   }
@@ -212,8 +212,8 @@ Status Heap::check_stream(driver::Stream stream) {
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
   state_->write_books();
-  return state_->with_block(at, [&](Block& block, const Region&) {
-    state_->books.retag(block.tag, tag, block.size);
+  return state_->with_block(at, [&](Block& block, Region& region) {
+    region.account().retag(block.tag, tag, block.size);
     block.tag = tag;
   });
 }

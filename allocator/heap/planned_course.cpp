@@ -52,9 +52,9 @@ void PlannedRegion::write_books() {
     const Request& request = requests_[event.request];
     if (!request.placed) continue;
     if (event.requested.zero()) {
-      books_.take_back(event.tag, request.block.size, request.requested);
+      account_.take_back(event.tag, request.block.size, request.requested);
     } else {
-      books_.hand_out(event.tag, request.block.size, request.requested);
+      account_.hand_out(event.tag, request.block.size, request.requested);
     }
   }
 }

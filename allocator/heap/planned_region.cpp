@@ -108,7 +108,7 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
     return {};
   }
   ++next_;
-  books_.hand_out(tag, request.block.size, requested);
+  account_.hand_out(tag, request.block.size, requested);
   hand_out(request, tag);
   return request.block.at;
 }
@@ -130,7 +130,7 @@ bool PlannedRegion::give_back_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
   if (block == nullptr || block->held) return false;
-  books_.take_back(block->tag, block->size, block->requested);
+  account_.take_back(block->tag, block->size, block->requested);
   take_back(block);
   return true;
 }

@@ -119,7 +119,7 @@ class PlannedRegion final : public Region {
   void block_taken_places() SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::vector<Block*> taken() const SPILLWAY_REQUIRES(mutex);
 
-  Books& books_;
+  Books& books_;  // for whole steps
   Course course_;
   PassingBlocks whole_ SPILLWAY_GUARDED_BY(mutex);     // of a step that goes as planned
   HeapStats whole_counts_ SPILLWAY_GUARDED_BY(mutex);  // the same

@@ -20,7 +20,8 @@ Bytes table_unit(Tier tier) {
 }  // namespace
 
 Region::Region(const RegionParts& parts, RegionKey key, Range range)
-    : table_(range, table_unit(key.tier)),
+    : account_(parts.books.open_account()),
+      table_(range, table_unit(key.tier)),
       backing_(parts.device,
                parts.addresses.memory(),
                parts.addresses.granularity(),

@@ -7,6 +7,7 @@
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
 #include "allocator/driver/timelines.h"
+#include "allocator/heap/account.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/backing.h"
 #include "allocator/heap/block.h"
@@ -54,7 +55,7 @@ struct RegionParts {
 ///
 /// Threads: every call with `mutex` held; what maps or unmaps, with the heap's lock held outside
 /// it. Ownership: owns the memory mapped in its range.
-class Region {
+class alignas(64) Region {
  public:
   Region(const RegionParts& parts, RegionKey key, Range range);
   virtual ~Region() = default;
@@ -68,6 +69,9 @@ class Region {
   [[nodiscard]] const Range& range() const { return range_; }
 
   [[nodiscard]] driver::Stream stream() const { return driver::Stream(key_.stream, device_.id); }
+
+  /// What it has handed out, as the heap's books have it.
+  [[nodiscard]] Account& account() SPILLWAY_REQUIRES(mutex) { return account_; }
 
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
@@ -166,6 +170,7 @@ class Region {
   /// Blocks the host until the fences of a free block have passed.
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
+  Account& account_;
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
   Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass

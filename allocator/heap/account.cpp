@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/account.h"
+
+#include "allocator/heap/books.h"
+
+namespace spillway {
+
+void Account::retag(TagId from, TagId to, Bytes size) {
+  bool within = false;
+  {
+    const LightLock lock(mutex_);
+    TagShare& old = tags_.of(from);
+    old.bytes.remove(size.count());
+    --old.blocks;
+    TagShare& tagged = tags_.of(to);
+    ++tagged.blocks;
+    within = tagged.bytes.add(size.count());
+  }
+  if (!within) settle(to);
+}
+
+void Account::settle(TagId tag) {
+  books_.settle(*this, tag);
+}
+
+}  // namespace spillway

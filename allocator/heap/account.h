@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/ids.h"
+#include "allocator/base/mutex.h"
+#include "allocator/heap/shared_total.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace spillway {
+
+class Books;
+
+/// A page of what is counted for each tag: few are ever used.
+template <typename Entry>
+class TagPages {
+ public:
+  static constexpr std::size_t kPage = 256;
+  using Page = std::array<Entry, kPage>;
+
+  Entry& of(TagId tag) {
+    const std::size_t index = static_cast<std::size_t>(tag) % (kPage * kPage);
+    std::unique_ptr<Page>& page = pages_[index / kPage];
+    if (page == nullptr) page = std::make_unique<Page>();
+    return (*page)[index % kPage];
+  }
+
+  /// Null where `of` has made none.
+  [[nodiscard]] Entry* known(TagId tag) {
+    const std::size_t index = static_cast<std::size_t>(tag) % (kPage * kPage);
+    Page* const page = pages_[index / kPage].get();
+    return page == nullptr ? nullptr : &(*page)[index % kPage];
+  }
+
+  /// Calls `see(tag, entry)` for each entry of the pages that there are, by id.
+  template <typename See>
+  void each(See see) {
+    for (std::size_t page = 0; page < kPage; ++page) {
+      for (std::size_t i = 0; pages_[page] != nullptr && i < kPage; ++i)
+        see(static_cast<TagId>(page * kPage + i), (*pages_[page])[i]);
+    }
+  }
+
+ private:
+  std::array<std::unique_ptr<Page>, kPage> pages_;
+};
+
+/// One region's part of a heap's books, in lines of the cache of its own: regions that work at the
+/// same time do not wait for each other.
+/// Threads: one at a time (the region's lock); Books reads it meanwhile.
+class alignas(64) Account {
+ public:
+  explicit Account(Books& books) : books_(books) {}
+
+  void hand_out(TagId tag, Bytes size, Bytes requested) {
+    bool within = false;
+    {
+      const LightLock lock(mutex_);
+      TagShare& tagged = tags_.of(tag);
+      ++tagged.blocks;
+      within = static_cast<int>(live_.add(size.count())) & static_cast<int>(blocks_.add(1)) &
+               static_cast<int>(requested_.add(requested.count())) &
+               static_cast<int>(tagged.bytes.add(size.count()));
+    }
+    if (!within) settle(tag);
+  }
+
+  void take_back(TagId tag, Bytes size, Bytes requested) {
+    const LightLock lock(mutex_);
+    TagShare& tagged = tags_.of(tag);
+    --tagged.blocks;
+    tagged.bytes.remove(size.count());
+    live_.remove(size.count());
+    blocks_.remove(1);
+    requested_.remove(requested.count());
+  }
+
+  void retag(TagId from, TagId to, Bytes size);
+
+ private:
+  friend class Books;
+
+  struct TagShare {
+    Share bytes;
+    std::int64_t blocks = 0;
+  };
+
+  void settle(TagId tag);
+
+  LightMutex mutex_;
+  Share live_ SPILLWAY_GUARDED_BY(mutex_);
+  Share requested_ SPILLWAY_GUARDED_BY(mutex_);
+  Share blocks_ SPILLWAY_GUARDED_BY(mutex_);
+  Books& books_;
+  TagPages<TagShare> tags_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway
