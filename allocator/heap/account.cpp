@@ -6,7 +6,7 @@
 namespace spillway {
 
 void Account::retag(TagId from, TagId to, Bytes size) {
-  bool within = false;
+  std::int64_t left = 0;
   {
     const LightLock lock(mutex_);
     TagShare& old = tags_.of(from);
@@ -14,9 +14,9 @@ void Account::retag(TagId from, TagId to, Bytes size) {
     --old.blocks;
     TagShare& tagged = tags_.of(to);
     ++tagged.blocks;
-    within = tagged.bytes.add(size.count());
+    left = tagged.bytes.add(size.count());
   }
-  if (!within) settle(to);
+  if (left < 0) settle(to);
 }
 
 void Account::settle(TagId tag) {

@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
+#include "allocator/driver/handles.h"
 #include "allocator/heap/shared_total.h"
 
 #include <array>
@@ -49,24 +50,23 @@ class TagPages {
   std::array<std::unique_ptr<Page>, kPage> pages_;
 };
 
-/// One region's part of a heap's books, in lines of the cache of its own: regions that work at the
-/// same time do not wait for each other.
-/// Threads: one at a time (the region's lock); Books reads it meanwhile.
+/// One stream's part of a heap's books, in lines of the cache of its own: threads that work on
+/// streams of their own do not wait for each other.
+/// Threads: safe.
 class alignas(64) Account {
  public:
-  explicit Account(Books& books) : books_(books) {}
+  Account(Books& books, CUstream stream) : stream_(stream), books_(books) {}
 
   void hand_out(TagId tag, Bytes size, Bytes requested) {
-    bool within = false;
+    std::int64_t least = 0;  // negative where one of them is
     {
       const LightLock lock(mutex_);
       TagShare& tagged = tags_.of(tag);
       ++tagged.blocks;
-      within = static_cast<int>(live_.add(size.count())) & static_cast<int>(blocks_.add(1)) &
-               static_cast<int>(requested_.add(requested.count())) &
-               static_cast<int>(tagged.bytes.add(size.count()));
+      least = live_.add(size.count()) | requested_.add(requested.count()) | blocks_.add(1) |
+              tagged.bytes.add(size.count());
     }
-    if (!within) settle(tag);
+    if (least < 0) settle(tag);
   }
 
   void take_back(TagId tag, Bytes size, Bytes requested) {
@@ -95,6 +95,7 @@ class alignas(64) Account {
   Share live_ SPILLWAY_GUARDED_BY(mutex_);
   Share requested_ SPILLWAY_GUARDED_BY(mutex_);
   Share blocks_ SPILLWAY_GUARDED_BY(mutex_);
+  const CUstream stream_;
   Books& books_;
   TagPages<TagShare> tags_ SPILLWAY_GUARDED_BY(mutex_);
 };

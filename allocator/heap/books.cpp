@@ -77,7 +77,7 @@ class Books::AllAccounts {
   void publish_tags(TagPages<TagTotal>& tags) const SPILLWAY_UNCHECKED_LOCKS {
     for (const auto& account : accounts_) {
       account->tags_.each([&](TagId tag, Account::TagShare& tagged) {
-        if (tagged.bytes.change == 0 && tagged.blocks == 0) return;
+        if (tagged.bytes.change() == 0 && tagged.blocks == 0) return;
         TagTotal& total = tags.of(tag);
         total.bytes.publish(tagged.bytes);
         total.blocks += static_cast<std::uint64_t>(std::exchange(tagged.blocks, 0));
@@ -97,9 +97,12 @@ class Books::AllAccounts {
   const std::vector<std::unique_ptr<Account>>& accounts_;
 };
 
-Account& Books::open_account() {
+Account& Books::account_of(CUstream stream) {
   const LightLock lock(totals_mutex_);
-  return *accounts_.emplace_back(std::make_unique<Account>(*this));
+  for (const auto& account : accounts_) {
+    if (account->stream_ == stream) return *account;
+  }
+  return *accounts_.emplace_back(std::make_unique<Account>(*this, stream));
 }
 
 void Books::settle(Account& account, TagId tag) {

@@ -24,16 +24,16 @@ struct PassingBlocks {
   std::vector<std::pair<TagId, std::uint64_t>> tags;  // bytes, each at its own time
 };
 
-/// What a heap has handed out and what it holds, over all its regions; peaks are exact. Each region
-/// writes into an account of its own, and comes here only where a total may pass its peak by it.
+/// What a heap has handed out and what it holds, over all its regions; peaks are exact. Each stream
+/// has an account of its own, from which one comes here only where a total may pass its peak.
 /// Threads: safe. Locks are taken in this order: a region's, the books', those of the accounts.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): its locks are apart
 class Books {
  public:
   explicit Books(const HeapOptions& options) : away_(options.away), limit_(options.limit) {}
 
-  /// An account for a region, as long as the books.
-  Account& open_account();
+  /// The account of a stream's blocks, as long as the books.
+  Account& account_of(CUstream stream);
 
   /// So many were handed out and taken back again.
   void passed(const PassingBlocks& most);

@@ -20,7 +20,7 @@ Bytes table_unit(Tier tier) {
 }  // namespace
 
 Region::Region(const RegionParts& parts, RegionKey key, Range range)
-    : account_(parts.books.open_account()),
+    : account_(parts.books.account_of(key.stream)),
       table_(range, table_unit(key.tier)),
       backing_(parts.device,
                parts.addresses.memory(),

@@ -6,19 +6,19 @@
 
 namespace spillway {
 
-/// What one account has added to a total since it was last brought up to now, and how far it may
-/// go without asking.
+/// How far one account may still raise a total without asking.
 struct Share {
-  std::int64_t change = 0;
-  std::int64_t allowed = 0;
+  std::int64_t spare = 0;    // negative: it has gone further than that
+  std::int64_t allowed = 0;  // what `spare` was when the total was last brought up to now
 
-  /// False where the total may have passed its peak: whoever owns the share asks for more then.
-  bool add(std::uint64_t count) {
-    change += static_cast<std::int64_t>(count);
-    return change <= allowed;
-  }
+  /// What it may still do; where that is negative, the total may have passed its peak, and whoever
+  /// owns the share asks for more.
+  std::int64_t add(std::uint64_t count) { return spare -= static_cast<std::int64_t>(count); }
 
-  void remove(std::uint64_t count) { change -= static_cast<std::int64_t>(count); }
+  void remove(std::uint64_t count) { spare += static_cast<std::int64_t>(count); }
+
+  /// What it has added to the total since.
+  [[nodiscard]] std::int64_t change() const { return allowed - spare; }
 };
 
 /// A number that several shares make up, and the most that it has been.
@@ -35,7 +35,7 @@ class SharedTotal {
 
   /// Allows a share what it has done, out of what is allowed to nobody. False where that is less.
   bool grant(Share& share) {
-    const std::int64_t need = share.change - share.allowed;
+    const std::int64_t need = -share.spare;
     if (need <= 0) return true;
     const std::int64_t room = this->room();
     if (need > room) return false;
@@ -49,10 +49,9 @@ class SharedTotal {
 
   /// Brings the value up to now; what the share may still do stays as it is.
   void publish(Share& share) {
-    value_ += static_cast<std::uint64_t>(share.change);
-    granted_ -= share.change;
-    share.allowed -= share.change;
-    share.change = 0;
+    value_ += static_cast<std::uint64_t>(share.change());
+    granted_ -= share.change();
+    share.allowed = share.spare;
   }
 
   /// Whether the number is more than it ever was. Requires: publish.
@@ -60,17 +59,17 @@ class SharedTotal {
 
   /// Takes half of what a share is allowed and does not use. Requires: publish.
   void reclaim_half(Share& share) {
-    if (share.allowed > 0) allow(share, -(share.allowed + 1) / 2);
+    if (share.spare > 0) allow(share, -(share.spare + 1) / 2);
   }
 
   /// Takes all of it.
   void reclaim(Share& share) {
-    if (share.allowed > 0) allow(share, -share.allowed);
+    if (share.spare > 0) allow(share, -share.spare);
   }
 
   /// Grants a share what it has done by a new peak. Requires: passes_peak, and reclaim from each.
   void raise_peak(Share& share) {
-    allow(share, -share.allowed);
+    allow(share, -share.spare);
     peak_ = value_;
   }
 
@@ -91,6 +90,7 @@ class SharedTotal {
   }
 
   void allow(Share& share, std::int64_t more) {
+    share.spare += more;
     share.allowed += more;
     granted_ += more;
   }

@@ -38,8 +38,8 @@ class BooksTest : public testing::Test {
   };
 
   BooksTest() {
-    for (Account*& account : accounts_)
-      account = &books_.open_account();
+    for (std::size_t i = 0; i < accounts_.size(); ++i)
+      accounts_.at(i) = &books_.account_of(reinterpret_cast<CUstream>(i));
   }
 
   void hand_out(const Block& block) {
