@@ -109,9 +109,10 @@ void Books::settle(Account& account, TagId tag) {
   const LightLock lock(totals_mutex_);
   if (grant(account, tag)) return;
   const AllAccounts all(accounts_);
-  if (all.settle(live_, *all.live(account), &AllAccounts::live)) away_at_live_peak_ = away();
-  all.settle(requested_, *all.requested(account), &AllAccounts::requested);
-  all.settle(blocks_, *all.blocks(account), &AllAccounts::blocks);
+  if (all.settle(live_, *AllAccounts::live(account), &AllAccounts::live))
+    away_at_live_peak_ = away();
+  all.settle(requested_, *AllAccounts::requested(account), &AllAccounts::requested);
+  all.settle(blocks_, *AllAccounts::blocks(account), &AllAccounts::blocks);
   const auto bytes = AllAccounts::bytes_of(tag);
   all.settle(tags_.of(tag).bytes, *bytes(account), bytes);
 }

@@ -43,7 +43,7 @@ Heap::~Heap() {
 inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
                                           Bytes size,
                                           Bytes requested,
-                                          TagId tag) {
+                                          TagId tag) const {
   Region* const region = regions.of(key);
   if (region == nullptr) return {};
   const LightLock lock(region->mutex);
@@ -212,7 +212,7 @@ Status Heap::check_stream(driver::Stream stream) {
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
   state_->write_books();
-  return state_->with_block(at, [&](Block& block, Region& region) {
+  return state_->with_block(at, [&](Block& block, const Region& region) {
     region.account().retag(block.tag, tag, block.size);
     block.tag = tag;
   });

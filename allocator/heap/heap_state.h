@@ -46,7 +46,7 @@ struct Heap::State {
   State(const driver::Device& on, const HeapOptions& with);
 
   /// A block that is in the cache; null where there is none, or it must be waited for.
-  driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
+  driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) const;
   /// hit, then miss, then the error.
   Result<driver::DevicePtr> serve(
       Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool);

@@ -71,7 +71,7 @@ class alignas(64) Region {
   [[nodiscard]] driver::Stream stream() const { return driver::Stream(key_.stream, device_.id); }
 
   /// Its stream's, in the heap's books.
-  [[nodiscard]] Account& account() SPILLWAY_REQUIRES(mutex) { return account_; }
+  [[nodiscard]] Account& account() const { return account_; }
 
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
