@@ -46,6 +46,30 @@ class HeapModelThreadsTest : public HeapTest {
     }
   }
 
+  /// Threads that churn, with a stream each.
+  std::vector<std::thread> start(unsigned count, std::uint64_t calls) {
+    std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+    std::vector<std::thread> threads;
+    for (unsigned i = 1; i <= count; ++i)
+      threads.emplace_back([=, this, stream = make_stream()] { churn(stream, i, calls); });
+    return threads;
+  }
+
+  void expect_right_books() {
+    EXPECT_EQ(heap_->check(), "");
+    {
+      const Lock lock(mutex_);
+      for (const Owned& left : shared_)
+        EXPECT_TRUE(heap_->free(left.at));
+    }
+    EXPECT_EQ(heap_->stats().live_blocks, 0U);
+    EXPECT_EQ(heap_->stats().live, 0_B);
+    for (const HeapTagInfo& tag : heap_->tags())
+      EXPECT_EQ(tag.live, 0_B);
+    heap_->trim_sync();
+    EXPECT_EQ(heap_->stats().held, 0_B);
+  }
+
   static void write(driver::DevicePtr at, Bytes size, unsigned value) {
     auto* const bytes = static_cast<unsigned char*>(at.raw());
     bytes[0] = bytes[size.count() - 1] = static_cast<unsigned char>(value);
@@ -72,46 +96,23 @@ class HeapModelThreadsTest : public HeapTest {
 
 TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   constexpr unsigned kThreads = 4;
-  std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   // Each call here is some four of the heap's.
   const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / kThreads;
-  std::vector<driver::Stream> streams;
-  for (unsigned i = 0; i < kThreads; ++i)
-    streams.push_back(make_stream());
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < kThreads; ++i)
-    threads.emplace_back([&, i] { churn(streams[i], i + 1, calls); });
+  std::vector<std::thread> threads = start(kThreads, calls);
   for (std::thread& thread : threads)
     thread.join();
 
-  EXPECT_EQ(heap_->check(), "");
-  {
-    const Lock lock(mutex_);
-    for (const Owned& left : shared_)
-      EXPECT_TRUE(heap_->free(left.at));
-  }
-  EXPECT_EQ(heap_->stats().live_blocks, 0U);
-  EXPECT_EQ(heap_->stats().live, 0_B);
-  for (const HeapTagInfo& tag : heap_->tags())
-    EXPECT_EQ(tag.live, 0_B);
-  heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  expect_right_books();
 }
 
 TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
   constexpr unsigned kThreads = 2;
   constexpr std::uint64_t kRequests = 32;
-  std::printf("SPILLWAY_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   HeapOptions options;
   options.replay = true;
   make_heap(options);
   const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / (kThreads + 1);
-  std::vector<driver::Stream> streams;
-  for (unsigned i = 0; i < kThreads; ++i)
-    streams.push_back(make_stream());
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < kThreads; ++i)
-    threads.emplace_back([&, i] { churn(streams[i], i + 1, calls); });
+  std::vector<std::thread> threads = start(kThreads, calls);
   for (std::uint64_t round = 0; round < calls / kRequests; ++round) {
     std::vector<Owned> mine;
     for (std::uint64_t i = 0; i < kRequests; ++i) {
@@ -134,15 +135,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
     thread.join();
 
   EXPECT_GT(heap_->stats().plan_replayed, 0U);
-  EXPECT_EQ(heap_->check(), "");
-  {
-    const Lock lock(mutex_);
-    for (const Owned& left : shared_)
-      EXPECT_TRUE(heap_->free(left.at));
-  }
-  EXPECT_EQ(heap_->stats().live, 0_B);
-  heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  expect_right_books();
 }
 
 }  // namespace
