@@ -15,6 +15,7 @@
 #include "torch_glue/shards_module.h"
 #include "torch_glue/stats_dict.h"
 #include "torch_glue/tags_module.h"
+#include "torch_glue/wrapped_module.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -132,6 +133,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         static_cast<int>(miss->device), miss->budget.count(), miss->least.count());
   });
   spillway::set_miss_teller(&tell_budget_miss);
+  spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);
   spillway::define_microbatches(module);

@@ -8,14 +8,15 @@ import os
 import spillway
 import torch
 import torch.distributed as dist
-from cases.measure import Moved, same_bits, unordered
+from cases.measure import Moved, same_bits, save, unordered
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS = 2
-NAMES = ("all used", "some unused", "tensor parallel")
+NAMES = ("all used", "some unused", "tensor parallel", "one sharded tensor")
 
 
 class Branches(nn.Module):
@@ -64,9 +65,34 @@ def parallel_tensors(name, rank, region):
     return [parameter.grad.to_local().clone() for parameter in model.parameters()]
 
 
-def run():
+def one_sharded_tensor(name, rank, region):
+    mesh = init_device_mesh("cuda", (RANKS,))
+    sharded = DTensor.from_local(data(rank, 0), mesh, [Shard(1)])
+    expected, strides = sharded.shape, sharded.stride()
+    seen = []
+    before = torch.cuda.memory_allocated()
+    with region:
+        graph = save(seen, sharded)
+    del sharded
+    torch.cuda.synchronize()
+    moves = isinstance(region, spillway.CPUOffload)
+    if moves and spillway.stats()["ours"]:
+        assert torch.cuda.memory_allocated() < before  # nothing of it is left on the device
+    graph.backward()
+    (back,) = seen
+    assert type(back) is DTensor and back.placements == (Shard(1),) and back.device_mesh == mesh
+    assert (back.shape, back.stride(), back.requires_grad) == (expected, strides, False)
+    return [back.to_local()]
+
+
+TRAIN = {"tensor parallel": parallel_tensors, "one sharded tensor": one_sharded_tensor}
+
+
+def run(allocator):
     """For each name: whether the bits are those of the plain job, and the bytes that moved out and back; and
     what was not ordered."""
+    if allocator == "spillway":
+        spillway.use_allocator()
     rank = int(os.environ["RANK"])
     dist.init_process_group(
         "gloo",
@@ -77,7 +103,7 @@ def run():
     )
     found = {}
     for name in NAMES:
-        train = parallel_tensors if name == "tensor parallel" else parallel_data
+        train = TRAIN.get(name, parallel_data)
         expected = train(name, rank, contextlib.nullcontext())
         with Moved() as moved:
             got = train(name, rank, spillway.CPUOffload(1, tag=name))

@@ -9,24 +9,25 @@ import pytest
 from conftest import EMULATED, run
 from data_parallel import NAMES, RANKS
 
-SCHEDULES = ("eager", "late") if EMULATED else ("real",)
+#: Each allocator, and on the emulated GPU one schedule with it.
+JOBS = (("spillway", "late"), ("torch", "eager"))
 
 
 @functools.cache
-def job(schedule):
+def job(allocator, schedule):
     """What each rank found, or how it failed."""
     settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(RANKS) as pool:
         settings["RENDEZVOUS"] = f"file://{folder}/store"
-        source = "import data_parallel; report(data_parallel.run())"
+        source = f"import data_parallel; report(data_parallel.run({allocator!r}))"
         ranks = [pool.submit(run, source, RANK=str(rank), **settings) for rank in range(RANKS)]
         return [rank.exception() or rank.result() for rank in ranks]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("allocator", "schedule"), JOBS)
 @pytest.mark.parametrize("name", NAMES)
-def test_two_ranks_whose_activations_move_have_the_bits_of_the_plain_job(name, schedule):
-    ranks = job(schedule)
+def test_two_ranks_whose_activations_move_have_the_bits_of_the_plain_job(name, allocator, schedule):
+    ranks = job(allocator, schedule)
     for rank in ranks:
         if isinstance(rank, BaseException):
             raise rank

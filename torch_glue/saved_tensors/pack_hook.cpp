@@ -6,6 +6,7 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/wrapped.h"
 
 namespace spillway {
 
@@ -20,6 +21,13 @@ void record_use(const at::Tensor& tensor) {
 
 }  // namespace
 
+/// The tensors that one wraps, each behind a hook of its own.
+struct PackHook::Parts {
+  at::DimVector sizes;  // of the outer one
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> wrap;
+  std::vector<std::unique_ptr<PackHook>> hooks;
+};
+
 PackHook::PackHook(const RegionOptions* region) : region_(region) {
   Runtime::instance().handle_made();
 }
@@ -28,6 +36,7 @@ PackHook::~PackHook() {
   if (storage_ != nullptr) storage_->hook_gone(round_);
   // Before the handle is counted off: a step that ends with it finds the host memory given back.
   storage_.reset();
+  parts_.reset();
   PendingSources::instance().poll();
   Runtime::instance().handle_gone();
 }
@@ -37,9 +46,24 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   version_ = SavedVersion(tensor);
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
+  if (move_parts(tensor)) return;
   const auto reason = why_not_movable(tensor, region_->min_bytes);
   if (reason) count_skip(region_->tag, *reason, tensor);
   if (reason || !move(tensor)) keep(tensor);
+}
+
+bool PackHook::move_parts(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) return false;
+  if (is_of_parameter(tensor)) return false;
+  auto wrapped = unwrapped(tensor);
+  if (!wrapped) return false;
+  parts_ =
+      std::make_unique<Parts>(Parts{at::DimVector(tensor.sizes()), std::move(wrapped->wrap), {}});
+  for (const at::Tensor& inner : wrapped->inner) {
+    parts_->hooks.push_back(std::make_unique<PackHook>(region_));
+    parts_->hooks.back()->call_pack_hook(inner);
+  }
+  return true;
 }
 
 bool PackHook::move(const at::Tensor& tensor) {
@@ -68,7 +92,15 @@ void PackHook::keep(const at::Tensor& tensor) {
 at::Tensor PackHook::call_unpack_hook() {
   PendingSources::instance().poll();
   Runtime::instance().unpacked();
-  version_.check(kept_.defined() ? kept_.sizes() : layout_.sizes());
+  version_.check(parts_ != nullptr ? at::IntArrayRef(parts_->sizes)
+                 : kept_.defined() ? kept_.sizes()
+                                   : layout_.sizes());
+  if (parts_ != nullptr) {
+    std::vector<at::Tensor> inner;
+    for (const auto& hook : parts_->hooks)
+      inner.push_back(hook->call_unpack_hook());
+    return parts_->wrap(inner);
+  }
   if (kept_.defined()) {
     if (storage_ != nullptr) storage_->kept_is_used();
     record_use(kept_);

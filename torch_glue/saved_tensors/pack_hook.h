@@ -12,7 +12,7 @@
 namespace spillway {
 
 /// The handle that a graph keeps in place of one saved tensor: either the tensor, detached, or what
-/// it takes to rebuild it over its storage's bytes.
+/// it takes to rebuild it over its storage's bytes, or hooks for the tensors that it wraps.
 ///
 /// Threads: as autograd's nodes; ends without the Python lock.
 class PackHook final : public torch::autograd::SavedVariableHooks {
@@ -38,7 +38,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
+  struct Parts;
   bool move(const at::Tensor& tensor);
+  bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
 
   const RegionOptions* const region_;  // until the tensor is packed
@@ -47,6 +49,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<SavedStorage> storage_;
   std::uint64_t round_ = 0;
   Layout layout_;
+  std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, null for every other one
 };
 
 }  // namespace spillway

@@ -65,6 +65,11 @@ class SkipLedger {
 
 }  // namespace
 
+bool is_of_parameter(const at::Tensor& tensor) {
+  const at::Tensor* const base = compat::view_base(tensor);
+  return is_parameter(tensor) || (base != nullptr && is_parameter(*base));
+}
+
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes) {
   const auto* const impl = tensor.unsafeGetTensorImpl();
   if (impl->key_set().has_any(kWrapped) || impl->has_named_tensor_meta()) {
@@ -78,9 +83,8 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   const c10::Storage& storage = impl->storage();
   if (storage.nbytes() < min_bytes.count() || storage.nbytes() == 0) return SkipReason::kTiny;
   if (storage.data() == nullptr) return SkipReason::kNotOnDevice;
-  if (is_parameter(tensor)) return SkipReason::kParameter;
+  if (is_of_parameter(tensor)) return SkipReason::kParameter;
   const at::Tensor* const base = compat::view_base(tensor);
-  if (base != nullptr && is_parameter(*base)) return SkipReason::kParameter;
   if (is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base))) {
     return SkipReason::kParameter;
   }

@@ -14,6 +14,9 @@ namespace spillway {
 /// Why a saved tensor cannot be moved, nothing where it can. Cheap tests first.
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes);
 
+/// Whether it is a parameter or a view of one.
+bool is_of_parameter(const at::Tensor& tensor);
+
 /// Counts a tensor that is not moved: once per storage and step. Threads: safe.
 void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 

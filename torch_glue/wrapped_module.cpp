@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/wrapped_module.h"
+
+#include "torch_glue/saved_tensors/wrapped.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+
+/// What it takes to make the tensor again. Freed under the Python lock, and not at all when there
+/// is no Python any more.
+struct Recipe {
+  py::object type;
+  py::list names;
+  py::object context;
+  py::object size;
+  py::object stride;
+};
+
+void free_recipe(Recipe* recipe) {
+  if (Py_IsInitialized() == 0) return;
+  const py::gil_scoped_acquire locked;
+  delete recipe;
+}
+
+at::Tensor wrap(const Recipe& recipe, const std::vector<at::Tensor>& inner) {
+  const py::gil_scoped_acquire locked;
+  const at::NoGradGuard no_graph;
+  py::dict parts;
+  for (std::size_t index = 0; index < inner.size(); ++index)
+    parts[recipe.names[index]] = py::cast(inner[index]);
+  const py::object made =
+      recipe.type.attr("__tensor_unflatten__")(parts, recipe.context, recipe.size, recipe.stride);
+  return made.cast<at::Tensor>().detach();
+}
+
+std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
+  const py::gil_scoped_acquire locked;
+  const py::object object = py::cast(tensor);
+  if (!py::hasattr(object, "__tensor_flatten__")) return std::nullopt;
+  // What a collective still writes to (AsyncCollectiveTensor): a copy of it now would be of
+  // nothing.
+  if (py::hasattr(object, "trigger_wait")) return std::nullopt;
+  const py::tuple flat = object.attr("__tensor_flatten__")();
+  const std::shared_ptr<Recipe> recipe(new Recipe{py::type::of(object),
+                                                  py::list(flat[0]),
+                                                  flat[1],
+                                                  object.attr("size")(),
+                                                  object.attr("stride")()},
+                                       free_recipe);
+  WrappedTensor wrapped;
+  for (const auto& name : recipe->names)
+    wrapped.inner.push_back(py::getattr(object, name).cast<at::Tensor>());
+  wrapped.wrap = [recipe](const std::vector<at::Tensor>& inner) {
+    return wrap(*recipe, inner);
+  };
+  return wrapped;
+}
+
+}  // namespace
+
+void unwrap_python_classes() {
+  set_unwrap(unwrap);
+}
+
+}  // namespace spillway
