@@ -269,6 +269,43 @@ def an_attached_module_runs_one_micro_batch_at_each_call():
     assert moved.out == 0
 
 
+def two_stages(order, micro=None):
+    """Gradients of two stages in this process, whose passes run in `order`, twice."""
+    stages = [network(), network()]
+    for stage in stages if micro else ():
+        micro.attach(stage)
+    for _ in range(2):
+        for stage in stages:
+            stage.zero_grad()
+        batches, between, results = data(), {}, {}
+        with micro or nullcontext():
+            for number, forward in order:
+                if forward:
+                    sent = stages[0](batches[number].cuda() * 1)
+                    received = sent.detach().requires_grad_()
+                    between[number] = (sent, received)
+                    results[number] = stages[1](received * 1).sum()
+                else:
+                    results.pop(number).backward()
+                    sent, received = between.pop(number)
+                    sent.backward(received.grad)
+                del sent, received
+    return [p.grad for stage in stages for p in stage.parameters()]
+
+
+@case
+def two_stages_in_one_process_have_the_plain_gradients_in_the_order_of_each_schedule():
+    gpipe = [(number, True) for number in range(4)] + [(number, False) for number in range(4)]
+    one_by_one = [(0, True), (1, True)]
+    for number in range(2, 4):
+        one_by_one += [(number - 2, False), (number, True)]
+    one_by_one += [(2, False), (3, False)]
+    for order in (gpipe, one_by_one):
+        with Moved() as moved:
+            found = two_stages(order, spillway.microbatches(activation_loading_horizon=2))
+        assert moved.out > 0 and same(found, two_stages(order)), order
+
+
 @case
 def an_exception_in_a_micro_batch_leaves_nothing_open():
     net, micro = network(), spillway.microbatches()
