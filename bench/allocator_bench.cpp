@@ -3,9 +3,10 @@
 // [PAIRS]` prints one JSON line. `churn` is one pass, for instruction counters too. `replayed` is
 // Spillway's with SPILLWAY_PLAN_REPLAY; steps make the same requests again.
 #include "torch_glue/cuda_allocator.h"
-#include "torch_glue/region.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+
+#include <spillway/torch/region.h>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint_module.h"
 
-#include "torch_glue/checkpoint/checkpoint.h"
-
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <spillway/torch/checkpoint.h>
 
 #include <memory>
 #include <optional>
@@ -25,7 +25,7 @@ std::shared_ptr<py::function> owned_by_graph(py::function function) {
           }};
 }
 
-CheckpointFrame::Recompute in_python(py::function again) {
+CheckpointedCall::Recompute in_python(py::function again) {
   return [function = owned_by_graph(std::move(again))](const std::vector<at::Tensor>& inputs) {
     const py::gil_scoped_acquire gil;
     try {
@@ -47,7 +47,7 @@ py::object python_checkpoint(const py::function& call,
                              bool preserve_rng_state,
                              bool devices_drew) {
   const CheckpointOptions options{offload_to_cpu, preserve_rng_state, devices_drew};
-  CheckpointFrame::Recompute recompute = in_python(std::move(again));
+  CheckpointedCall::Recompute recompute = in_python(std::move(again));
   std::optional<CheckpointedCall> checkpointed;
   {
     const py::gil_scoped_release released;  // host memory may have to be made

@@ -9,7 +9,6 @@
 #include "torch_glue/pause_module.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
-#include "torch_glue/region.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/shards_module.h"
@@ -19,6 +18,7 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <spillway/torch/region.h>
 
 namespace {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/region.h"
-
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <c10/util/Exception.h>
+
+#include <spillway/torch/region.h>
 
 namespace spillway {
 namespace {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine in a program without Python: LibTorch on the emulated GPU.
-#include "torch_glue/region.h"
-
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/checkpoint/checkpoint.h"
 #include "torch_glue/cuda_allocator.h"
 
 #include <ATen/ATen.h>
@@ -14,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
+#include <spillway/torch/checkpoint.h>
+#include <spillway/torch/region.h>
 
 namespace spillway {
 namespace {

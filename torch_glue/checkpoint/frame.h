@@ -7,6 +7,8 @@
 
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <spillway/torch/checkpoint.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -14,14 +16,6 @@
 #include <vector>
 
 namespace spillway {
-
-struct CheckpointOptions {
-  bool offload_to_cpu = false;     // the inputs wait in pinned host memory
-  bool preserve_rng_state = true;  // the recomputation draws the same random numbers
-  /// Whether devices may have drawn some before. Where none has, one that the call uses begins with
-  /// what its seed gives: PyTorch sets seeds late, when it is first asked for a device.
-  bool devices_drew = true;
-};
 
 /// One checkpointed call: keeps its inputs and forgets what it saves; when the backward pass first
 /// wants a saved tensor, the call is made again and all of them are back, until that pass has used
@@ -32,8 +26,7 @@ struct CheckpointOptions {
 /// Threads: safe. Ownership: the handles in the graph own it together; it ends with the last one.
 class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<CheckpointFrame> {
  public:
-  /// Makes the call again on tensors like its inputs. Its result is not looked at.
-  using Recompute = std::function<void(const std::vector<at::Tensor>& inputs)>;
+  using Recompute = CheckpointedCall::Recompute;
 
   CheckpointFrame(const std::vector<at::Tensor>& inputs,
                   Recompute recompute,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <spillway/torch/api.h>
+
 #include <cstdint>
 #include <string_view>
 
@@ -12,7 +14,7 @@ namespace spillway {
 /// Threads: ended on the thread that began it.
 /// Errors: c10::ValueError for a ratio outside [0, 1], for a tag that is no path (check_tag_name)
 /// and for one that has another ratio in this step.
-class OffloadRegion {
+class SPILLWAY_TORCH_API OffloadRegion {
  public:
   explicit OffloadRegion(double offload_ratio, std::string_view tag = "");
   ~OffloadRegion();
@@ -24,6 +26,6 @@ class OffloadRegion {
 };
 
 /// Ends the training step: plans are made and statistics latched.
-void end_step();
+SPILLWAY_TORCH_API void end_step();
 
 }  // namespace spillway

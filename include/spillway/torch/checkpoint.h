@@ -1,31 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_glue/checkpoint/frame.h"
-
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
+#include <spillway/torch/api.h>
+
+#include <functional>
+#include <memory>
 #include <vector>
 
 namespace spillway {
 
+struct CheckpointOptions {
+  bool offload_to_cpu = false;     // the inputs wait in pinned host memory
+  bool preserve_rng_state = true;  // the recomputation draws the same random numbers
+  /// Whether devices may have drawn some before. Where none has, one that the call uses begins with
+  /// what its seed gives: PyTorch sets seeds late, when it is first asked for a device.
+  bool devices_drew = true;
+};
+
 /// The first call of a checkpointed function, from its begin to its end on one thread.
-class CheckpointedCall {
+class SPILLWAY_TORCH_API CheckpointedCall {
  public:
+  /// Makes the call again on tensors like its inputs. Its result is not looked at.
+  using Recompute = std::function<void(const std::vector<at::Tensor>& inputs)>;
+
   CheckpointedCall(const std::vector<at::Tensor>& inputs,
-                   CheckpointFrame::Recompute recompute,
+                   Recompute recompute,
                    const CheckpointOptions& options);
   /// Where done() was not called, the function has thrown.
-  ~CheckpointedCall() = default;
+  ~CheckpointedCall();
   CheckpointedCall(const CheckpointedCall&) = delete;
   CheckpointedCall& operator=(const CheckpointedCall&) = delete;
 
   void done();
 
  private:
-  const std::shared_ptr<CheckpointFrame> frame_;
-  const EnteredRegion region_;
+  struct State;
+  const std::unique_ptr<State> state_;
 };
 
 /// For C++ users: `function(inputs)`, whose saved tensors are forgotten and computed again in the

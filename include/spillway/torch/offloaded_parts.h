@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <spillway/torch/api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace spillway {
+
+class OffloadedShards;
+
+/// For C++ users: a model in parts whose parameters and buffers live in pinned host memory, and
+/// take turns on the device. They stay the same tensors, so that an optimizer that was given them
+/// runs on the host; gradients are there when the backward pass returns.
+///
+///     spillway::OffloadedParts parts({{first->parameters(), first->buffers()}, ...}, device);
+///     parts.begin();
+///     parts.run(0, [&] { x = first->forward(x); });
+///
+/// Threads: run() on one thread at a time, which it checks; backward passes on any.
+/// Ownership: graphs that were made inside own the host memory together with it.
+class SPILLWAY_TORCH_API OffloadedParts {
+ public:
+  struct Part {
+    std::vector<at::Tensor> parameters;
+    std::vector<at::Tensor> buffers;
+  };
+
+  struct Stats {
+    std::uint64_t loaded_bytes;    // that came in, since creation
+    std::uint64_t gradient_bytes;  // that went out
+    std::uint64_t slot_bytes;      // device memory for parts
+    std::uint64_t extra_slots;     // how often a part had to have more
+  };
+
+  /// `slots` parts are on the device at a time. Errors: c10::Error; nothing has changed then.
+  OffloadedParts(const std::vector<Part>& parts, c10::Device device, std::size_t slots = 2);
+  ~OffloadedParts();
+  OffloadedParts(const OffloadedParts&) = delete;
+  OffloadedParts& operator=(const OffloadedParts&) = delete;
+
+  /// A new forward pass: parameters may have changed since the last one.
+  void begin();
+
+  /// Runs `function` with the part's tensors on the device. Checkpoints inside run again with them.
+  /// Stream: the current one; no host wait. Errors: c10::Error, and what the function throws.
+  void run(std::size_t part, const std::function<void()>& function);
+
+  /// Blocks the host until no copy reads or writes the tensors. A backward pass does so at its end.
+  void wait_for_copies();
+
+  [[nodiscard]] Stats stats() const;
+
+ private:
+  const std::shared_ptr<OffloadedShards> shards_;
+};
+
+}  // namespace spillway
