@@ -38,9 +38,9 @@ from spillway.checkpointing import (
     is_checkpointing,
     is_recomputing,
 )
+from spillway.cpu_offload import CPUOffload, step
 from spillway.limits import memory_limit, set_memory_limit
 from spillway.microbatches import microbatches
-from spillway.offload import CPUOffload, step
 from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
 from spillway.roles import unwatch, watch
 from spillway.statistics import stats

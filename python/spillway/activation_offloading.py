@@ -9,7 +9,7 @@ from spillway import _heads
 from spillway._arguments import flag, whole_number
 from spillway._load import glue
 from spillway._region import Region
-from spillway.offload import end_steps_with_optimizers
+from spillway.cpu_offload import end_steps_with_optimizers
 
 if TYPE_CHECKING:
     import torch

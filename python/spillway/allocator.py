@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from spillway._load import glue
+from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.launch import LIBRARIES, LaunchError
 from spillway.limits import size_of
-from spillway.offload import end_steps_with_optimizers
 
 if TYPE_CHECKING:
     from torch.cuda.memory import CUDAPluggableAllocator

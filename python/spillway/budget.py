@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._load import glue
 from spillway._region import Region
+from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
-from spillway.offload import end_steps_with_optimizers
 
 if TYPE_CHECKING:
     import torch

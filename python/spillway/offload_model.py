@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from spillway._arguments import flag, whole_number
 from spillway._load import glue
 from spillway.checkpointing import call_again_without_statistics
-from spillway.offload import end_steps_with_optimizers
+from spillway.cpu_offload import end_steps_with_optimizers
 
 __all__ = ["OffloadModel", "split_by_bytes"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillway._load import glue
-from spillway.offload import end_steps_with_optimizers
+from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.summary import device_index
 
 __all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
