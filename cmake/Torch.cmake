@@ -20,7 +20,7 @@ add_library(spillway::torch ALIAS spillway_torch)
 target_include_directories(spillway_torch SYSTEM INTERFACE
   ${SPILLWAY_TORCH_ROOT}/include ${SPILLWAY_TORCH_ROOT}/include/torch/csrc/api/include)
 target_link_directories(spillway_torch INTERFACE ${SPILLWAY_TORCH_ROOT}/lib)
-target_link_libraries(spillway_torch INTERFACE spillway::cuda_headers c10 c10_cuda torch_cpu torch_cuda torch)
+target_link_libraries(spillway_torch INTERFACE spillway::cuda_headers c10 c10_cuda torch_cpu torch_cuda)
 
 add_library(spillway_torch_python INTERFACE)
 add_library(spillway::torch_python ALIAS spillway_torch_python)
