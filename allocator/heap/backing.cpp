@@ -62,8 +62,10 @@ Status Backing::map(Range where) {
       if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
         stuck_.push_back({at, chunk.size});
         books_.stuck(chunk.size);
+        api.MemRelease(chunk.handle);  // what is mapped stays in any case
+      } else if (!release(chunk)) {
+        books_.stuck(chunk.size);
       }
-      api.MemRelease(chunk.handle);
     }
     return status;
   }
@@ -83,7 +85,7 @@ Status Backing::make_chunks(Range where, Chunks& made) {
     driver::count_allocation();
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
-      api.MemRelease(chunk.handle);
+      if (!release(chunk)) books_.stuck(chunk.size);
       return status;
     }
     made.emplace(at, chunk);
@@ -99,10 +101,16 @@ bool Backing::unmap(driver::DevicePtr at) {
   const driver::OutsideCaptures outside(*device_.api);
   const Bytes size = chunk->second.size;
   if (device_.api->MemUnmap(at.address(), size.count()) != CUDA_SUCCESS) return false;
-  device_.api->MemRelease(chunk->second.handle);
-  books_.unmapped(size);
+  if (release(chunk->second)) books_.unmapped(size);
   chunks_.erase(chunk);
   return true;
+}
+
+/// Gives a chunk that is not mapped back. False where the driver keeps it.
+bool Backing::release(const Chunk& chunk) {
+  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return true;
+  lost_ += chunk.size;
+  return false;
 }
 
 Result<SharedMemory> Backing::share(Range where) const {

@@ -57,6 +57,9 @@ class Backing {
   /// that had failed half way.
   [[nodiscard]] const std::vector<Range>& stuck() const { return stuck_; }
 
+  /// No longer mapped, but the driver refused to take it back: held for ever.
+  [[nodiscard]] Bytes lost() const { return lost_; }
+
   /// The chunk that `at` lies in; the end where there is none.
   [[nodiscard]] std::map<driver::DevicePtr, Chunk>::const_iterator around(
       driver::DevicePtr at) const;
@@ -86,6 +89,7 @@ class Backing {
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
   Status make_chunks(Range where, Chunks& made);
+  bool release(const Chunk& chunk);
 
   const driver::Device device_;
   const CUmemAllocationProp memory_;
@@ -95,6 +99,7 @@ class Backing {
   Books& books_;
   Chunks chunks_;
   std::vector<Range> stuck_;
+  Bytes lost_;
 };
 
 }  // namespace spillway

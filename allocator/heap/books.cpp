@@ -98,7 +98,7 @@ class Books::AllAccounts {
 };
 
 Account& Books::account_of(CUstream stream) {
-  const LightLock lock(totals_mutex_);
+  const Lock lock(totals_mutex_);
   for (const auto& account : accounts_) {
     if (account->stream_ == stream) return *account;
   }
@@ -106,7 +106,7 @@ Account& Books::account_of(CUstream stream) {
 }
 
 void Books::settle(Account& account, TagId tag) {
-  const LightLock lock(totals_mutex_);
+  const Lock lock(totals_mutex_);
   if (grant(account, tag)) return;
   const AllAccounts all(accounts_);
   if (all.settle(live_, *AllAccounts::live(account), &AllAccounts::live))
@@ -125,7 +125,7 @@ bool Books::grant(Account& account, TagId tag) {
 }
 
 void Books::passed(const PassingBlocks& most) {
-  const LightLock lock(totals_mutex_);
+  const Lock lock(totals_mutex_);
   const AllAccounts all(accounts_);
   all.publish(live_, &AllAccounts::live);
   if (live_.passed(most.bytes)) away_at_live_peak_ = away();
@@ -196,7 +196,7 @@ void Books::count_out_of_memory() {
 void Books::read(HeapStats& stats) const {
   const Lock lock(mutex_);
   stats = slow_;
-  const LightLock totals_lock(totals_mutex_);
+  const Lock totals_lock(totals_mutex_);
   const AllAccounts all(accounts_);
   if (all.publish_all(live_, &AllAccounts::live)) away_at_live_peak_ = away();
   all.publish_all(requested_, &AllAccounts::requested);
@@ -212,8 +212,9 @@ void Books::read(HeapStats& stats) const {
 
 std::vector<HeapTagInfo> Books::tags() const {
   std::vector<HeapTagInfo> tags;
-  const LightLock lock(totals_mutex_);
-  AllAccounts(accounts_).publish_tags(tags_);
+  const Lock lock(totals_mutex_);
+  const AllAccounts all(accounts_);
+  all.publish_tags(tags_);
   tags_.each([&](TagId tag, TagTotal& total) {
     total.bytes.passed(0);  // a block may be on its way
     if (total.blocks == 0 && total.bytes.peak() == 0) return;
@@ -231,7 +232,7 @@ void Books::reset_peaks() {
   const Lock lock(mutex_);
   slow_.held_peak = slow_.held;
   slow_.away_at_held_peak = Bytes{away()};
-  const LightLock totals_lock(totals_mutex_);
+  const Lock totals_lock(totals_mutex_);
   const AllAccounts all(accounts_);
   all.reset_peak(live_, &AllAccounts::live);
   all.reset_peak(requested_, &AllAccounts::requested);

@@ -77,7 +77,7 @@ class Books {
 
   const std::atomic<std::uint64_t>* const away_;
 
-  alignas(64) mutable LightMutex totals_mutex_;
+  alignas(64) mutable Mutex totals_mutex_;
   std::vector<std::unique_ptr<Account>> accounts_ SPILLWAY_GUARDED_BY(totals_mutex_);
   // Brought up to now by whoever reads them.
   mutable SharedTotal live_ SPILLWAY_GUARDED_BY(totals_mutex_);

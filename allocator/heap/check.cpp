@@ -102,6 +102,7 @@ std::string Heap::check() const {
       sum.held += chunk.size;
     for (const Range& stuck : region->backing().stuck())
       sum.held += stuck.size;
+    sum.held += region->backing().lost();
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
       ++sum.live_blocks;

@@ -103,6 +103,21 @@ TEST_F(HeapFaultsTest, AChunkThatCannotBeUnmappedIsKeptAndUsed) {
   EXPECT_EQ(heap_->stats().held, 2_MiB);
 }
 
+TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotTakeBackCountsAsHeld) {
+  const auto used = spillway_emulator_used(0);
+  free(allocate(4_MiB));
+  {
+    const Fault<&Api::MemRelease> fault(table_, 1, CUDA_ERROR_UNKNOWN);
+    heap_->trim_sync();
+  }
+
+  EXPECT_EQ(heap_->stats().held.count(), spillway_emulator_used(0) - used);
+  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->check(), "");
+  EXPECT_NE(allocate(4_MiB), driver::DevicePtr{});
+  EXPECT_EQ(heap_->stats().held, 6_MiB);
+}
+
 TEST_F(HeapFaultsTest, AFenceThatCannotBeWaitedForKeepsItsChunkFromTrim) {
   const auto block = allocate(2_MiB);
   heap_->add_fence(block, stuck_fence());
