@@ -82,16 +82,18 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   const auto memory = driver::memory_info(device_);
   if (!memory.ok()) return size;
   Bytes room = memory.value().free;
+  Bytes beyond;  // the limit, which may be below what is held
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
     const Bytes held = heap_->stats().held;
     room = std::min(room, limit > held ? limit - held : Bytes{});
+    if (held > limit) beyond = held - limit;
   }
   if (size > memory.value().total)
     return size;  // whatever goes; and no size near 2^64 may be rounded
   // Memory comes and goes in whole chunks.
   const Bytes wanted = size.rounded_up(heap_->granularity());
   room = room.rounded_down(heap_->granularity());
-  return wanted > room ? wanted - room : Bytes{};
+  return wanted > room ? wanted - room + beyond : Bytes{};
 }
 
 std::string DeviceRuntime::advice(Bytes missing) const {

@@ -269,6 +269,24 @@ report([named, others, torch.ones(44 << 18, device="cuda").sum().item()])
 
 
 @pytest.mark.skipif(not EMULATED, reason="needs a device with little memory")
+def test_where_the_limit_is_below_what_is_held_only_what_makes_up_for_that_helps(program):
+    text, paused = program(
+        HOLD
+        + """
+spillway.allow_eviction("activation")
+spillway.set_memory_limit("16MiB")
+try:
+    torch.ones(1 << 18, device="cuda")
+except torch.OutOfMemoryError as error:
+    text = str(error)
+report([text, spillway.memory_by_tag()["tags"]["activation/layers.0"]["away"]])
+""",
+        **SHORT,
+    )
+    assert 'pausing "optimizer" (24' in text and paused == 0
+
+
+@pytest.mark.skipif(not EMULATED, reason="needs a device with little memory")
 def test_what_is_resident_is_not_paused(program):
     assert (
         program(
