@@ -14,6 +14,10 @@ def device_index(device: Any) -> int:
     """The number of a GPU as torch names them, the current one for None. Errors: ValueError."""
     import torch
 
+    if device is None and not torch.cuda.is_initialized():
+        device = (
+            0  # the current one then; to ask would start CUDA, and the allocator could not be chosen any more
+        )
     index = torch.cuda._utils._get_device_index(device, optional=True)
     count = torch.cuda.device_count()
     if not 0 <= index < count:

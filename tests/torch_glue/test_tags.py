@@ -358,3 +358,7 @@ def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
     assert books["total"]["allocated"] >= 3 << 20
     assert books["total"]["stranded"] is None and books["total"]["pending"] is None
     assert "by tag: unknown" in text and "unknown stranded" in text
+
+
+def test_a_summary_before_there_is_any_memory_leaves_the_choice_of_the_allocator(program):
+    program("import spillway\nspillway.memory_summary()\nspillway.use_allocator()\nreport(None)\n")
