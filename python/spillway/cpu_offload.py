@@ -96,7 +96,7 @@ class CPUOffload(Region):
             ratio. Default: the empty name.
         prefetch_headroom: the most bytes of the tag that may be on the device again before the backward pass
             wants them, as a number or as text such as "512MiB"; 0: nothing comes back early. They come in the
-            order in which the last step wanted them. Default: the largest storage that the step has moved.
+            order in which the last step wanted them. Default: one storage at a time, of whatever size.
 
     Where the logger ``spillway`` is at level INFO it gets the bytes of each tag when they change.
 

@@ -30,7 +30,7 @@ struct RegionOptions {
   /// The most that each device is to need; the ratio is of no account then.
   std::optional<Bytes> budget = std::nullopt;
   bool prefetch = true;  // storages come back before they are unpacked
-  /// The most bytes that are back before they are; none for the largest that has moved in the step.
+  /// The most bytes that are back before they are; none for one storage at a time.
   std::optional<Bytes> prefetch_headroom = std::nullopt;
   bool names_memory = true;  // what is allocated inside belongs to `tag`
 };

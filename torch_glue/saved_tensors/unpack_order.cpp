@@ -30,7 +30,7 @@ void UnpackOrder::begin_step(std::uint64_t step) {
       places_.try_emplace(before_[place], place);
   }
   moved_.clear();
-  headroom_ = Bytes{};
+  headroom_.reset();
 }
 
 void UnpackOrder::moved(const Site& site,
@@ -42,7 +42,7 @@ void UnpackOrder::moved(const Site& site,
   if (moved_.size() <= site.index) moved_.resize(site.index + 1);
   const SavedStorage* const identity = storage.lock().get();
   moved_[site.index] = {std::move(storage), identity, size};
-  headroom_ = headroom.value_or(std::max(headroom_, size));
+  headroom_ = headroom;
 }
 
 void UnpackOrder::used(const Site& site, const SavedStorage* storage) {
@@ -89,7 +89,8 @@ std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool re
 }
 
 bool UnpackOrder::has_room_for(const Moved& moved) const {
-  return early_bytes_ + moved.size <= headroom_;
+  if (!headroom_) return early_.empty();
+  return early_bytes_ + moved.size <= *headroom_;
 }
 
 void UnpackOrder::gone(const SavedStorage* storage) {

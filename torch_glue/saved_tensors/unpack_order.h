@@ -15,7 +15,8 @@ class SavedStorage;
 
 /// In which order the storages of a tag are wanted again, and which of them come back before they
 /// are: those that followed the one that is used now in the last step, or, where it is unknown,
-/// were saved before it. What is back and not used yet has at most the headroom's bytes.
+/// were saved before it. What is back and not used yet is one storage, or has at most the
+/// headroom's bytes.
 ///
 /// Threads: safe. A storage calls it with or without its own lock; it calls storages without a
 /// lock. Ownership: one for each tag, never destroyed; owns no storage.
@@ -23,7 +24,7 @@ class UnpackOrder {
  public:
   static UnpackOrder& of(TagId tag);
 
-  /// The storage has moved. `headroom`: none for the largest that has moved in the step.
+  /// The storage has moved. `headroom`: none for one storage at a time.
   void moved(const Site& site,
              std::weak_ptr<SavedStorage> storage,
              Bytes size,
@@ -47,7 +48,7 @@ class UnpackOrder {
   Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::vector<Moved> moved_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
-  Bytes headroom_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<Bytes> headroom_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // of this step, indices
   std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last one
   std::unordered_map<std::size_t, std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // in before_
