@@ -12,6 +12,9 @@ from bench.figures.registry import FIGURES
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
+# What stands in place of a value that there is none of.
+_ABSENT = {"needs-gpu": "needs a GPU", "short": "could not be measured"}
+
 
 def section(result: dict[str, Any]) -> str:
     """The result as the README shows it, with the markers around it."""
@@ -25,7 +28,11 @@ def section(result: dict[str, Any]) -> str:
     ]
     for entry in result["figures"]:
         claim = " ".join(FIGURES[entry["name"]].claim.split())
-        value = "needs a GPU" if entry["value"] is None else f"{entry['value']:.4g} {entry['unit']}"
+        value = (
+            f"{entry['value']:.4g} {entry['unit']}"
+            if entry["value"] is not None
+            else _ABSENT[entry["status"]]
+        )
         lines.append(f"| {claim} | {value} | {entry['bound']} |")
     return "\n".join([*lines, END])
 
