@@ -33,7 +33,7 @@ def step_over_record_stream(session: Session) -> float:
 @figure("fences_host_syncs", "times the host waits in a step, fences", "= 0", "emulated")
 def waits(session: Session) -> float:
     """With fences on freed blocks the host waits for nothing in a step."""
-    return session.probe("fences")["fences"]["host_syncs"] or 0.0
+    return session.probe("fences")["fences"]["host_syncs"]
 
 
 @figure(

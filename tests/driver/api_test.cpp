@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/api.h"
 
+#include "emulator/emulator.h"
+#include "tests/driver/faulted_calls.h"
+
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -35,6 +42,39 @@ TEST(ApiTest, AFunctionIsAskedForByNameAndVersion) {
 
   ASSERT_TRUE(api.ok());
   EXPECT_EQ(asked, 3020);
+}
+
+TEST(ApiTest, EveryFunctionIsMadeToFailSomewhere) {
+  std::set<std::string_view> faulted;
+  const auto add = [&](const auto& list) {
+    faulted.insert(list.begin(), list.end());
+  };
+  add(kFaultedInHeap);
+  add(kFaultedInHeapsLife);
+  add(kFaultedInResidency);
+  add(kFaultedInOpening);
+  add(kFaultedByHand);
+  add(kNotFaulted);
+#define SPILLWAY_CU(name, version) \
+  EXPECT_EQ(faulted.count("cu" #name), 1U) << "cu" #name << " is in no list of faulted_calls.h";
+#include "allocator/driver/symbols.inc"
+#undef SPILLWAY_CU
+}
+
+TEST(ApiDeathTest, ADriverThatCannotStartIsATypedError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not loaded it yet
+
+  EXPECT_EXIT(
+      {
+        spillway_emulator_fault("cuInit:1=unknown");
+        const auto table = api();
+        const bool right = table.status().code() == Code::kDriver &&
+                           table.status().detail() == "cuInit: CUDA_ERROR_UNKNOWN";
+        std::fputs(table.status().message().c_str(), stderr);
+        _exit(right ? 0 : 1);
+      },
+      testing::ExitedWithCode(0),
+      "cuInit");
 }
 
 TEST(ApiTest, TheProcessHasOneTable) {

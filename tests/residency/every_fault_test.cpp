@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/driver/faulted_calls.h"
 #include "tests/residency/residency_fixture.h"
 
 #include <string>
@@ -142,18 +143,7 @@ TEST_P(EveryFaultTest, IsATypedErrorThatLeavesTheBooksRightAndWorkGoesOn) {
 
 INSTANTIATE_TEST_SUITE_P(Calls,
                          EveryFaultTest,
-                         testing::Values("cuMemHostRegister",
-                                         "cuMemcpyDtoHAsync",
-                                         "cuMemcpyHtoDAsync",
-                                         "cuMemcpyBatchAsync",
-                                         "cuStreamCreateWithPriority",
-                                         "cuStreamWaitEvent",
-                                         "cuEventCreate",
-                                         "cuEventRecord",
-                                         "cuEventQuery",
-                                         "cuDeviceGet",
-                                         "cuDeviceGetAttribute",
-                                         "cuThreadExchangeStreamCaptureMode"),
+                         testing::ValuesIn(kFaultedInResidency),
                          [](const testing::TestParamInfo<const char*>& call) {
                            return std::string(call.param);
                          });
