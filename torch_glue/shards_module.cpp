@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,18 +21,22 @@ using Members = std::vector<std::vector<std::pair<at::Tensor, bool>>>;
 
 std::shared_ptr<OffloadedShards> create(const Members& members,
                                         c10::DeviceIndex device,
-                                        std::size_t slots) {
+                                        std::size_t slots,
+                                        const std::string& directory) {
   std::vector<std::vector<Shard::Member>> all;
   for (const auto& part : members) {
     auto& list = all.emplace_back();
     for (const auto& [tensor, buffer] : part)
       list.push_back({tensor, buffer});
   }
-  return OffloadedShards::create(all, c10::Device(c10::kCUDA, device), slots);
+  return OffloadedShards::create(all, c10::Device(c10::kCUDA, device), slots, directory);
 }
 
 py::dict stats(const OffloadedShards& shards) {
-  const auto now = shards.stats();
+  const auto now = [&] {
+    const py::gil_scoped_release others_may_run;
+    return shards.stats();
+  }();
   return py::dict("loaded_bytes"_a = now.loaded.count(),
                   "gradient_bytes"_a = now.gradients.count(),
                   "slot_bytes"_a = now.slots.count(),
@@ -42,12 +47,20 @@ py::dict stats(const OffloadedShards& shards) {
 
 void define_shards(py::module_& module) {
   py::class_<OffloadedShards, std::shared_ptr<OffloadedShards>>(module, "Shards")
-      .def(py::init(&create), py::arg("members"), py::arg("device"), py::arg("slots"))
+      .def(py::init(&create),
+           py::arg("members"),
+           py::arg("device"),
+           py::arg("slots"),
+           py::arg("directory"))
       .def("begin", &OffloadedShards::begin)
       .def("run",
            [](OffloadedShards& self, std::size_t part, const py::function& function) {
              py::object result;
-             self.run(part, [&] { result = function(); });
+             const py::gil_scoped_release others_may_run;  // while a file is read
+             self.run(part, [&] {
+               const py::gil_scoped_acquire ours;
+               result = function();
+             });
              return result;
            })
       .def("wait_for_copies",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,8 @@ class OffloadModel(nn.Module):
         model: an ``nn.Sequential``, split into parts of about equal bytes, or a list of modules, each a part.
             Its parameters stay the same objects.
         device: the GPU that it runs on; tensors that it is given come there.
-        offload_device: where it lives: the CPU.
+        offload_device: where it lives: the CPU, or a directory on a disk. There parameters, buffers and
+            gradients are a file without a name, mapped into memory, which goes with the model.
         num_slices: the number of parts of an ``nn.Sequential``, from 1 to its length.
         checkpoint_activation: whether parts keep nothing for the backward pass but their inputs, on the host,
             and run again.
@@ -52,15 +54,14 @@ class OffloadModel(nn.Module):
         self,
         model: nn.Sequential | Sequence[nn.Module],
         device: torch.device | str,
-        offload_device: torch.device | str = torch.device("cpu"),  # noqa: B008
+        offload_device: torch.device | str | os.PathLike[str] = torch.device("cpu"),  # noqa: B008
         num_slices: int = 3,
         checkpoint_activation: bool = False,
         num_microbatches: int = 1,
     ) -> None:
         super().__init__()
         self.device = _cuda_device(device)
-        if torch.device(offload_device).type != "cpu":
-            raise ValueError(f"offload_device must be the CPU, not {offload_device!r}")
+        directory = _directory(offload_device)
         whole_number("num_microbatches", num_microbatches, 1)
         self.checkpoint_activation = flag("checkpoint_activation", checkpoint_activation)
         self.num_microbatches = num_microbatches
@@ -81,6 +82,7 @@ class OffloadModel(nn.Module):
             [[(p, False) for p in part.parameters()] + [(b, True) for b in part.buffers()] for part in parts],
             self.device.index,
             min(2, len(parts)),
+            directory,
         )
         self.model = model if isinstance(model, nn.Module) else nn.ModuleList(model)
         # Not registered: these are views of the model that `self.model` already is.
@@ -260,3 +262,21 @@ def _cuda_device(device: torch.device | str) -> torch.device:
     if asked.type != "cuda":
         raise ValueError(f"device must be a CUDA device, not {device!r}")
     return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+
+
+def _directory(place: torch.device | str | os.PathLike[str]) -> str:
+    """The directory that `place` names, empty for the CPU. What names a device is one."""
+    wrong = f"offload_device must be the CPU or a directory, not {place!r}"
+    if isinstance(place, (torch.device, str)):
+        try:
+            if torch.device(place).type == "cpu":
+                return ""
+            raise ValueError(wrong)
+        except RuntimeError:
+            pass
+    elif not isinstance(place, os.PathLike):
+        raise TypeError(wrong)
+    directory = os.fsdecode(place)
+    if not os.path.isdir(directory):
+        raise ValueError(wrong)
+    return directory

@@ -6,6 +6,7 @@
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/streams.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/cuda/CUDAStream.h>
@@ -34,6 +35,11 @@ bool may_leave_by_copy(const at::Tensor& gradient) {
          gradient.nbytes() > 0;
 }
 
+std::shared_ptr<HostMemory> ordinary(Bytes size) {
+  const auto data = std::make_shared<c10::DataPtr>(at::getCPUAllocator()->allocate(size.count()));
+  return std::make_shared<HostMemory>(static_cast<std::byte*>(data->get()), size, data);
+}
+
 }  // namespace
 
 /// Runs on the host's thread, where it may wait.
@@ -51,18 +57,26 @@ class HostGradients::Arrive final : public torch::autograd::Node {
 
   variable_list apply(variable_list&& grads) override {
     std::vector<driver::Fence> copies;
+    std::vector<FileTraffic::Outcome> kept;
     {
       const Lock lock(mutex_);
       copies = copies_;
+      kept.swap(kept_);
     }
     for (const driver::Fence copied : copies)
       check(driver::Timeline::wait_sync(copied));
+    for (const auto& outcome : kept)
+      check(outcome.get().status());
     return std::move(grads);
   }
 
-  void expect(driver::Fence copied) {
+  void expect(const Leaving& leaving) {
     const Lock lock(mutex_);
-    add_fence(copies_, copied);
+    if (leaving.kept.valid()) {
+      kept_.push_back(leaving.kept);
+    } else {
+      add_fence(copies_, leaving.copied);
+    }
   }
 
   [[nodiscard]] std::string name() const override { return "SpillwayGradientArrives"; }
@@ -70,16 +84,19 @@ class HostGradients::Arrive final : public torch::autograd::Node {
  private:
   Mutex mutex_;
   std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);  // the latest of each timeline
+  std::vector<FileTraffic::Outcome> kept_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 class HostGradients::Leave final : public torch::autograd::Node {
  public:
   Leave(std::shared_ptr<HostGradients> gradients,
         std::shared_ptr<Arrive> arrive,
-        const at::Tensor& on_device)
+        const at::Tensor& on_device,
+        std::shared_ptr<GradientPlace> place)
       : Node(kFirst, {torch::autograd::Edge(arrive, 0)}),
         gradients_(std::move(gradients)),
-        arrive_(std::move(arrive)) {
+        arrive_(std::move(arrive)),
+        place_(std::move(place)) {
     add_input_metadata(on_device);
   }
 
@@ -92,10 +109,9 @@ class HostGradients::Leave final : public torch::autograd::Node {
                                 : gradient.nbytes();
       return {gradient.to(at::kCPU)};
     }
-    driver::Fence copied;
-    at::Tensor on_host = gradients_->leave(gradient, copied);
-    arrive_->expect(copied);
-    return {std::move(on_host)};
+    Leaving leaving = gradients_->leave(gradient, place_.get());
+    arrive_->expect(leaving);
+    return {std::move(leaving.on_host)};
   }
 
   [[nodiscard]] std::string name() const override { return "SpillwayGradientLeaves"; }
@@ -103,31 +119,50 @@ class HostGradients::Leave final : public torch::autograd::Node {
  private:
   const std::shared_ptr<HostGradients> gradients_;
   const std::shared_ptr<Arrive> arrive_;
+  const std::shared_ptr<GradientPlace> place_;
 };
 
-std::shared_ptr<torch::autograd::Node> HostGradients::way_to(const compat::NodePtr& accumulator,
-                                                             const at::Tensor& parameter) {
-  const std::shared_ptr<Arrive> arrive(new Arrive(accumulator), torch::autograd::deleteNode);
-  return {new Leave(shared_from_this(), arrive, parameter), torch::autograd::deleteNode};
+std::shared_ptr<HostMemory> GradientPlace::take(Bytes size) {
+  if (size > size_ || taken_.exchange(true)) return nullptr;
+  const std::shared_ptr<const void> until(
+      at_, [place = shared_from_this()](const void*) { place->taken_ = false; });
+  return std::make_shared<HostMemory>(at_, size, until);
 }
 
-at::Tensor HostGradients::leave(const at::Tensor& gradient, driver::Fence& copied) {
+std::shared_ptr<torch::autograd::Node> HostGradients::way_to(const compat::NodePtr& accumulator,
+                                                             const at::Tensor& parameter,
+                                                             std::shared_ptr<GradientPlace> place) {
+  const std::shared_ptr<Arrive> arrive(new Arrive(accumulator), torch::autograd::deleteNode);
+  return {new Leave(shared_from_this(), arrive, parameter, std::move(place)),
+          torch::autograd::deleteNode};
+}
+
+HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, GradientPlace* place) {
   const at::Tensor source = dense(gradient);
   const Bytes size{source.nbytes()};
-  const auto memory = HostMemory::of(device_, size);
   const driver::DevicePtr at(source.mutable_data_ptr());
-  HostSlot home = memory->part(Bytes{}, size);
-  copied =
-      checked(device_.copies().to_host(at, home, stream_of(current_stream(device_.device().id))));
-  memory->note_copy(copied);
+  const driver::Stream producer = stream_of(current_stream(device_.device().id));
+  Leaving leaving;
+  std::shared_ptr<HostMemory> memory;
+  if (traffic_) {
+    if (place != nullptr) memory = place->take(size);
+    if (memory == nullptr) memory = ordinary(size);
+    leaving.kept = traffic_->keep(at, producer, memory, Bytes{}, size, leaving.copied);
+  } else {
+    memory = HostMemory::of(device_, size);
+    HostSlot home = memory->part(Bytes{}, size);
+    leaving.copied = checked(device_.copies().to_host(at, home, producer));
+    memory->note_copy(leaving.copied);
+  }
   // Autograd adds to a gradient in place as soon as it is the only one that has it.
   const std::size_t ours = source.is_same(gradient) ? 2 : 1;
   const bool others_have_it = source.use_count() > ours || source.storage().use_count() > 1;
-  if (others_have_it || !device_.heap().add_fence(at, copied)) {
-    PendingSources::instance().hold(source.storage(), copied);
+  if (others_have_it || !device_.heap().add_fence(at, leaving.copied)) {
+    PendingSources::instance().hold(source.storage(), leaving.copied);
   }
   moved_ += size.count();
-  return memory->tensor(source, Bytes{});
+  leaving.on_host = memory->tensor(source, Bytes{});
+  return leaving;
 }
 
 }  // namespace spillway

@@ -17,10 +17,11 @@ std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
 }
 
 HostMemory::~HostMemory() {
+  if (device_ == nullptr) return;
   const Lock lock(mutex_);
   for (const driver::Fence fence : copies_)
     add_fence(slot_.fences, fence);
-  device_.arena().give(std::move(slot_), {});
+  device_->arena().give(std::move(slot_), {});
 }
 
 at::Tensor HostMemory::tensor(const at::Tensor& like, Bytes offset) {

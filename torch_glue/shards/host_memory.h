@@ -9,13 +9,18 @@
 
 namespace spillway {
 
-/// Pinned host memory that tensors lie in; it goes back with the last of them.
+/// Host memory that tensors lie in, pinned unless it is somebody else's; it goes back with the last
+/// of them.
 class HostMemory : public std::enable_shared_from_this<HostMemory> {
  public:
-  /// Errors: c10::Error (host memory cannot be had).
+  /// Pinned. Errors: c10::Error (host memory cannot be had).
   static std::shared_ptr<HostMemory> of(DeviceRuntime& device, Bytes size);
 
-  HostMemory(DeviceRuntime& device, HostSlot slot) : device_(device), slot_(std::move(slot)) {}
+  HostMemory(DeviceRuntime& device, HostSlot slot) : device_(&device), slot_(std::move(slot)) {}
+
+  /// Memory that `owner` has; not for copies.
+  HostMemory(std::byte* data, Bytes size, std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), slot_{data, size, {}} {}
 
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -23,6 +28,8 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
 
   /// A dense tensor like `like`, from this byte on, that owns the memory together with others.
   at::Tensor tensor(const at::Tensor& like, Bytes offset);
+
+  [[nodiscard]] std::byte* data() const { return slot_.data; }
 
   /// The part from this byte on, for copies. They are to be noted; a copy to it comes after those
   /// that were.
@@ -36,7 +43,8 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   void wait_for_copies();
 
  private:
-  DeviceRuntime& device_;
+  DeviceRuntime* const device_ = nullptr;  // of pinned memory
+  const std::shared_ptr<const void> owner_;
   HostSlot slot_;
   mutable Mutex mutex_;
   std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);

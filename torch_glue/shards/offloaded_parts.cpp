@@ -8,7 +8,8 @@ namespace {
 
 std::shared_ptr<OffloadedShards> create(const std::vector<OffloadedParts::Part>& parts,
                                         c10::Device device,
-                                        std::size_t slots) {
+                                        std::size_t slots,
+                                        const std::string& directory) {
   TORCH_CHECK_VALUE(!parts.empty(), "Spillway: there must be at least one part");
   TORCH_CHECK_VALUE(slots >= 1, "Spillway: slots must be at least 1, not ", slots);
   TORCH_CHECK_VALUE(
@@ -21,15 +22,16 @@ std::shared_ptr<OffloadedShards> create(const std::vector<OffloadedParts::Part>&
     for (const at::Tensor& buffer : part.buffers)
       list.push_back({buffer, true});
   }
-  return OffloadedShards::create(members, device, slots);
+  return OffloadedShards::create(members, device, slots, directory);
 }
 
 }  // namespace
 
 OffloadedParts::OffloadedParts(const std::vector<Part>& parts,
                                c10::Device device,
-                               std::size_t slots)
-    : shards_(create(parts, device, slots)) {}
+                               std::size_t slots,
+                               const std::string& directory)
+    : shards_(create(parts, device, slots, directory)) {}
 
 OffloadedParts::~OffloadedParts() = default;
 

@@ -20,11 +20,26 @@ Bytes aligned(Bytes size) {
 
 }  // namespace
 
+Bytes Shard::size_on_device(const Member& member) {
+  return aligned(Bytes{member.tensor.nbytes()});
+}
+
+Bytes Shard::size_in_file(const Member& member) {
+  const Bytes size = size_on_device(member);
+  return member.tensor.requires_grad() ? size + size : size;
+}
+
+std::shared_ptr<HostMemory> Shard::host_memory(Bytes size) const {
+  if (!traffic_) return HostMemory::of(device_, size);
+  return std::make_shared<HostMemory>(traffic_->file()->take(size), size, traffic_->file());
+}
+
 std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
                                    const std::vector<std::unique_ptr<Shard>>& earlier,
-                                   DeviceRuntime& device) {
+                                   DeviceRuntime& device,
+                                   std::shared_ptr<FileTraffic> traffic) {
   const at::NoGradGuard no_grad;
-  std::unique_ptr<Shard> shard(new Shard(device));
+  std::unique_ptr<Shard> shard(new Shard(device, std::move(traffic)));
   std::vector<Place> tied;
   for (const Member& member : members) {
     TORCH_CHECK_VALUE(member.tensor.is_non_overlapping_and_dense(),
@@ -42,16 +57,20 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
     }
     if (shard->find(member.tensor) != nullptr) continue;
     shard->places_.push_back(
-        {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer, {}, {}});
+        {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer, {}, {}, {}});
     shard->size_ += aligned(size);
   }
   shard->own_size_ = shard->size_;
-  if (shard->own_size_ > Bytes{}) shard->own_ = HostMemory::of(device, shard->own_size_);
+  if (shard->own_size_ > Bytes{}) shard->own_ = shard->host_memory(shard->own_size_);
   for (Place& place : shard->places_) {
     place.memory = shard->own_;
     const at::Tensor values = place.tensor.detach();
     place.home = shard->own_ ? shard->own_->tensor(values, place.host_offset) : values.cpu();
     place.home.copy_(values);
+    if (shard->traffic_ && place.tensor.requires_grad() && !place.size.zero()) {
+      place.gradient_place =
+          std::make_shared<GradientPlace>(shard->traffic_->file(), aligned(place.size));
+    }
   }
   for (Place& place : tied) {
     place.offset = shard->size_;
@@ -74,8 +93,21 @@ bool Shard::is_parameter(Bytes offset) const {
   });
 }
 
-driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
+Shard::Loading Shard::load_by_traffic(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
+  std::vector<FileTraffic::Piece> pieces;
+  if (own_) pieces.push_back({own_->data(), own_size_, at});
+  for (const Place& place : places_) {
+    if (place.memory == own_ || place.size.zero()) continue;
+    pieces.push_back({place.memory->data() + place.host_offset.count(),
+                      place.size,
+                      driver::DevicePtr(at.address() + place.offset.count())});
+  }
+  return {{}, traffic_->load(std::move(pieces), consumer, haste)};
+}
+
+Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
   if (size_ == Bytes{}) return {};
+  if (traffic_) return load_by_traffic(at, consumer, haste);
 
   struct Part {
     HostSlot home;
@@ -100,7 +132,7 @@ driver::Fence Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste h
   for (const Place& place : places_) {
     if (place.memory) place.memory->note_copy(loaded);
   }
-  return loaded;
+  return {loaded, {}};
 }
 
 void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
@@ -122,7 +154,7 @@ void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
     }
     place.tensor.set_data(at::Tensor(std::move(impl)));
     if (!place.tensor.requires_grad()) continue;
-    place.gradient = gradients.way_to(place.accumulator, place.tensor);
+    place.gradient = gradients.way_to(place.accumulator, place.tensor, place.gradient_place);
     torch::autograd::impl::set_grad_accumulator(place.tensor, place.gradient);
   }
 }
@@ -140,18 +172,22 @@ void Shard::put_back() {
 void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
   for (Place& place : places_) {
     if (!place.buffer || place.size == Bytes{}) continue;
-    HostSlot home = place.memory->part_to_write(place.host_offset, place.size);
-    const driver::Fence kept = checked(device_.copies().to_host(
-        driver::DevicePtr(static_cast<std::byte*>(storage.mutable_data()) + place.offset.count()),
-        home,
-        producer));
-    place.memory->note_written(kept);
+    const driver::DevicePtr source(static_cast<std::byte*>(storage.mutable_data()) +
+                                   place.offset.count());
+    driver::Fence kept;
+    if (traffic_) {
+      traffic_->keep(source, producer, place.memory, place.host_offset, place.size, kept);
+    } else {
+      HostSlot home = place.memory->part_to_write(place.host_offset, place.size);
+      kept = checked(device_.copies().to_host(source, home, producer));
+      place.memory->note_written(kept);
+    }
     check(driver::Timeline::wait(producer, kept));
   }
 }
 
 void Shard::wait_for_copies() {
-  if (own_) own_->wait_for_copies();
+  if (own_ && !traffic_) own_->wait_for_copies();
 }
 
 }  // namespace spillway

@@ -12,8 +12,8 @@
 
 namespace spillway {
 
-/// The parameters and buffers of one part of a model: they live in pinned host memory, under the
-/// tensors' own names, and lie on the device, one after the other, while the part runs.
+/// The parameters and buffers of one part of a model: they live in pinned host memory or in a file,
+/// under the tensors' own names, and lie on the device, one after the other, while the part runs.
 ///
 /// Threads: confined, except where it says otherwise.
 class Shard {
@@ -25,11 +25,24 @@ class Shard {
     bool buffer;
   };
 
-  /// Copies the members' values to the host, without those that an `earlier` part has. put_back()
-  /// makes them the members' own. Requires: dense members. Errors: c10::Error.
+  /// A load that has begun: its fence, which is `later`'s where there is one.
+  struct Loading {
+    driver::Fence loaded;
+    FileTraffic::Outcome later;
+  };
+
+  /// What one member takes on the device.
+  static Bytes size_on_device(const Member& member);
+  /// What it takes of a file, with its gradient.
+  static Bytes size_in_file(const Member& member);
+
+  /// Copies the members' values to the host, without those that an `earlier` part has: to the file
+  /// of `traffic` where there is one, with places for the gradients. put_back() makes them the
+  /// members' own. Requires: dense members. Errors: c10::Error.
   static std::unique_ptr<Shard> make(const std::vector<Member>& members,
                                      const std::vector<std::unique_ptr<Shard>>& earlier,
-                                     DeviceRuntime& device);
+                                     DeviceRuntime& device,
+                                     std::shared_ptr<FileTraffic> traffic);
 
   /// Whether a parameter lies at this offset on the device, and no buffer. Threads: safe.
   [[nodiscard]] bool is_parameter(Bytes offset) const;
@@ -37,9 +50,9 @@ class Shard {
   /// Bytes on the device.
   [[nodiscard]] Bytes size() const { return size_; }
 
-  /// Begins copying all members to `at`, allocated on `consumer`; the fence of the copy.
+  /// Begins copying all members to `at`, allocated on `consumer`.
   /// Threads: safe. Errors: c10::Error.
-  driver::Fence load(driver::DevicePtr at, driver::Stream consumer, Haste haste);
+  Loading load(driver::DevicePtr at, driver::Stream consumer, Haste haste);
 
   /// The members' values are those in `storage` from now on, and what is computed with them brings
   /// its gradients to the host.
@@ -63,16 +76,22 @@ class Shard {
     Bytes offset;  // on the device
     Bytes size;
     bool buffer;
-    compat::NodePtr accumulator;  // on the host; null for what needs no gradient
-    compat::NodePtr gradient;     // while it is on the device, what leads to the accumulator
+    std::shared_ptr<GradientPlace> gradient_place;  // in a file
+    compat::NodePtr accumulator;                    // on the host; null for what needs no gradient
+    compat::NodePtr gradient;  // while it is on the device, what leads to the accumulator
   };
 
-  explicit Shard(DeviceRuntime& device) : device_(device) {}
+  Shard(DeviceRuntime& device, std::shared_ptr<FileTraffic> traffic)
+      : device_(device), traffic_(std::move(traffic)) {}
 
   [[nodiscard]] const Place* find(const at::Tensor& member) const;
 
+  [[nodiscard]] std::shared_ptr<HostMemory> host_memory(Bytes size) const;
+  Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, Haste haste);
+
   DeviceRuntime& device_;
-  std::vector<Place> places_;  // those with memory of their own first
+  const std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned
+  std::vector<Place> places_;                   // those with memory of their own first
   std::shared_ptr<HostMemory> own_;
   Bytes own_size_;
   Bytes size_;

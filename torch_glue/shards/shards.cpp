@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/shards.h"
 
+#include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/engine.h"
@@ -18,6 +19,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace spillway {
@@ -25,6 +27,29 @@ namespace {
 
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+std::shared_ptr<FileTraffic> traffic_with(const std::string& directory,
+                                          const std::vector<std::vector<Shard::Member>>& members,
+                                          DeviceRuntime& device) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::uint64_t all = 1;  // a file is mapped even where there is nothing
+  std::uint64_t largest = 0;
+  for (const auto& part : members) {
+    std::uint64_t size = 0;
+    for (const auto& member : part) {
+      size += Shard::size_on_device(member).count();
+      if (!seen.insert(member.tensor.unsafeGetTensorImpl()).second) continue;
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(all, Shard::size_in_file(member).count(), &all),
+                        "Spillway: offload_device: the model needs more than 2^64 bytes of a file");
+    }
+    largest = std::max(largest, size);
+  }
+  // A forked child has not got its thread, and cannot even say goodbye to it.
+  const auto end = [](FileTraffic* traffic) {
+    if (!in_forked_child()) delete traffic;
+  };
+  return {new FileTraffic(device, HostFile::create(directory, Bytes{all}), Bytes{largest}), end};
 }
 
 }  // namespace
@@ -148,24 +173,29 @@ class OffloadedShards::Turn {
 };
 
 std::shared_ptr<OffloadedShards> OffloadedShards::create(
-    const std::vector<std::vector<Shard::Member>>& members, c10::Device device, std::size_t slots) {
+    const std::vector<std::vector<Shard::Member>>& members,
+    c10::Device device,
+    std::size_t slots,
+    const std::string& directory) {
   DeviceRuntime& runtime = *checked(Runtime::instance().device(DeviceId{device.index()}));
   auto all = std::make_shared<OffloadedShards>(runtime);
+  if (!directory.empty()) all->traffic_ = traffic_with(directory, members, runtime);
   for (const auto& part : members) {
-    all->shards_.push_back(Shard::make(part, all->shards_, runtime));
+    all->shards_.push_back(Shard::make(part, all->shards_, runtime, all->traffic_));
     all->largest_ = std::max(all->largest_, all->shards_.back()->size());
   }
   all->running_.resize(members.size());
-  all->gradients_ = std::make_shared<HostGradients>(runtime);
+  all->gradients_ = std::make_shared<HostGradients>(runtime, all->traffic_);
   // Nothing below may fail.
   for (const auto& shard : all->shards_)
     shard->put_back();
   const Lock lock(all->mutex_);
-  all->slots_.resize(slots, Slot{{}, kNothing, {}, 0, {}});
+  all->slots_.resize(slots, Slot{{}, kNothing, {}, {}, 0, {}});
   return all;
 }
 
 OffloadedShards::~OffloadedShards() {
+  if (in_forked_child()) return;
   const Lock lock(mutex_);
   for (Slot& slot : slots_)
     let_go(slot);
@@ -208,6 +238,7 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
 c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const Lock lock(mutex_);
   Slot& slot = slot_of(part, Haste::kWaitedFor);
+  settle(slot);
   const c10::Storage storage = slot.storage;
   const auto stream = current_stream(device_.device().id);
   check(driver::Timeline::wait(stream_of(stream), slot.loaded));
@@ -258,6 +289,7 @@ void OffloadedShards::fill(Slot& slot, std::size_t part, Haste haste) {
                                 allocator,
                                 /*resizable=*/false);
   }
+  settle(slot);
   slot.part = kNothing;
   check(driver::Timeline::wait(stream_of(consumer), slot.loaded));
   for (const auto& reader : slot.readers) {
@@ -267,19 +299,34 @@ void OffloadedShards::fill(Slot& slot, std::size_t part, Haste haste) {
     read.block(consumer);
   }
   slot.readers.clear();
-  slot.loaded = shards_[part]->load(
+  auto loading = shards_[part]->load(
       driver::DevicePtr(slot.storage.mutable_data()), stream_of(consumer), haste);
+  slot.loaded = loading.loaded;
+  slot.coming = std::move(loading.later);
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
   slot.part = part;
   loaded_ += shards_[part]->size();
 }
 
+void OffloadedShards::settle(Slot& slot) {
+  if (!slot.coming.valid()) return;
+  const Result<driver::Fence> outcome = std::exchange(slot.coming, {}).get();
+  if (!outcome.ok()) slot.part = kNothing;
+  slot.loaded = checked(outcome);
+  device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
+}
+
 void OffloadedShards::let_go(Slot& slot) {
+  try {
+    settle(slot);
+  } catch (const c10::Error& error) {
+    static_cast<void>(error);  // nothing came
+  }
   if (slot.storage && slot.loaded.set() &&
       !device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded)) {
     PendingSources::instance().hold(slot.storage, slot.loaded);
   }
-  slot = {{}, kNothing, {}, 0, {}};
+  slot = {{}, kNothing, {}, {}, 0, {}};
 }
 
 OffloadedShards::Slot& OffloadedShards::free_slot() {
@@ -298,6 +345,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
 }
 
 void OffloadedShards::wait_for_copies() {
+  if (traffic_) traffic_->wait();
   for (const auto& shard : shards_)
     shard->wait_for_copies();
 }

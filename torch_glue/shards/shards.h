@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,12 +31,16 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
     std::uint64_t extra_slots = 0;  // parts that had to have more, because a slot was still in use
   };
 
-  /// Moves the members' values to pinned host memory; they stay the same tensors. `slots` parts fit
-  /// on the device at a time. Errors: c10::Error; the members are as they were then.
+  /// Moves the members' values to pinned host memory, or to a file in `directory`; they stay the
+  /// same tensors. `slots` parts fit on the device at a time. With a directory the host waits where
+  /// a part has not been read yet.
+  /// Errors: c10::Error, a c10::ValueError for a directory of no use; the members are as they were
+  /// then.
   static std::shared_ptr<OffloadedShards> create(
       const std::vector<std::vector<Shard::Member>>& members,
       c10::Device device,
-      std::size_t slots);
+      std::size_t slots,
+      const std::string& directory);
 
   explicit OffloadedShards(DeviceRuntime& device) : device_(device) {}
 
@@ -48,8 +53,8 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   /// Runs `function` with the part's members on the device. Inside a run of the same part only the
   /// function is run. In a backward pass buffers do not change.
-  /// Stream: the current one; no host wait. Errors: c10::Error, also where another thread is in a
-  /// run, and what the function throws; the members are on the host again.
+  /// Stream: the current one; no host wait without a directory. Errors: c10::Error, also where
+  /// another thread is in a run, and what the function throws; the members are on the host again.
   void run(std::size_t part, const std::function<void()>& function);
 
   /// Blocks the host until no copy reads or writes the members' memory. Done by itself at the end
@@ -68,6 +73,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
     c10::Storage storage;
     std::size_t part;  // kNothing where there is none
     driver::Fence loaded;
+    FileTraffic::Outcome coming;  // what `loaded` will be
     std::uint64_t used = 0;
     std::vector<c10::cuda::CUDAStream> readers;  // since it was filled
   };
@@ -79,10 +85,13 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
   void fill(Slot& slot, std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);
+  /// Waits until `loaded` is known. Errors: c10::Error; it holds no part then.
+  void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
   /// Its memory is used by nobody before what fills it has passed.
   void let_go(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
+  std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned
   std::shared_ptr<HostGradients> gradients_;
   std::vector<std::unique_ptr<Shard>> shards_;
   Bytes largest_;

@@ -10,15 +10,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace spillway {
 
 class OffloadedShards;
 
-/// For C++ users: a model in parts whose parameters and buffers live in pinned host memory, and
-/// take turns on the device. They stay the same tensors, so that an optimizer that was given them
-/// runs on the host; gradients are there when the backward pass returns.
+/// For C++ users: a model in parts whose parameters and buffers live on the host, in pinned
+/// memory or in a file, and take turns on the device. They stay the same tensors, so that an
+/// optimizer that was given them runs on the host; gradients are there when the backward pass
+/// returns.
 ///
 ///     spillway::OffloadedParts parts({{first->parameters(), first->buffers()}, ...}, device);
 ///     parts.begin();
@@ -40,8 +42,13 @@ class SPILLWAY_TORCH_API OffloadedParts {
     std::uint64_t extra_slots;     // how often a part had to have more
   };
 
-  /// `slots` parts are on the device at a time. Errors: c10::Error; nothing has changed then.
-  OffloadedParts(const std::vector<Part>& parts, c10::Device device, std::size_t slots = 2);
+  /// `slots` parts are on the device at a time. With a `directory` the tensors live in a file there
+  /// that has no name, mapped into memory, and so do their gradients; run() waits where a part has
+  /// not been read yet. Errors: c10::Error; nothing has changed then.
+  OffloadedParts(const std::vector<Part>& parts,
+                 c10::Device device,
+                 std::size_t slots = 2,
+                 const std::string& directory = {});
   ~OffloadedParts();
   OffloadedParts(const OffloadedParts&) = delete;
   OffloadedParts& operator=(const OffloadedParts&) = delete;

@@ -18,6 +18,7 @@ MODULES = (
     "nesting",
     "parity",
     "parts",
+    "parts_on_disk",
     "prefetch",
     "ratios",
     "regions",

@@ -656,7 +656,7 @@ def what_cannot_be_used_is_refused_by_name():
         ),
         ((nn.Sequential(), "cuda"), ValueError, "model has no layers"),
         ((model, "cpu"), ValueError, "device must be a CUDA device, not 'cpu'"),
-        ((model, "cuda", "cuda"), ValueError, "offload_device must be the CPU, not 'cuda'"),
+        ((model, "cuda", "cuda"), ValueError, "offload_device must be the CPU or a directory, not 'cuda'"),
         ((model, "cuda", "cpu", 0), ValueError, "num_slices must be from 1 to 2, not 0"),
         ((model, "cuda", "cpu", 3), ValueError, "num_slices must be from 1 to 2, not 3"),
         (

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/file_traffic.h"
+
+#include "torch_glue/check.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using driver::Fence;
+using driver::Timeline;
+using namespace literals;
+
+constexpr Bytes kBounce = 4_MiB;  // enough for a copy engine at its full rate
+constexpr Bytes kMostToKeep = 32_MiB;
+
+}  // namespace
+
+FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, Bytes largest)
+    : device_(device),
+      file_(std::move(file)),
+      consumers_(device.device()),
+      most_to_keep_(std::min(kMostToKeep, largest + largest)) {
+  const Bytes each = std::max(1_B, std::min(kBounce, largest));
+  try {
+    for (Bounce& bounce : bounces_) {
+      bounce.slot = checked(device_.arena().take(each));
+      // The host writes to it: what used the slot before must be over.
+      for (const Fence fence : bounce.slot.fences)
+        check(Timeline::wait_sync(fence));
+      bounce.slot.fences.clear();
+    }
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error&) {
+      // Said below: there is none.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    TORCH_CHECK(thread_.joinable(),
+                "Spillway: offload_device: the machine has no thread to read with");
+  } catch (...) {
+    for (Bounce& bounce : bounces_) {
+      if (bounce.slot.data != nullptr) device_.arena().give(std::move(bounce.slot), {});
+    }
+    throw;
+  }
+}
+
+FileTraffic::~FileTraffic() {
+  {
+    const Lock lock(mutex_);
+    end_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  for (Bounce& bounce : bounces_)
+    device_.arena().give(std::move(bounce.slot), bounce.read);
+}
+
+FileTraffic::Outcome FileTraffic::order(Order task) {
+  Outcome outcome = task.get_future().share();
+  {
+    const Lock lock(mutex_);
+    orders_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+  return outcome;
+}
+
+void FileTraffic::work() {
+  while (true) {
+    Order next;
+    {
+      const Lock lock(mutex_);
+      while (orders_.empty() && !end_)
+        changed_.wait(mutex_);
+      if (orders_.empty()) return;
+      next = std::move(orders_.front());
+      orders_.pop_front();
+    }
+    next();
+  }
+}
+
+FileTraffic::Outcome FileTraffic::load(std::vector<Piece> pieces,
+                                       driver::Stream consumer,
+                                       Haste haste) {
+  const Fence ready = checked(consumers_.of(consumer).mark());
+  for (const Piece& piece : pieces)
+    file_->expect(piece.home, piece.size);
+  return order(Order(
+      [this, pieces = std::move(pieces), ready, haste] { return bring(pieces, ready, haste); }));
+}
+
+Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces, Fence ready, Haste haste) {
+  Fence last;
+  // The destinations were ready when the order was given; what the consumer got since does not
+  // matter, so that the copies follow their own stream.
+  const driver::Stream itself = device_.copies().in_stream(haste);
+  const auto copy = [&](const Piece& piece, Bytes done, Bytes size) -> Status {
+    Bounce& bounce = bounces_.at(turn_++ % bounces_.size());
+    SPILLWAY_RETURN_IF_ERROR(Timeline::wait_sync(bounce.read));
+    bounce.read = {};
+    SPILLWAY_RETURN_IF_ERROR(file_->read(piece.home + done.count(), bounce.slot.data, size));
+    const HostSlot filled{bounce.slot.data, size, {}};
+    SPILLWAY_ASSIGN_OR_RETURN(
+        last,
+        device_.copies().to_device(filled,
+                                   ready,
+                                   driver::DevicePtr(piece.destination.address() + done.count()),
+                                   itself,
+                                   haste));
+    bounce.read = last;
+    return {};
+  };
+  for (const Piece& piece : pieces) {
+    for (Bytes done; done < piece.size;) {
+      const Bytes size = std::min(piece.size - done, bounces_.front().slot.size);
+      const Status status = copy(piece, done, size);
+      if (!status.ok()) {
+        if (!Timeline::wait_sync(last).ok()) device_.copies().drain_sync();
+        return status;
+      }
+      done += size;
+    }
+  }
+  return last;
+}
+
+HostSlot FileTraffic::slot_for(Bytes size) {
+  {
+    const Lock lock(mutex_);
+    while (!on_the_way_.zero() && on_the_way_ + size > most_to_keep_)
+      changed_.wait(mutex_);
+    on_the_way_ += size;
+  }
+  Result<HostSlot> slot = device_.arena().take(size);
+  if (!slot.ok()) give({nullptr, size, {}});
+  return checked(std::move(slot));
+}
+
+void FileTraffic::give(HostSlot slot) {
+  const Bytes size = slot.size;
+  if (slot.data != nullptr) device_.arena().give(std::move(slot), {});
+  {
+    const Lock lock(mutex_);
+    on_the_way_ -= size;
+  }
+  changed_.notify_all();
+}
+
+FileTraffic::Outcome FileTraffic::keep(driver::DevicePtr source,
+                                       driver::Stream producer,
+                                       std::shared_ptr<HostMemory> home,
+                                       Bytes offset,
+                                       Bytes size,
+                                       Fence& copied) {
+  HostSlot slot = slot_for(size);
+  Result<Fence> begun = device_.copies().to_host(source, slot, producer);
+  if (!begun.ok()) give(std::move(slot));
+  copied = checked(std::move(begun));
+  return order(Order([this, slot = std::move(slot), copied, home = std::move(home), offset] {
+    const Status status = put(slot, copied, *home, offset);
+    give(slot);
+    if (status.ok()) return Result<Fence>(Fence{});
+    const Lock lock(mutex_);
+    if (failed_.ok()) failed_ = status;
+    return Result<Fence>(status);
+  }));
+}
+
+Status FileTraffic::put(const HostSlot& slot, Fence copied, HostMemory& home, Bytes offset) {
+  const Status passed = Timeline::wait_sync(copied);
+  if (!passed.ok()) {
+    device_.copies().drain_sync();
+    return passed;
+  }
+  std::byte* const at = home.data() + offset.count();
+  if (file_->has(at)) return file_->write(slot.data, at, slot.size);
+  std::memcpy(at, slot.data, slot.size.count());
+  return {};
+}
+
+void FileTraffic::wait() {
+  // It has the outcome of all before it.
+  static_cast<void>(order(Order([] { return Result<Fence>(Fence{}); })).get());
+  Status failed;
+  {
+    const Lock lock(mutex_);
+    std::swap(failed, failed_);
+  }
+  check(failed);
+}
+
+}  // namespace spillway
