@@ -107,7 +107,9 @@ double spillway_emulator_now_ms();
 
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
-/// "device_allocations" (physical memory created), "host_registrations". 0 for what never happened.
+/// "device_allocations" (physical memory created), "host_registrations"; and how many bytes copies
+/// between host and device have brought: "bytes_to_device", "bytes_to_host". 0 for what never
+/// happened.
 uint64_t spillway_emulator_count(const char* what);
 /// The text of order-checker report `index`, null past the last kept one (1024 are kept).
 const char* spillway_emulator_report(size_t index);

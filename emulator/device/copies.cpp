@@ -155,8 +155,18 @@ std::optional<int> device_of(const Machine& machine, Range range) {
                           : machine.virtual_memory.device_of(range, false);
 }
 
+std::uint64_t bytes_of(const Ends& ends) {
+  return ends.to.rows.width * ends.to.rows.height;
+}
+
+void count_bytes(const Ends& ends) {
+  const bool to_device = ends.to.place == Place::kDevice;
+  if (to_device == (ends.from.place == Place::kDevice)) return;
+  (to_device ? bytes_to_device() : bytes_to_host()).add(bytes_of(ends));
+}
+
 Cost cost_of(const Machine& machine, const Ends& ends) {
-  const std::uint64_t bytes = ends.to.rows.width * ends.to.rows.height;
+  const std::uint64_t bytes = bytes_of(ends);
   if (ends.on_device()) {
     return device_of(machine, ends.to.range) == device_of(machine, ends.from.range)
                ? Cost{Cost::Kind::kMemory, 2 * bytes}  // read and written
@@ -178,6 +188,7 @@ Operation copy_operation(Machine& machine, const Ends& ends, bool in_graph) {
     if (still_there(machine, ends.from, ends.name, in_graph) &&
         still_there(machine, ends.to, ends.name, in_graph)) {
       move_rows(ends.to.rows, ends.from.rows);
+      count_bytes(ends);
     }
   };
   return operation;

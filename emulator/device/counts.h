@@ -27,8 +27,9 @@ class Counter {
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 
-  void add() {
-    if (count_.fetch_add(1, std::memory_order_relaxed) == 0) enlist();
+  /// `by` is above 0.
+  void add(std::uint64_t by = 1) {
+    if (count_.fetch_add(by, std::memory_order_relaxed) == 0) enlist();
   }
 
   /// The count of a name, 0 for what never happened.
@@ -56,6 +57,14 @@ inline Counter& device_allocations() {
 
 inline Counter& host_registrations() {
   return counter<"host_registrations">;
+}
+
+inline Counter& bytes_to_device() {
+  return counter<"bytes_to_device">;
+}
+
+inline Counter& bytes_to_host() {
+  return counter<"bytes_to_host">;
 }
 
 inline Counter& unordered() {

@@ -48,6 +48,23 @@ TEST_F(CopiesTest, ABlockingCopyWithinTheDeviceDoesNotWait) {
   EXPECT_EQ(count("host_syncs"), syncs);
 }
 
+TEST_F(CopiesTest, BytesBetweenHostAndDeviceAreCountedByDirectionOnceTheyHaveGone) {
+  const LockedBytes host(kBytes, 3);
+  const DeviceBytes one(kBytes);
+  const DeviceBytes other(kBytes);
+  cudaStream_t stream = make_stream();
+  const auto in = count("bytes_to_device");
+  const auto out = count("bytes_to_host");
+
+  copy(one.at(), host.at(), kBytes, stream);
+  copy(other.at(), one.at(), kBytes, stream);
+  copy(host.at(), other.at(), kBytes / 4, stream);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+
+  EXPECT_EQ(count("bytes_to_device"), in + kBytes);
+  EXPECT_EQ(count("bytes_to_host"), out + kBytes / 4);
+}
+
 TEST_F(CopiesTest, RowsGoFromAnOffsetWithTheirPitches) {
   LockedBytes source(kBytes, 0);
   std::iota(source.at(), source.at() + 16, char{0});

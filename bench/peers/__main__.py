@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.peers`: runs the probes, prints what they found, and writes it down."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from spillway import launch
+from spillway.demo.cli import Parser, output
+
+from bench.peers import claims, tables
+
+ROOT = Path(__file__).parents[2]
+ALLOCATORS = ("torch", "spillway")
+# Whose, over whose allocator, in how many slices.
+SEQUENTIAL = (
+    ("plain", "torch", "4"),
+    ("theirs", "torch", "4"),
+    ("ours", "torch", "4"),
+    ("ours", "spillway", "4"),
+    ("ours", "spillway", "8"),
+)
+PACKAGES = ("torchtune", "trl", "fairscale")
+
+
+class ProbeFailed(Exception):
+    """The message has the program's last lines."""
+
+
+def probe(name: str, *arguments: str, **options: str) -> Any:
+    """The JSON that probes/NAME.py prints, on the emulated GPU."""
+    command = [sys.executable, "-m", f"bench.peers.probes.{name}", *arguments]
+    done = subprocess.run(
+        command,
+        env=launch.environment(True, **options),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr).strip().splitlines()[-4:]
+        raise ProbeFailed("\n".join([f"{' '.join(command[2:])} ended with status {done.returncode}:", *tail]))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def attempt(name: str, *arguments: str) -> Any:
+    """As probe; what went wrong, by name: a system that fails is no reason to say nothing of the others."""
+    try:
+        return probe(name, *arguments)
+    except ProbeFailed as failure:
+        return {"failed": str(failure)}
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def measure(console: Console) -> dict[str, Any]:
+    def saying(what: str) -> None:
+        console.print(f"measuring {what}", highlight=False)
+
+    saying("which systems are here")
+    missing = probe("imports")
+    found: dict[str, Any] = {"missing": missing}
+    saying("costs per saved tensor")
+    found["hooks"] = {allocator: probe("hooks", allocator) for allocator in ALLOCATORS}
+    saying("device memory and bytes moved")
+    found["memory"] = {allocator: probe("memory", allocator) for allocator in ALLOCATORS}
+    saying("a model in parts")
+    found["sequential"] = {
+        activations: {
+            f"{whose}, {allocator}, {slices}": attempt("sequential", allocator, whose, activations, slices)
+            for whose, allocator, slices in SEQUENTIAL
+            if not (whose == "theirs" and missing["fairscale"])
+        }
+        for activations in ("checkpoint", "keep")
+    }
+    return found
+
+
+def document(found: dict[str, Any], checked: list[dict[str, Any]], command: list[str]) -> dict[str, Any]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": "emulated GPU",
+        "versions": {
+            **{name: version(name) for name in ("spillway", "torch", *PACKAGES)},
+            "python": platform.python_version(),
+        },
+        "command": command,
+        "claims": checked,
+        **found,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="peers", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
+    options: argparse.Namespace = parser.parse_args(arguments)
+    console = Console()
+    found = measure(console)
+    checked = claims.check(found)
+    result = document(found, checked, ["scripts/peers"])
+    tables.show(result, console)
+    path = options.json or ROOT / "bench" / "results" / f"{result['date']}-peers.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    console.print(f"written to {path}", highlight=False)
+    return 0 if all(claim["holds"] for claim in checked) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

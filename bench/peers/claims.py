@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is claimed of Spillway beside the others, each with its bound; what was not measured is no claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+PEERS = ("torchtune", "trl")
+
+
+def check(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*of_hooks(found["hooks"]), *of_memory(found["memory"]), *of_parts(found["sequential"])]
+
+
+def claim(what: str, value: float, most: float) -> dict[str, Any]:
+    return {"claim": what, "value": value, "at_most": most, "holds": value <= most}
+
+
+def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
+    """Of tensors that stay the dearest way, of those that move the dearer manager."""
+    for allocator, times in hooks.items():
+        where = f"over {allocator}'s allocator"
+        for kind, most in (("stay", 0.4), ("move", 1.0)):
+            ours = max(time for name, time in times.items() if name.startswith(f"{kind}: Spillway"))
+            yield claim(f"{kind}: cost over an empty pair's, {where}", ours / times["empty pair"], most)
+            for peer in PEERS:
+                theirs = [t for name, t in times.items() if name.startswith(f"{kind}: {peer}")]
+                if theirs:
+                    yield claim(f"{kind}: cost over {peer}'s, {where}", ours / theirs[0], 1 / 3)
+
+
+def of_memory(memory: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Bytes out for each byte that is away after the forward pass: 1 where nothing moves in vain."""
+    for model in next(iter(memory.values())):
+        arms = [(name, arm) for models in memory.values() for name, arm in models[model].items()]
+        moved = [(name, arm["out"] / arm["away"]) for name, arm in arms if arm.get("away", 0) > 0]
+        ours = max(value for name, value in moved if "Spillway" in name)
+        theirs = [value for name, value in moved if "Spillway" not in name]
+        yield claim(f"{model}: bytes moved per byte away, also beside the others", ours, min([1.0, *theirs]))
+        yield claim(f"{model}: arms of Spillway with other bits than plain's", unequal(arms), 0)
+
+
+def unequal(arms: list[tuple[str, dict[str, Any]]]) -> int:
+    return sum(not arm["equal"] for name, arm in arms if "Spillway" in name)
+
+
+def of_parts(sequential: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Memory is what the allocator has taken from the device, because nobody else can have it."""
+    for activations, arms in sequential.items():
+        plain, theirs = arms["plain, torch, 4"], arms.get("theirs, torch, 4", {})
+        ours = [arm for name, arm in arms.items() if name.startswith("ours")]
+        where = f"parts, activations {activations}"
+        units = max((arm["in"] + arm["out"]) / arm["weights"] for arm in ours)
+        yield claim(f"{where}: units of traffic", units, 3.01)
+        yield claim(
+            f"{where}: arms of Spillway with other bits than plain's",
+            sum(arm["bits"] != plain["bits"] for arm in ours),
+            0,
+        )
+        if "held" in theirs:
+            memory = max(arm["held"] for arm in ours) / theirs["held"]
+            yield claim(f"{where}: memory over FairScale's", memory, 1)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time per saved tensor (pack and unpack): Spillway's engine, empty Python hooks, other systems.
+
+Takes the allocator: `spillway` or `torch`. CPU time of the whole process, because backward passes run on
+a thread of their own. The arms take turns, each round begins with another one, and from each the time
+without hooks just before and after it is taken off. Python's collector runs between them, not in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from statistics import median
+
+import spillway
+import torch
+
+from bench.peers import systems
+
+OPERATIONS = 400
+ROUNDS = 40
+ELEMENTS = 1024  # 4 KiB: the copy itself takes about no time
+LARGE = 8192  # bytes, more than a tensor has
+
+torch.set_num_threads(1)
+if sys.argv[1] == "spillway":
+    spillway.use_allocator()
+factor = torch.ones(ELEMENTS, device="cuda", requires_grad=True)
+gradient = torch.ones(ELEMENTS, device="cuda")
+
+Region = Callable[[], AbstractContextManager]
+
+
+def same_each_time(manager: AbstractContextManager) -> Region:
+    """As trainers do: one manager, entered in each step."""
+    return lambda: manager
+
+
+def arms() -> dict[str, Region]:
+    found: dict[str, Region] = {
+        "empty pair": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
+        "stay: Spillway, ratio 0": same_each_time(spillway.CPUOffload(0.0, tag="stay")),
+        "stay: Spillway, below the size": same_each_time(spillway.OffloadActivations(min_offload_size=LARGE)),
+        "stay: Spillway, NoOpManager": same_each_time(spillway.NoOpManager()),
+        "move: Spillway, CPUOffload(1)": same_each_time(spillway.CPUOffload(1.0, tag="move")),
+        "move: Spillway, OffloadActivations": same_each_time(spillway.OffloadActivations()),
+        "move: PyTorch's save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
+    }
+    for name in ("torchtune", "trl"):
+        module = systems.ALL[name]().module
+        if module is not None:
+            found[f"stay: {name}, below the size"] = same_each_time(
+                module.OffloadActivations(min_offload_size=LARGE)
+            )
+            found[f"move: {name}"] = same_each_time(module.OffloadActivations())
+    return found
+
+
+def once(region: Region) -> float:
+    """Nanoseconds per operation, each of which saves its one input."""
+    gc.collect()
+    torch.cuda.synchronize()
+    begun = time.process_time_ns()
+    with region():
+        value = factor * 1
+        for _ in range(OPERATIONS):
+            value = value.abs()
+    value.backward(gradient)
+    spent = time.process_time_ns() - begun
+    factor.grad = None
+    return spent / OPERATIONS
+
+
+chosen = arms()
+for region in chosen.values():
+    once(region)  # what only the first time takes
+gc.freeze()
+gc.disable()
+times: dict[str, list[float]] = {name: [] for name in chosen}
+turns = list(chosen)
+before = once(contextlib.nullcontext)
+for number in range(ROUNDS):
+    first = number % len(turns)
+    for name in turns[first:] + turns[:first]:
+        spent, after = once(chosen[name]), once(contextlib.nullcontext)
+        times[name].append(spent - (before + after) / 2)
+        before = after
+print(json.dumps({name: median(values) for name, values in times.items()}))

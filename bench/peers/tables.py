@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+KIB = 1024
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    versions = ", ".join(f"{name} {text}" for name, text in document["versions"].items() if text)
+    console.print(f"{document['device']}: {versions}", highlight=False)
+    for name, reason in document["missing"].items():
+        if reason:
+            console.print(f"{name} cannot be imported: {reason}", style="red", highlight=False, markup=False)
+    for table in (hooks(document["hooks"]), memory(document["memory"]), parts(document["sequential"])):
+        console.print(table)
+    console.print(claims(document["claims"]))
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
+
+
+def hooks(found: dict[str, dict[str, float]]) -> Table:
+    table = _table(
+        "CPU time per saved tensor, ns (and over an empty pair's)",
+        "",
+        *(f"over {n}'s allocator" for n in found),
+    )
+    names = dict.fromkeys(name for times in found.values() for name in times)
+    for name in names:
+        cells = [f"{t[name]:.0f} ({t[name] / t['empty pair']:.2f})" for t in found.values()]
+        table.add_row(name, *cells)
+    return table
+
+
+def memory(found: dict[str, dict[str, Any]]) -> Table:
+    table = _table(
+        "A training step, KiB", "", "allocator", "peak", "away after forward", "out", "back", "bits as plain"
+    )
+    for allocator, models in found.items():
+        for model, systems in models.items():
+            for name, arm in systems.items():
+                if "failed" in arm:
+                    table.add_row(f"{model}: {name}", allocator, arm["failed"])
+                    continue
+                numbers = [f"{arm[key] / KIB:.1f}" for key in ("peak", "away", "out", "back")]
+                table.add_row(f"{model}: {name}", allocator, *numbers, "yes" if arm["equal"] else "no")
+    return table
+
+
+def parts(found: dict[str, dict[str, Any]]) -> Table:
+    table = _table(
+        "A model in parts, in units of its weights",
+        "",
+        "activations",
+        "in",
+        "out",
+        "peak",
+        "reserved",
+        "bits",
+    )
+    for activations, arms in found.items():
+        for name, arm in arms.items():
+            if "failed" in arm:
+                table.add_row(name, activations, arm["failed"])
+                continue
+            numbers = [f"{arm[key] / arm['weights']:.3f}" for key in ("in", "out", "peak", "held")]
+            equal = arm["bits"] == arms["plain, torch, 4"].get("bits")
+            table.add_row(name, activations, *numbers, "yes" if equal else "no")
+    return table
+
+
+def claims(found: list[dict[str, Any]]) -> Table:
+    table = _table("Claims", "", "value", "at most", "holds")
+    for one in found:
+        table.add_row(
+            one["claim"], f"{one['value']:.3f}", f"{one['at_most']:.3f}", "yes" if one["holds"] else "no"
+        )
+    return table
