@@ -9,6 +9,7 @@ from bench.figures import (  # noqa: F401 (importing registers)
     heap,
     hooks,
     micro,
+    parts,
     pause,
     transfer,
 )
