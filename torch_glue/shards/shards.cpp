@@ -12,6 +12,7 @@
 #include "torch_glue/streams.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -19,11 +20,16 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
 namespace spillway {
 namespace {
+
+Bytes offset_of(const at::Tensor& tensor) {
+  return Bytes{static_cast<std::uint64_t>(tensor.storage_offset() * tensor.element_size())};
+}
 
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
@@ -69,7 +75,9 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
         source_(source) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (!is_ours(tensor)) {
+    // What is computed again meets its casts again.
+    if (source_ == SavingRules::Source::kRegion) cast_ = WeightCasts::find(tensor, storage_);
+    if (!cast_ && !is_ours(tensor)) {
       otherwise_->call_pack_hook(tensor);
       return;
     }
@@ -87,7 +95,9 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
       return tensor;
     }
     version_.check(layout_.sizes());
-    return layout_.over(shards_->load_with_neighbour(part_), version_.counter());
+    c10::Storage storage = shards_->load_with_neighbour(part_);
+    if (cast_) storage = cast_->again(std::move(storage));
+    return layout_.over(std::move(storage), version_.counter());
   }
 
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
@@ -98,8 +108,7 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
     if (source_ != SavingRules::Source::kRules) return true;
     // The function may have other buffers in their place when it is called again (running
     // statistics that do not count), so those rules have them all.
-    return shards_->shards_[part_]->is_parameter(
-        Bytes{static_cast<std::uint64_t>(tensor.storage_offset() * tensor.element_size())});
+    return shards_->shards_[part_]->is_parameter(offset_of(tensor));
   }
 
   const std::shared_ptr<OffloadedShards> shards_;
@@ -107,6 +116,7 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
   const c10::StorageImpl* const storage_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise_;  // null for a weight
   const SavingRules::Source source_;
+  std::shared_ptr<const WeightCasts::Cast> cast_;  // null for a weight as it is
   Layout layout_;
   SavedVersion version_;
 };
@@ -211,14 +221,18 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
   TORCH_CHECK_INDEX(part < shards_.size(), "Spillway: there is no part ", part);
   const Turn turn(*this);
   const bool outermost = !running_[part];
+  std::optional<WeightCasts> casts;
   if (outermost) {
     running_[part] = load_with_neighbour(part);
     shards_[part]->put_on(running_[part], *gradients_);
+    if (at::autocast::is_autocast_enabled(at::kCUDA)) watch_casts(part, casts);
   }
   const auto back = [&] {
     if (!outermost) return;
     shards_[part]->put_back();
     running_[part] = {};
+    // Its casts of this part's weights would stay on the device until autocast ends.
+    if (casts) at::autocast::clear_cache();
   };
   try {
     const c10::Storage storage = running_[part];
@@ -233,6 +247,13 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
     throw;
   }
   back();
+}
+
+void OffloadedShards::watch_casts(std::size_t part, std::optional<WeightCasts>& casts) {
+  casts.emplace(running_[part].unsafeGetStorageImpl(),
+                [shard = shards_[part].get()](const at::Tensor& tensor) {
+                  return shard->is_parameter(offset_of(tensor));
+                });
 }
 
 c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {

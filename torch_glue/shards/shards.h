@@ -4,11 +4,13 @@
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/shards/gradients.h"
 #include "torch_glue/shards/shard.h"
+#include "torch_glue/shards/weight_casts.h"
 
 #include <c10/cuda/CUDAStream.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -80,6 +82,9 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
 
+  /// Casts of the weights of a part that runs, on this thread and as long as `casts` lives, are
+  /// remembered as such.
+  void watch_casts(std::size_t part, std::optional<WeightCasts>& casts);
   c10::Storage load_with_neighbour(std::size_t part);
   void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
   Slot& slot_of(std::size_t part, Haste haste) SPILLWAY_REQUIRES(mutex_);

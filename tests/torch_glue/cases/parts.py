@@ -4,6 +4,8 @@
 import contextlib
 import copy
 import gc
+import itertools
+import random
 import threading
 
 import spillway
@@ -633,6 +635,123 @@ def the_device_holds_two_parts_and_no_more():
     assert net.stats()["slot_bytes"] <= whole // 5 and peak < whole // 3, (peak, whole)
 
 
+def under_autocast(net, x, dtype=torch.bfloat16):
+    with torch.autocast("cuda", dtype=dtype):
+        out = net(x)
+        loss = out.float().square().sum()
+    loss.backward()
+    return [out, x.grad, *(p.grad for p in net.parameters() if p.requires_grad)]
+
+
+@case
+def autocast_has_the_bits_of_the_plain_model():
+    def make(frozen):
+        model = layers(norm=True)
+        for layer in list(model)[:frozen]:
+            layer[0].weight.requires_grad_(False)
+        return model
+
+    for dtype in (torch.bfloat16, torch.float16):
+        for frozen in (0, 3):
+            expected = under_autocast(make(frozen).cuda(), batch().requires_grad_(), dtype)
+            for checkpoint in (False, True):
+                net = spillway.OffloadModel(
+                    make(frozen), "cuda", num_slices=6, checkpoint_activation=checkpoint
+                )
+                found = under_autocast(net, batch().requires_grad_(), dtype)
+                assert same(found, expected), (dtype, frozen, checkpoint)
+                assert net.stats()["extra_slots"] == 0
+
+
+@case
+def casts_of_weights_go_with_their_part():
+    def peak(count, checkpoint, frozen):
+        torch.manual_seed(1)
+        model = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(count)))
+        model.requires_grad_(not frozen)
+        net = spillway.OffloadModel(model, "cuda", num_slices=count, checkpoint_activation=checkpoint)
+        for _ in range(2):
+            gc.collect()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            under_autocast(net, torch.ones(2, 512, device="cuda", requires_grad=True))
+        return torch.cuda.max_memory_allocated() - before
+
+    part = 512 * 512 * 4
+    for checkpoint in (False, True):
+        for frozen in (False, True):
+            few, many = (peak(count, checkpoint, frozen) for count in (3, 12))
+            # Kept, the halves of nine more parts would be there.
+            assert few <= 3 * part and many <= few + 2 * part, (checkpoint, frozen, few, many)
+
+
+@case
+def micro_batches_share_a_cast_as_in_a_plain_loop_over_them():
+    plain = layers().cuda()
+    net = spillway.OffloadModel(layers(), "cuda", num_microbatches=4, num_slices=6)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = net(batch())
+        pieces = list(batch().chunk(4))
+        for layer in plain:
+            pieces = [layer(piece) for piece in pieces]
+        expected = torch.cat(pieces)
+    for one in (out, expected):
+        one.float().square().sum().backward()
+    assert same([out], [expected])
+    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+
+
+@case
+def a_weight_whose_cast_was_used_must_not_change_before_its_backward_pass():
+    net = spillway.OffloadModel(layers(), "cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = net(batch()).float().square().sum()
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        net.model[1][0].weight.mul_(2)
+    try:
+        loss.backward()
+        raise AssertionError("it was to raise")
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+
+
+@case
+def checkpoints_and_regions_inside_a_part_work_under_autocast():
+    from torch.utils.checkpoint import checkpoint
+
+    for wrap in (
+        spillway.checkpoint,
+        lambda f, x: checkpoint(f, x, use_reentrant=False),
+        in_region(lambda: spillway.OffloadActivations(min_offload_size=0)),
+        in_region(torch.autograd.graph.save_on_cpu),
+    ):
+        net = spillway.OffloadModel(wrapped_inside(wrap), "cuda", num_slices=6)
+        torch.manual_seed(0)
+        found = under_autocast(net, batch().requires_grad_())
+        torch.manual_seed(0)
+        expected = under_autocast(wrapped_inside(None).cuda(), batch().requires_grad_())
+        assert same(found, expected)
+
+
+@case
+def a_cast_that_was_changed_is_no_cast():
+    class Doubles(nn.Linear):
+        def forward(self, x):
+            weight = self.weight.to(torch.bfloat16)
+            weight.mul_(2)
+            return (x @ weight.t()).cos()
+
+    def make():
+        torch.manual_seed(3)
+        return nn.Sequential(*(Doubles(WIDTH, WIDTH, bias=False) for _ in range(3)))
+
+    net = spillway.OffloadModel(make(), "cuda", num_slices=3)
+    found = under_autocast(net, batch().requires_grad_())
+    assert same(found, under_autocast(make().cuda(), batch().requires_grad_()))
+
+
 @case
 def layers_are_split_so_that_the_largest_part_is_small():
     sizes = [5, 1, 1, 1, 5, 2]
@@ -643,6 +762,25 @@ def layers_are_split_so_that_the_largest_part_is_small():
     ), parts
     assert [len(part) for part in split_by_bytes(made, 6)] == [1] * 6
     assert len(split_by_bytes([nn.ReLU(), nn.ReLU()], 2)) == 2
+
+
+@case
+def no_other_split_has_a_smaller_largest_part():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(200):
+        sizes = [draw.choice((0, 1, 2, 3, 7, 20)) for _ in range(draw.randint(1, 8))]
+        made = [nn.Linear(size, 1, bias=False) if size else nn.ReLU() for size in sizes]
+        for count in range(1, len(sizes) + 1):
+            parts = split_by_bytes(made, count)
+            assert [m for part in parts for m in part] == made and all(parts) and len(parts) == count
+            largest = max(sum(p.nbytes for m in part for p in m.parameters()) for part in parts)
+            least = min(
+                max(sum(sizes[a:b]) for a, b in itertools.pairwise((0, *cuts, len(sizes))))
+                for cuts in itertools.combinations(range(1, len(sizes)), count - 1)
+            )
+            assert largest == 4 * least, (seed, sizes, count)
 
 
 @case
