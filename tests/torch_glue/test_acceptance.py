@@ -54,10 +54,10 @@ def settings(schedule):
     return {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
 
 
+@pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_one_region_moves_activations_of_two_devices(program, schedule):
-    devices = {"SPILLWAY_EMULATE_DEVICES": "2"} if EMULATED else {}
-    found = program(PRELUDE + TWO_DEVICES, **devices, **settings(schedule))
+    found = program(PRELUDE + TWO_DEVICES, SPILLWAY_EMULATE_DEVICES="2", **settings(schedule))
     assert found == [True, [True, True], []]
 
 

@@ -255,6 +255,15 @@ def the_smallest_size_is_in_bytes_and_counts():
 
 
 @case
+def pinned_memory_or_not_moves_the_same_bytes_and_gives_the_same_results():
+    for pinned in (True, False):
+        manager = spillway.OffloadActivations(use_pin_memory=pinned)
+        found, moved = gradients(model(), manager)
+        assert manager.use_pin_memory is pinned
+        assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0]), pinned
+
+
+@case
 def without_streams_the_results_are_the_same():
     found, moved = gradients(model(), spillway.OffloadActivations(use_streams=False))
     assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0])
