@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint_module.h"
 
+#include "torch_glue/carried_error.h"
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -31,11 +33,7 @@ CheckpointedCall::Recompute in_python(py::function again) {
     try {
       (*function)(inputs);
     } catch (py::error_already_set& error) {
-      // As autograd carries exceptions to the thread that began the backward pass.
-      error.restore();
-      python_error carried;
-      carried.persist();
-      throw carried;
+      carry(error);
     }
   };
 }

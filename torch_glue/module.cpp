@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/carried_error.h"
 #include "torch_glue/checkpoint_module.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
@@ -88,7 +89,11 @@ std::uint64_t memory_limit(int device, bool soft) {
 /// At the end of a backward pass, without the Python lock.
 void tell_budget_miss() {
   const py::gil_scoped_acquire locked;
-  py::module_::import("spillway.budget").attr("raise_where_missed")();
+  try {
+    py::module_::import("spillway.budget").attr("raise_where_missed")();
+  } catch (py::error_already_set& error) {
+    spillway::carry(error);
+  }
 }
 
 }  // namespace
