@@ -27,7 +27,7 @@ NAMES = (*SCHEDULES, "DistributedDataParallel")
 
 
 class Stage(pipelining.PipelineStage):
-    """Says hello to other ranks only: with neighbours on one rank it would to itself too, which gloo cannot."""
+    """Says hello to other ranks only: where neighbours share a rank it would to itself, which gloo cannot."""
 
     def _get_init_p2p_neighbors_ops(self):
         return [op for op in super()._get_init_p2p_neighbors_ops() if op.group_peer != self.group_rank]

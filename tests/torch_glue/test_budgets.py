@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an error for want of memory says of a budget while its first step is recorded."""
+"""Errors of a budget that need a process of their own: where memory ends first, and where the program does."""
 
 import re
 
@@ -30,6 +30,21 @@ def test_where_memory_ends_in_the_first_step_the_error_names_a_lower_bound_and_c
     text, other, limit, least, again = program(SOURCE)
     named = re.search(r"a budget of spillway\.offload for this step must be at least (\d+) bytes", text)
     assert named and "(a lower bound)" in text, text
+    asked = int(re.search(r"(\d+) bytes asked for", text)[1])
     granule = 2 << 20  # what the limit leaves may lie in pieces that are too small
-    assert limit - granule < int(named[1]) <= least == again, text
+    assert limit - granule < int(named[1]) <= min(limit + asked, least), text
+    assert least == again  # and the step after is recorded as if nothing had been
     assert "lower bound" not in other, other
+
+
+ENDING = """
+import spillway
+spillway.use_allocator()
+from cases.budgets import smallest
+report(smallest(1, rows=1024))
+"""
+
+
+def test_a_program_may_end_right_after_it_has_caught_a_budget_error(program):
+    for _ in range(3):
+        assert program(ENDING) > 0  # and its exit status is 0
