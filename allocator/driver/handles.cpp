@@ -11,14 +11,21 @@ std::atomic<std::uint64_t> registrations{0};
 std::atomic<std::uint64_t> host_syncs{0};
 std::atomic<std::uint64_t> lost_streams{0};
 
+thread_local CUcontext innermost = nullptr;  // that a CurrentDevice of this thread made current
+
 }  // namespace
 
-CurrentDevice::CurrentDevice(const Api& api, CUcontext context)
-    : api_(api), pushed_(api.CtxPushCurrent(context) == CUDA_SUCCESS) {}
+CurrentDevice::CurrentDevice(const Api& api, CUcontext context) : api_(api), around_(innermost) {
+  if (around_ == context) return;
+  pushed_ = api.CtxPushCurrent(context) == CUDA_SUCCESS;
+  if (pushed_) innermost = context;
+}
 
 CurrentDevice::~CurrentDevice() {
+  if (!pushed_) return;
   CUcontext popped = nullptr;
-  if (pushed_) api_.CtxPopCurrent(&popped);
+  api_.CtxPopCurrent(&popped);
+  innermost = around_;
 }
 
 Result<Device> Device::open(const Api& api, DeviceId id) {

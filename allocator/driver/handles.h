@@ -61,7 +61,9 @@ class DevicePtr {
   CUdeviceptr address_ = 0;
 };
 
-/// Makes a device's primary context current on this thread for a scope.
+/// Makes a device's primary context current on this thread for a scope. Nothing is asked of the
+/// driver inside another such scope of the same device: whoever opens a scope calls nobody that
+/// could make another context current.
 /// Errors are sticky driver states; they show in the next call, so construction cannot fail.
 class CurrentDevice {
  public:
@@ -72,7 +74,8 @@ class CurrentDevice {
 
  private:
   const Api& api_;
-  bool pushed_;
+  const CUcontext around_;  // of the scope around this one, null where there is none
+  bool pushed_ = false;
 };
 
 /// Calls that a stream capture forbids (registration, above all) break no capture of other threads

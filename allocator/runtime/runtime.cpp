@@ -65,7 +65,10 @@ Result<DeviceRuntime*> Runtime::device(DeviceId id) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options, evictable_));
   const Lock lock(mutex_);
-  return devices_.emplace(id, std::move(made)).first->second.get();
+  DeviceRuntime* const entered = devices_.emplace(id, std::move(made)).first->second.get();
+  const auto number = static_cast<std::size_t>(id);
+  if (number < made_.size()) made_.at(number).store(entered, std::memory_order_release);
+  return entered;
 }
 
 Status Runtime::set_memory_limit(Bytes limit) {
@@ -80,6 +83,8 @@ Status Runtime::set_memory_limit(Bytes limit) {
 
 DeviceRuntime* Runtime::device_if_made(DeviceId id) {
   if (in_forked_child()) return nullptr;
+  const auto number = static_cast<std::size_t>(id);
+  if (number < made_.size()) return made_.at(number).load(std::memory_order_acquire);
   const Lock lock(mutex_);
   const auto found = devices_.find(id);
   return found == devices_.end() ? nullptr : found->second.get();

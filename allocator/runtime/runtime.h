@@ -9,6 +9,9 @@
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/stats.h"
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -160,6 +163,8 @@ class Runtime {
     TagStepStats last;  // of the last step that saved anything
   };
 
+  static constexpr std::size_t kMostDevices = 64;  // that are found without the lock
+
   Runtime(RuntimeOptions options, Status settings);
 
   /// Whether the next storage of the decision's site moves; gives the site its index.
@@ -188,16 +193,19 @@ class Runtime {
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::int64_t live_handles_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  bool handles_made_ SPILLWAY_GUARDED_BY(mutex_) = false;  // in the running step
-  bool unpacked_ SPILLWAY_GUARDED_BY(mutex_) = false;      // in the running step
-  bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;       // the running step changes a plan
-  bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;        // host memory, at least once
+  bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan
+  bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;   // host memory, at least once
   bool settling_ SPILLWAY_GUARDED_BY(mutex_) =
       false;  // host memory is not fitted to the current shape
   bool measure_ SPILLWAY_GUARDED_BY(mutex_) =
       false;  // the next step's need of host memory is measured anew
+  // What every handle touches. A step is closed under the lock, when no handle lives.
+  std::atomic<std::int64_t> live_handles_{0};
+  std::atomic<bool> handles_made_{false};  // in the running step
+  std::atomic<bool> unpacked_{false};      // in the running step
+  /// Those of `devices_`, by number, for who asks without the lock.
+  std::array<std::atomic<DeviceRuntime*>, kMostDevices> made_{};
 };
 
 }  // namespace spillway

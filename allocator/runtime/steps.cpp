@@ -57,18 +57,18 @@ void Runtime::fetched(const Site& site, Bytes size) {
 
 void Runtime::handle_made() {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
-  ++live_handles_;
-  handles_made_ = true;
+  live_handles_.fetch_add(1, std::memory_order_relaxed);
+  if (!handles_made_.load(std::memory_order_relaxed)) handles_made_ = true;
 }
 
 void Runtime::handle_gone() {
   if (in_forked_child()) return;
+  const std::int64_t left = live_handles_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+  SPILLWAY_CHECK(left >= 0);
+  if (left > 0) return;
   bool fit = false;
   {
     const Lock lock(mutex_);
-    --live_handles_;
-    SPILLWAY_CHECK(live_handles_ >= 0);
     if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) fit = close_step_locked();
   }
   if (fit) fit_host_memory();
@@ -76,8 +76,7 @@ void Runtime::handle_gone() {
 
 void Runtime::unpacked() {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
-  unpacked_ = true;
+  if (!unpacked_.load(std::memory_order_relaxed)) unpacked_ = true;
 }
 
 void Runtime::end_step() {

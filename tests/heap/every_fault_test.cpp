@@ -23,6 +23,18 @@ class EveryFaultTest : public HeapTest, public testing::WithParamInterface<const
     return block.value();
   }
 
+  /// Without the fixture's heap, and without a device that is current already: each call makes it
+  /// so.
+  void begin() {
+    heap_.reset();
+    current_.reset();
+  }
+
+  void end() {
+    current_ = std::make_unique<driver::CurrentDevice>(table_, device_.context);
+    make_heap({});
+  }
+
   /// Something of everything that makes the heap call the driver.
   void scenario() {
     const auto first = ask(6_MiB, main_);
@@ -56,7 +68,7 @@ TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
   const std::string name = GetParam();
   // Memory that the driver does not take back is lost, and the books go on counting it.
   const bool loses = name == "cuMemRelease";
-  heap_.reset();
+  begin();
   table_.EventQuery = [](CUevent event) {
     const CUresult result = driver::api().value()->EventQuery(event);
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
@@ -83,7 +95,7 @@ TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
     if (HasFailure()) break;
   }
   EXPECT_GT(n, 1) << name << " is not called";
-  make_heap({});
+  end();
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions,
@@ -96,7 +108,7 @@ class EveryFaultOfALifeTest : public EveryFaultTest {};
 
 TEST_P(EveryFaultOfALifeTest, ATypedErrorAndTheNextHeapWorks) {
   const std::string name = GetParam();
-  heap_.reset();
+  begin();
   const auto used = spillway_emulator_used(0);
   int n = 0;
   for (bool reached = true; reached && n < 500;) {
@@ -123,7 +135,7 @@ TEST_P(EveryFaultOfALifeTest, ATypedErrorAndTheNextHeapWorks) {
     if (HasFailure()) break;
   }
   EXPECT_GT(n, 1) << name << " is not called";
-  make_heap({});
+  end();
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions,

@@ -82,11 +82,15 @@ bool PackHook::move(const at::Tensor& tensor) {
 }
 
 void PackHook::keep(const at::Tensor& tensor) {
-  // Never the variable itself: an output saved by its own node would hold the node for ever.
   const auto* const impl = tensor.unsafeGetTensorImpl();
-  kept_ = impl->key_set().has(c10::DispatchKey::Python)
-              ? tensor.detach()
-              : at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
+  if (tensor.is_leaf() && tensor.requires_grad()) {
+    kept_ = tensor;  // no node's output, and it never becomes one
+  } else if (impl->key_set().has(c10::DispatchKey::Python)) {
+    kept_ = tensor.detach();
+  } else {
+    // Not the variable itself: an output saved by its own node would hold the node for ever.
+    kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
+  }
 }
 
 at::Tensor PackHook::call_unpack_hook() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/base/pooled.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -22,6 +23,12 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
+
+  static void* operator new(std::size_t) { return PoolAllocator<PackHook>().allocate(1); }
+
+  static void operator delete(void* at) {
+    PoolAllocator<PackHook>().deallocate(static_cast<PackHook*>(at), 1);
+  }
 
   void call_pack_hook(const at::Tensor& tensor) override;
 

@@ -14,7 +14,7 @@ std::shared_ptr<SavedStorage> StorageTable::of(const c10::Storage& storage, Devi
   auto known = entry.lock();
   // A storage that was given other memory is another one: the entry's host copy is of what it was.
   if (known == nullptr || !known->is_of(*storage.unsafeGetStorageImpl())) {
-    known = std::make_shared<SavedStorage>(storage, device);
+    known = std::allocate_shared<SavedStorage>(PoolAllocator<SavedStorage>(), storage, device);
     entry = known;
   }
   return known;

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
+#include "allocator/base/pooled.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 namespace spillway {
 
@@ -23,8 +26,13 @@ class StorageTable {
   StorageTable() = default;
 
   Mutex mutex_;
-  std::unordered_map<c10::StorageImpl*, std::weak_ptr<SavedStorage>> entries_
-      SPILLWAY_GUARDED_BY(mutex_);
+  using Entry = std::pair<c10::StorageImpl* const, std::weak_ptr<SavedStorage>>;
+  std::unordered_map<c10::StorageImpl*,
+                     std::weak_ptr<SavedStorage>,
+                     std::hash<c10::StorageImpl*>,
+                     std::equal_to<>,
+                     PoolAllocator<Entry>>
+      entries_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway
