@@ -17,7 +17,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     for name, reason in document["missing"].items():
         if reason:
             console.print(f"{name} cannot be imported: {reason}", style="red", highlight=False, markup=False)
-    for table in (hooks(document["hooks"]), memory(document["memory"]), parts(document["sequential"])):
+    for table in (hooks(document["hooks"]), *memory(document["memory"]), parts(document["sequential"])):
         console.print(table)
     console.print(claims(document["claims"]))
 
@@ -42,18 +42,21 @@ def hooks(found: dict[str, dict[str, float]]) -> Table:
     return table
 
 
-def memory(found: dict[str, dict[str, Any]]) -> Table:
-    table = _table(
-        "A training step, KiB", "", "allocator", "peak", "away after forward", "out", "back", "bits as plain"
-    )
+def memory(found: dict[str, dict[str, Any]]) -> list[Table]:
+    """One for each model."""
+    return [_step(model, found) for model in next(iter(found.values()))]
+
+
+def _step(model: str, found: dict[str, dict[str, Any]]) -> Table:
+    table = _table(f"{model}: a training step, KiB", "", "peak", "away", "out", "back", "bits")
     for allocator, models in found.items():
-        for model, systems in models.items():
-            for name, arm in systems.items():
-                if "failed" in arm:
-                    table.add_row(f"{model}: {name}", allocator, arm["failed"])
-                    continue
-                numbers = [f"{arm[key] / KIB:.1f}" for key in ("peak", "away", "out", "back")]
-                table.add_row(f"{model}: {name}", allocator, *numbers, "yes" if arm["equal"] else "no")
+        for name, arm in models[model].items():
+            heading = f"{name}, {allocator}"
+            if "failed" in arm:
+                table.add_row(heading, arm["failed"])
+                continue
+            numbers = [f"{arm[key] / KIB:.0f}" for key in ("peak", "away", "out", "back")]
+            table.add_row(heading, *numbers, "yes" if arm["equal"] else "no")
     return table
 
 

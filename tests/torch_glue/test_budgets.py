@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a budget that need a process of their own: where memory ends first, and where the program does."""
+"""Errors of a budget that need a process of their own: where memory ends first, or the program does."""
 
 import re
 

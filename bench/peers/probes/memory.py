@@ -35,6 +35,9 @@ def arms() -> dict[str, Manager]:
         "plain": lambda model: nullcontext(),
         "Spillway, get_act_offloading_ctx_manager": spillway.get_act_offloading_ctx_manager,
         "Spillway, CPUOffload(1)": lambda model: spillway.CPUOffload(1.0, tag="all"),
+        "Spillway, CPUOffload(1), no headroom": lambda model: spillway.CPUOffload(
+            1.0, tag="on demand", prefetch_headroom=0
+        ),
     }
     if sys.argv[1] == "torch":
         torchtune, trl = systems.torchtune().module, systems.trl().module
