@@ -9,8 +9,10 @@
 #include <spillway/torch/region.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace {
@@ -84,12 +86,13 @@ std::vector<float> train_with_activations_on_the_host() {
   });
 }
 
-std::vector<float> train_in_parts() {
+/// Parts live in pinned memory, or in a file in `directory` where there is one.
+std::vector<float> train_in_parts(const std::string& directory) {
   const auto net = layers();
   std::vector<spillway::OffloadedParts::Part> all;
   for (const auto& layer : net)
     all.push_back({layer->parameters(), layer->buffers()});
-  spillway::OffloadedParts parts(all, kDevice);
+  spillway::OffloadedParts parts(all, kDevice, /*slots=*/2, directory);
   auto losses = train(parameters(net), [&](torch::Tensor x) {
     parts.begin();
     for (std::size_t i = 0; i < kLayers; ++i)
@@ -97,7 +100,8 @@ std::vector<float> train_in_parts() {
     return x;
   });
   const auto moved = parts.stats();
-  std::printf("parts: %llu bytes in, %llu bytes of gradients out\n",
+  std::printf("parts%s: %llu bytes in, %llu bytes of gradients out\n",
+              directory.empty() ? "" : " on disk",
               static_cast<unsigned long long>(moved.loaded_bytes),
               static_cast<unsigned long long>(moved.gradient_bytes));
   return losses;
@@ -107,7 +111,8 @@ std::vector<float> train_in_parts() {
 
 int main() {
   const auto plain = train_plainly();
-  const bool same = train_with_activations_on_the_host() == plain && train_in_parts() == plain;
+  const bool same = train_with_activations_on_the_host() == plain && train_in_parts("") == plain &&
+                    train_in_parts(std::filesystem::temp_directory_path().string()) == plain;
   std::printf(
       "losses %g %g %g: %s\n", plain[0], plain[1], plain[2], same ? "the same" : "different");
   return same ? 0 : 1;

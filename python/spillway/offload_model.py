@@ -114,6 +114,11 @@ class OffloadModel(nn.Module):
         more because the others were still in use."""
         return dict(self._shards.stats())
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an OffloadModel cannot be copied or pickled: wrap a copy of its model, or save its state_dict"
+        )
+
     def _run_all(self, number: int, pieces: list[Any]) -> list[Any]:
         part = self._parts[number]
         if self.checkpoint_activation:

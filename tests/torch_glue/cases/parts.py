@@ -5,6 +5,7 @@ import contextlib
 import copy
 import gc
 import itertools
+import pickle
 import random
 import threading
 
@@ -148,6 +149,19 @@ def two_forward_passes_may_come_before_their_backward_passes():
 
 
 @case
+def retained_graphs_run_again_in_any_order():
+    grads = []
+    plain, net = layers().cuda(), spillway.OffloadModel(layers(), "cuda", num_slices=6)
+    for one in (plain, net):
+        inputs = [batch(seed).requires_grad_() for seed in range(3)]
+        losses = [one(x).square().sum() for x in inputs]
+        for number in (2, 0, 1, 0, 2, 2):
+            losses[number].backward(retain_graph=True)
+        grads.append([*(x.grad for x in inputs), *(p.grad for p in one.parameters())])
+    assert same(*grads)
+
+
+@case
 def a_list_of_parts_passes_several_arguments_on():
     class Start(nn.Module):
         def __init__(self):
@@ -178,6 +192,62 @@ def a_list_of_parts_passes_several_arguments_on():
         if "num_microbatches" not in options:
             assert same([out["y"]], [expected["y"]])
         out["y"].sum().backward()
+
+
+@case
+def tensors_come_to_the_device_from_wherever_they_are():
+    net, plain = spillway.OffloadModel(layers(), "cuda"), layers().cuda()
+    on_host = batch().cpu().requires_grad_()
+    on_device = batch().requires_grad_()
+    found, expected = net(on_host), plain(on_device)
+    for out in (found, expected):
+        out.square().sum().backward()
+    assert found.device == expected.device
+    assert same([found, on_host.grad.cuda()], [expected, on_device.grad])
+
+
+@case
+def parameters_may_be_frozen_and_thawed_after_they_were_wrapped():
+    def run(net):
+        parameters = list(net.parameters())
+        seen = []
+        for frozen in (parameters[:8], parameters[8:], []):
+            net.zero_grad()
+            net.requires_grad_(True)
+            for parameter in frozen:
+                parameter.requires_grad_(False)
+            net(batch()).square().sum().backward()
+            seen += [parameter.grad for parameter in parameters]
+        return seen
+
+    frozen_at_first = layers()
+    frozen_at_first[0].requires_grad_(False)
+    assert same(run(spillway.OffloadModel(frozen_at_first, "cuda")), run(layers().cuda()))
+
+
+@case
+def inference_mode_has_the_plain_results_and_training_goes_on():
+    net, plain = spillway.OffloadModel(layers(norm=True), "cuda"), layers(norm=True).cuda()
+    results = []
+    for one in (net, plain):
+        with torch.inference_mode():
+            results.append(one(batch(1)))
+        one(batch(2)).square().sum().backward()
+    assert same([results[0]], [results[1]])
+    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+
+
+@case
+def a_model_in_parts_is_not_copied():
+    net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
+    for copied in (copy.deepcopy, pickle.dumps):
+        try:
+            copied(net)
+            raise AssertionError("it was to raise")
+        except TypeError as error:
+            assert "an OffloadModel cannot be copied or pickled: wrap a copy of its model" in str(error), (
+                error
+            )
 
 
 @case
