@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint_module.h"
 
-#include "torch_glue/carried_error.h"
-
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -33,7 +31,12 @@ CheckpointedCall::Recompute in_python(py::function again) {
     try {
       (*function)(inputs);
     } catch (py::error_already_set& error) {
-      carry(error);
+      // As autograd carries exceptions: this one goes at once, and with it the weights that its
+      // frames hold. Most often it is the early end of a call whose rest is not needed.
+      error.restore();
+      python_error carried;
+      carried.persist();
+      throw carried;
     }
   };
 }
