@@ -18,6 +18,9 @@ class Ratio {
   /// range.
   static Result<Ratio> of(double value);
   [[nodiscard]] double value() const;
+
+  [[nodiscard]] bool zero() const { return numerator_ == 0; }
+
   /// The largest number of bytes that is at most this share of `total`.
   [[nodiscard]] Bytes share_of(Bytes total) const;
   friend bool operator==(Ratio, Ratio) = default;

@@ -129,6 +129,8 @@ class Runtime {
   /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per
   /// storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);
+  /// A storage that could be moved and stays, because its tag moves nothing.
+  void stays(TagId tag, Bytes size);
   void moved(const Site& site, Bytes size);
   void fetched(const Site& site, Bytes size);
 
@@ -192,7 +194,6 @@ class Runtime {
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
-  std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan
   bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;   // host memory, at least once
@@ -201,6 +202,7 @@ class Runtime {
   bool measure_ SPILLWAY_GUARDED_BY(mutex_) =
       false;  // the next step's need of host memory is measured anew
   // What every handle touches. A step is closed under the lock, when no handle lives.
+  std::atomic<std::uint64_t> step_{0};
   std::atomic<std::int64_t> live_handles_{0};
   std::atomic<bool> handles_made_{false};  // in the running step
   std::atomic<bool> unpacked_{false};      // in the running step

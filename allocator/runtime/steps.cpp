@@ -43,6 +43,15 @@ void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   skip.bytes += size;
 }
 
+void Runtime::stays(TagId tag, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const found = find_tag_locked(tag);
+  if (found == nullptr) return;
+  found->used = true;
+  found->step.movable += size;
+}
+
 void Runtime::moved(const Site& site, Bytes size) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
@@ -93,9 +102,7 @@ void Runtime::end_step() {
 }
 
 std::uint64_t Runtime::step() const {
-  if (in_forked_child()) return 0;
-  const Lock lock(mutex_);
-  return step_;
+  return in_forked_child() ? 0 : step_.load();
 }
 
 bool Runtime::close_step_locked() {

@@ -99,7 +99,7 @@ Status FreeRanges::wait_for_fences_sync() {
   return {};
 }
 
-void FreeRanges::erase(std::map<std::byte*, Range>::iterator at) {
+void FreeRanges::erase(ByPlace<Range>::iterator at) {
   by_size_.erase({at->second.size, at->first});
   ranges_.erase(at);
 }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/pooled.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/timeline.h"
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -58,13 +60,19 @@ class FreeRanges {
     std::vector<driver::Fence> fences;
   };
 
-  void erase(std::map<std::byte*, Range>::iterator at);
+  // Made on threads that pack and ended on threads that unpack.
+  template <typename Value>
+  using ByPlace =
+      std::map<std::byte*, Value, std::less<>, PoolAllocator<std::pair<std::byte* const, Value>>>;
+  using Sized = std::pair<Bytes, std::byte*>;
+
+  void erase(ByPlace<Range>::iterator at);
   void insert(std::byte* at, Range range);
   std::vector<driver::Fence> take_fences(std::byte* at, Bytes size);
 
-  std::map<std::byte*, Range> ranges_;
-  std::set<std::pair<Bytes, std::byte*>> by_size_;
-  std::map<std::byte*, Fenced> fences_;  // disjoint, inside free ranges
+  ByPlace<Range> ranges_;
+  std::set<Sized, std::less<>, PoolAllocator<Sized>> by_size_;
+  ByPlace<Fenced> fences_;  // disjoint, inside free ranges
   Bytes fenced_;
 };
 

@@ -49,7 +49,8 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   if (move_parts(tensor)) return;
   const auto reason = why_not_movable(tensor, region_->min_bytes);
   if (reason) count_skip(region_->tag, *reason, tensor);
-  if (reason || !move(tensor)) keep(tensor);
+  if (!reason && region_->moves_nothing()) count_staying(region_->tag, tensor);
+  if (reason || region_->moves_nothing() || !move(tensor)) keep(tensor);
 }
 
 bool PackHook::move_parts(const at::Tensor& tensor) {
@@ -82,15 +83,11 @@ bool PackHook::move(const at::Tensor& tensor) {
 }
 
 void PackHook::keep(const at::Tensor& tensor) {
+  // Never the variable itself: an output saved by its own node would hold the node for ever.
   const auto* const impl = tensor.unsafeGetTensorImpl();
-  if (tensor.is_leaf() && tensor.requires_grad()) {
-    kept_ = tensor;  // no node's output, and it never becomes one
-  } else if (impl->key_set().has(c10::DispatchKey::Python)) {
-    kept_ = tensor.detach();
-  } else {
-    // Not the variable itself: an output saved by its own node would hold the node for ever.
-    kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
-  }
+  kept_ = impl->key_set().has(c10::DispatchKey::Python)
+              ? tensor.detach()
+              : at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
 }
 
 at::Tensor PackHook::call_unpack_hook() {

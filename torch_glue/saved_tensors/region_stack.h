@@ -33,6 +33,8 @@ struct RegionOptions {
   /// The most bytes that are back before they are; none for one storage at a time.
   std::optional<Bytes> prefetch_headroom = std::nullopt;
   bool names_memory = true;  // what is allocated inside belongs to `tag`
+
+  [[nodiscard]] bool moves_nothing() const { return ratio.zero() && !budget; }
 };
 
 /// Gives the hooks of tensors in a region that has rules of its own.

@@ -2,6 +2,7 @@
 #include "torch_glue/saved_tensors/skip.h"
 
 #include "allocator/base/mutex.h"
+#include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 
@@ -9,7 +10,9 @@
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <functional>
 #include <unordered_map>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -59,8 +62,13 @@ class SkipLedger {
  private:
   Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> counted_
-      SPILLWAY_GUARDED_BY(mutex_);
+  using Reference = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  std::unordered_map<c10::StorageImpl*,
+                     Reference,
+                     std::hash<c10::StorageImpl*>,
+                     std::equal_to<>,
+                     PoolAllocator<std::pair<c10::StorageImpl* const, Reference>>>
+      counted_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -92,6 +100,13 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
     return SkipReason::kCapturing;
   }
   return std::nullopt;
+}
+
+void count_staying(TagId tag, const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  if (SkipLedger::instance().is_first(storage, Runtime::instance().step())) {
+    Runtime::instance().stays(tag, Bytes{storage.nbytes()});
+  }
 }
 
 void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {

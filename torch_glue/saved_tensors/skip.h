@@ -20,4 +20,8 @@ bool is_of_parameter(const at::Tensor& tensor);
 /// Counts a tensor that is not moved: once per storage and step. Threads: safe.
 void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 
+/// Counts a tensor that could be moved and stays, because its region moves nothing: as
+/// count_skip().
+void count_staying(TagId tag, const at::Tensor& tensor);
+
 }  // namespace spillway

@@ -4,6 +4,7 @@
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace spillway {
@@ -11,6 +12,8 @@ namespace {
 
 /// So many storages in a row that need not come back end the search for one that does.
 constexpr int kMostInVain = 8;
+
+constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
 }  // namespace
 
@@ -25,9 +28,9 @@ void UnpackOrder::begin_step(std::uint64_t step) {
   step_ = step;
   if (!order_.empty()) {
     before_ = std::exchange(order_, {});
-    places_.clear();
-    for (std::size_t place = 0; place < before_.size(); ++place)
-      places_.try_emplace(before_[place], place);
+    places_.assign(moved_.size(), kUnknown);
+    for (std::size_t place = before_.size(); place-- > 0;)  // of two uses the first one counts
+      places_[before_[place]] = place;
   }
   moved_.clear();
   headroom_.reset();
@@ -53,8 +56,8 @@ void UnpackOrder::used(const Site& site, const SavedStorage* storage) {
     const Lock lock(mutex_);
     if (site.step != step_) return;
     order_.push_back(site.index);
-    if (const auto known = places_.find(site.index); known != places_.end()) {
-      place = known->second;
+    if (site.index < places_.size() && places_[site.index] != kUnknown) {
+      place = places_[site.index];
       recorded = true;
     }
   }
@@ -76,16 +79,21 @@ std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool re
     const std::size_t index = recorded ? before_[place] : place;
     if (index >= moved_.size()) continue;
     const Moved& next = moved_[index];
-    if (next.identity == nullptr || early_.contains(next.identity)) continue;
+    if (next.identity == nullptr || is_early(next.identity)) continue;
     if (!has_room_for(next)) return nullptr;
     // The last owner must not end under the lock, so only what is returned is owned.
     if (auto storage = next.storage.lock()) {
-      early_.emplace(next.identity, next.size);
+      early_.emplace_back(next.identity, next.size);
       early_bytes_ += next.size;
       return storage;
     }
   }
   return nullptr;
+}
+
+bool UnpackOrder::is_early(const SavedStorage* storage) const {
+  return std::any_of(
+      early_.begin(), early_.end(), [&](const auto& each) { return each.first == storage; });
 }
 
 bool UnpackOrder::has_room_for(const Moved& moved) const {
@@ -95,7 +103,8 @@ bool UnpackOrder::has_room_for(const Moved& moved) const {
 
 void UnpackOrder::gone(const SavedStorage* storage) {
   const Lock lock(mutex_);
-  const auto early = early_.find(storage);
+  const auto early = std::find_if(
+      early_.begin(), early_.end(), [&](const auto& each) { return each.first == storage; });
   if (early == early_.end()) return;
   early_bytes_ -= early->second;
   early_.erase(early);

@@ -6,7 +6,7 @@
 
 #include <memory>
 #include <optional>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -44,6 +44,7 @@ class UnpackOrder {
   std::shared_ptr<SavedStorage> take_next(std::size_t& place, bool recorded);
   void begin_step(std::uint64_t step) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool has_room_for(const Moved& moved) const SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool is_early(const SavedStorage* storage) const SPILLWAY_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
@@ -51,8 +52,8 @@ class UnpackOrder {
   std::optional<Bytes> headroom_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // of this step, indices
   std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last one
-  std::unordered_map<std::size_t, std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // in before_
-  std::unordered_map<const SavedStorage*, Bytes> early_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // in before_, by index
+  std::vector<std::pair<const SavedStorage*, Bytes>> early_ SPILLWAY_GUARDED_BY(mutex_);  // a few
   Bytes early_bytes_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
