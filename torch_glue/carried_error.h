@@ -3,24 +3,34 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <pybind11/pybind11.h>
+
 #include <initializer_list>
 #include <utility>
 
 namespace spillway {
 
-/// A Python error on its way from a thread of autograd's to the one that began the backward pass.
+/// A Python error on its way from a thread of autograd's to the one that began the backward pass,
+/// as its class and arguments: it is made where it is caught, so that whoever still has this one
+/// holds no frames, and with them no tensors.
+///
 /// Whoever lets go of it last needs no Python lock: a thread that waited for it while the
 /// interpreter ends would end the process. Python drops what it holds at its next occasion.
 class CarriedError : public python_error {
  public:
-  CarriedError() = default;
+  /// Requires: the Python lock.
+  CarriedError(pybind11::object of_class, pybind11::tuple arguments) {
+    type = of_class.release().ptr();
+    value = arguments.release().ptr();
+    message = "an error that is made where it is caught";
+  }
+
   CarriedError(const CarriedError&) = default;
   CarriedError& operator=(const CarriedError&) = delete;
 
   ~CarriedError() override {
-    for (PyObject** each : {&type, &value, &traceback}) {
-      if (*each != nullptr) Py_AddPendingCall(&drop, std::exchange(*each, nullptr));
-    }
+    for (PyObject** each : {&type, &value})
+      Py_AddPendingCall(&drop, std::exchange(*each, nullptr));
   }
 
  private:
@@ -29,13 +39,5 @@ class CarriedError : public python_error {
     return 0;
   }
 };
-
-/// Throws the error again so that another thread may have it. Requires: the Python lock.
-[[noreturn]] inline void carry(pybind11::error_already_set& error) {
-  error.restore();
-  CarriedError carried;
-  carried.persist();
-  throw carried;
-}
 
 }  // namespace spillway

@@ -86,14 +86,19 @@ std::uint64_t memory_limit(int device, bool soft) {
   return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
 }
 
+/// The arguments of a BudgetError.
+py::tuple as_tuple(const spillway::BudgetMiss& missed) {
+  return py::make_tuple(
+      static_cast<int>(missed.device), missed.budget.count(), missed.least.count());
+}
+
 /// At the end of a backward pass, without the Python lock.
 void tell_budget_miss() {
+  const auto missed = spillway::Runtime::instance().take_budget_miss();
+  if (!missed) return;
   const py::gil_scoped_acquire locked;
-  try {
-    py::module_::import("spillway.budget").attr("raise_where_missed")();
-  } catch (py::error_already_set& error) {
-    spillway::carry(error);
-  }
+  throw spillway::CarriedError(py::module_::import("spillway.budget").attr("BudgetError"),
+                               as_tuple(*missed));
 }
 
 }  // namespace
@@ -132,10 +137,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("stats", &spillway::stats_dict);
   // Device, budget and what would have done of the last budget that was missed, once.
   module.def("take_budget_miss", []() -> py::object {
-    const auto miss = spillway::Runtime::instance().take_budget_miss();
-    if (!miss) return py::none();
-    return py::make_tuple(
-        static_cast<int>(miss->device), miss->budget.count(), miss->least.count());
+    const auto missed = spillway::Runtime::instance().take_budget_miss();
+    return missed ? py::object(as_tuple(*missed)) : py::none();
   });
   spillway::set_miss_teller(&tell_budget_miss);
   spillway::unwrap_python_classes();
