@@ -25,6 +25,7 @@ py::dict step_dict(const TagStepStats& step) {
   return py::dict("step"_a = step.step,
                   "movable_bytes"_a = step.movable.count(),
                   "moved_bytes"_a = step.moved.count(),
+                  "copied_bytes"_a = step.copied.count(),
                   "fetched_bytes"_a = step.fetched.count(),
                   "skipped"_a = skipped);
 }

@@ -53,7 +53,8 @@ void LiveCurve::died(std::uint64_t address, Bytes bytes) {
   put(curve_.live.back() - std::min(curve_.live.back(), bytes.count()));
   const auto watched = watched_.find(address);
   if (watched == watched_.end()) return;
-  away_.try_emplace(watched->second, Away{curve_.live.size() - 1, bytes.count()});
+  const auto away = away_.find(watched->second);
+  change_away(watched->second, bytes.count() + (away == away_.end() ? 0 : away->second.bytes));
   watched_.erase(watched);
 }
 
@@ -67,15 +68,20 @@ void LiveCurve::watch(std::uint64_t step, std::uint64_t address, std::size_t sto
   if (on() && step == step_) watched_[address] = storage;
 }
 
-void LiveCurve::present(std::uint64_t step, std::size_t storage) {
+void LiveCurve::present(std::uint64_t step, std::size_t storage, Bytes lacking) {
   const Lock lock(mutex_);
-  if (!on() || step != step_) return;
-  const auto away = away_.find(storage);
-  if (away == away_.end()) return;
   // The last event is its block's birth.
-  curve_.absences.push_back(
-      {storage, away->second.from, curve_.live.size() - 1, away->second.bytes});
-  away_.erase(away);
+  if (on() && step == step_ && away_.contains(storage)) change_away(storage, lacking.count());
+}
+
+void LiveCurve::change_away(std::size_t storage, std::uint64_t bytes) {
+  const std::size_t place = curve_.live.size() - 1;
+  const auto away = away_.find(storage);
+  if (away != away_.end()) {
+    curve_.absences.push_back({storage, away->second.from, place, away->second.bytes});
+    away_.erase(away);
+  }
+  if (bytes > 0) away_.emplace(storage, Away{place, bytes});
 }
 
 Bytes LiveCurve::live_at_begin() const {

@@ -51,8 +51,9 @@ class LiveCurve {
   /// The memory of moved storage `storage` of that step is the block at `address` from now on: its
   /// death begins an absence.
   void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
-  /// It is on the device again, or nobody wants it any more: its absence, if any, ends.
-  void present(std::uint64_t step, std::size_t storage);
+  /// It is on the device again, or nobody wants it any more: its absence, if any, ends. What is
+  /// there again may have fewer bytes: `lacking` of them are still away.
+  void present(std::uint64_t step, std::size_t storage, Bytes lacking = Bytes{});
 
   /// The bytes live when the running step began, and now; zero where none is.
   [[nodiscard]] Bytes live_at_begin() const;
@@ -65,6 +66,8 @@ class LiveCurve {
   };
 
   void put(std::uint64_t live) SPILLWAY_REQUIRES(mutex_);
+  /// From the last event on, other bytes of the storage are away.
+  void change_away(std::size_t storage, std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
 
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;

@@ -8,37 +8,76 @@
 namespace spillway {
 
 Result<Stash> Residency::stash(driver::DevicePtr source, Bytes size, driver::Stream producer) {
-  SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, arena_.take(size));
-  const Result<driver::Fence> written = copies_.to_host(source, slot, producer);
+  const Leaving part{source, size};
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> stashes, stash({&part, 1}, producer));
+  return std::move(stashes.front());
+}
+
+Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
+                                            driver::Stream producer) {
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<HostSlot> slots, take_slots(parts));
+  std::vector<CopyOut> copies;
+  for (std::size_t each = 0; each < parts.size(); ++each)
+    copies.push_back({parts[each].source, &slots[each]});
+  const Result<driver::Fence> written = copies_.to_host(copies, producer);
   if (!written.ok()) {
-    arena_.give(std::move(slot),
-                {});  // with the fences it came with: its former copies may still run
+    // With the fences they came with: their former copies may still run.
+    for (HostSlot& slot : slots)
+      arena_.give(std::move(slot), {});
     return written.status();
   }
-  heap_.add_fence(
-      source, written.value());  // elsewhere its owner keeps the source alive, as the header asks
+  std::vector<Stash> stashes;
+  for (std::size_t each = 0; each < parts.size(); ++each) {
+    // Elsewhere its owner keeps the source alive, as the header asks.
+    heap_.add_fence(parts[each].source, written.value());
+    stashed_ += parts[each].size.count();
+    on_host_ += parts[each].size.count();
+    ++stashes_;
+    stashes.push_back({std::move(slots[each]), written.value(), false, false});
+    set_away(stashes.back(), true);
+  }
+  return stashes;
+}
 
-  stashed_ += size.count();
-  on_host_ += size.count();
-  ++stashes_;
-  Stash stash{std::move(slot), written.value(), false, false};
-  set_away(stash, true);
-  return stash;
+Result<std::vector<HostSlot>> Residency::take_slots(std::span<const Leaving> parts) {
+  std::vector<HostSlot> slots;
+  for (const Leaving& part : parts) {
+    Result<HostSlot> slot = arena_.take(part.size);
+    if (!slot.ok()) {
+      for (HostSlot& taken : slots)
+        arena_.give(std::move(taken), {});
+      return slot.status();
+    }
+    slots.push_back(std::move(slot).value());
+  }
+  return slots;
 }
 
 Result<driver::Fence> Residency::fetch(Stash& stash,
                                        driver::DevicePtr destination,
                                        driver::Stream consumer,
                                        Haste haste) {
-  SPILLWAY_ASSIGN_OR_RETURN(
-      const driver::Fence read,
-      copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
-  heap_.add_fence(destination, read);  // the block may be freed before the copy has passed
-  add_fence(stash.slot.fences, read);
-  stash.fetched = true;
-  fetched_ += stash.slot.size.count();
+  const Return back{&stash, destination};
+  return fetch({&back, 1}, consumer, haste);
+}
+
+Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
+                                       driver::Stream consumer,
+                                       Haste haste) {
+  std::vector<CopyIn> copies;
+  for (const Return& back : returns)
+    copies.push_back({&back.stash->slot, back.stash->written, back.destination});
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read, copies_.to_device(copies, consumer, haste));
+  // The block may be freed before the copies have passed.
+  heap_.add_fence(returns.front().destination, read);
+  for (const Return& back : returns) {
+    Stash& stash = *back.stash;
+    add_fence(stash.slot.fences, read);
+    stash.fetched = true;
+    fetched_ += stash.slot.size.count();
+    set_away(stash, false);
+  }
   ++fetches_;
-  set_away(stash, false);
   return read;
 }
 

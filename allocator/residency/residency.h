@@ -8,6 +8,8 @@
 #include "allocator/transfer/host_arena.h"
 
 #include <atomic>
+#include <span>
+#include <vector>
 
 namespace spillway {
 
@@ -17,16 +19,29 @@ struct ResidencyStats {
   Bytes on_host;  // held in slots by living stashes now
   Bytes away;     // of those: not on the device as well
   std::uint64_t stashes = 0;
-  std::uint64_t fetches = 0;
+  std::uint64_t fetches = 0;  // ways back, of however many stashes each
   std::uint64_t dropped = 0;  // stashes that ended without ever being fetched
 };
 
-/// The host copy of one storage. Made by Residency::stash, ended by Residency::drop, exactly once.
+/// The host copy of one storage, or of a part of one. Made by Residency::stash, ended by
+/// Residency::drop, exactly once.
 struct Stash {
   HostSlot slot;
   driver::Fence written;  // the copy out
   bool fetched = false;   // copies in were begun; slot.fences has the latest of each stream
   bool away = false;      // counted as not on the device
+};
+
+/// A part of a storage that leaves.
+struct Leaving {
+  driver::DevicePtr source;
+  Bytes size;
+};
+
+/// A stash that comes back. Borrows it for the call.
+struct Return {
+  Stash* stash;
+  driver::DevicePtr destination;
 };
 
 /// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
@@ -46,6 +61,9 @@ class Residency {
   /// `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver; nothing has changed
   /// then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
+  /// As above, several parts of one storage, all or none; one fence for all. Requires: at least
+  /// one.
+  Result<std::vector<Stash>> stash(std::span<const Leaving> parts, driver::Stream producer);
 
   /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
   /// host copy stays. The returned fence must be waited for (driver::Timeline::wait) by every
@@ -55,6 +73,10 @@ class Residency {
                               driver::DevicePtr destination,
                               driver::Stream consumer,
                               Haste haste = Haste::kAhead);
+  /// As above, several stashes into one block; one fence for all. Requires: at least one.
+  Result<driver::Fence> fetch(std::span<const Return> returns,
+                              driver::Stream consumer,
+                              Haste haste);
 
   /// The fetched copy has left the device again while the stash lives on; only the books change.
   void set_away(Stash& stash, bool away);
@@ -65,6 +87,8 @@ class Residency {
   [[nodiscard]] ResidencyStats stats() const;
 
  private:
+  Result<std::vector<HostSlot>> take_slots(std::span<const Leaving> parts);
+
   Heap& heap_;
   HostArena& arena_;
   CopyEngine& copies_;

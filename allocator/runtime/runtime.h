@@ -131,8 +131,11 @@ class Runtime {
   void skipped(TagId tag, SkipReason reason, Bytes size);
   /// A storage that could be moved and stays, because its tag moves nothing.
   void stays(TagId tag, Bytes size);
+  /// The storage has moved.
   void moved(const Site& site, Bytes size);
-  void fetched(const Site& site, Bytes size);
+  /// So many of its bytes are copied to the host, or back.
+  void copied(const Site& site, Bytes bytes);
+  void fetched(const Site& site, Bytes bytes);
 
   /// A packed handle began or ended to live; `unpacked` says that the backward pass has begun.
   void handle_made();

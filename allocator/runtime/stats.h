@@ -34,12 +34,14 @@ struct SkipCount {
   Bytes bytes;
 };
 
-/// One step of one tag, in unique storage bytes.
+/// One step of one tag. A storage that moves leaves the device whole; copied are the bytes that its
+/// saved tensors cover.
 struct TagStepStats {
   std::uint64_t step = 0;
-  Bytes movable;  // saved, and could be moved
-  Bytes moved;    // copied to the host
-  Bytes fetched;  // copied back
+  Bytes movable;  // of storages that were saved and could be moved, each once
+  Bytes moved;    // of those that were
+  Bytes copied;   // to the host
+  Bytes fetched;  // back
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
 };
 

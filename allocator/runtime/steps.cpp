@@ -58,10 +58,16 @@ void Runtime::moved(const Site& site, Bytes size) {
   if (Tag* const tag = running_tag_locked(site)) tag->step.moved += size;
 }
 
-void Runtime::fetched(const Site& site, Bytes size) {
+void Runtime::copied(const Site& site, Bytes bytes) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
-  if (Tag* const tag = running_tag_locked(site)) tag->step.fetched += size;
+  if (Tag* const tag = running_tag_locked(site)) tag->step.copied += bytes;
+}
+
+void Runtime::fetched(const Site& site, Bytes bytes) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  if (Tag* const tag = running_tag_locked(site)) tag->step.fetched += bytes;
 }
 
 void Runtime::handle_made() {

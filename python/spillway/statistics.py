@@ -33,7 +33,8 @@ def stats() -> dict[str, Any]:
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps whose shapes
         turned out not to be the planned ones), and two steps, ``running`` and ``last``, each with
-        ``step``, ``movable_bytes`` (unique bytes saved that could move), ``moved_bytes``,
+        ``step``, ``movable_bytes`` (of storages that were saved and could move, each once), ``moved_bytes``
+        (of those that did), ``copied_bytes`` (to the host: what their saved tensors cover),
         ``fetched_bytes`` (copied back) and ``skipped``: by reason, ``storages`` and ``bytes``.
     ``devices``
         by device index:

@@ -40,6 +40,26 @@ TEST(LiveCurveTest, AStorageIsAwayFromItsDeathUntilItIsThereAgain) {
   EXPECT_EQ(step.absences[0].bytes, 40U);
 }
 
+TEST(LiveCurveTest, APartThatIsThereAgainLeavesTheRestAway) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+  curve.born(15_B);
+  curve.present(7, 3, 25_B);
+  curve.watch(7, 0x2000, 3);
+  curve.died(0x2000, 15_B);
+  curve.born(5_B);
+  curve.present(7, 3);
+
+  const StepCurve step = curve.end();
+
+  std::vector<Levels> absences;
+  for (const StepCurve::Absence& away : step.absences)
+    absences.push_back({away.from, away.to, away.bytes});
+  EXPECT_EQ(absences, (std::vector<Levels>{{1, 2, 40}, {2, 3, 25}, {3, 4, 40}}));
+}
+
 TEST(LiveCurveTest, WhatNeverComesBackIsAwayUntilTheEnd) {
   LiveCurve curve;
   curve.begin(7, 100_B);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/residency/residency_fixture.h"
 
+#include <array>
+
 namespace spillway {
 namespace {
 
@@ -41,6 +43,43 @@ TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
 
   EXPECT_EQ(read(second, main_), 7);
   residency_->drop(std::move(saved));
+}
+
+TEST_F(ResidencyTest, PartsOfAStorageComeBackTogether) {
+  const driver::DevicePtr source = allocate(kSize, main_);
+  fill(source, 7, main_);
+  const std::array<Leaving, 2> parts{{{source, 1000_B}, {source + 5000_B, kSize - 5000_B}}};
+  std::vector<Stash> saved = residency_->stash(parts, main_).value();
+  EXPECT_EQ(residency_->stats().stashed, kSize - 4000_B);
+  free(source);
+  const driver::DevicePtr destination = allocate(kSize, main_);
+  fill(destination, 7, main_);
+  ASSERT_EQ(set_bytes_(destination.address(), 8, 1000, main_.handle()), CUDA_SUCCESS);
+  ASSERT_EQ(set_bytes_((destination + 5000_B).address(), 8, 100000, main_.handle()), CUDA_SUCCESS);
+
+  const std::array<Return, 2> returns{
+      {{&saved[0], destination}, {&saved[1], destination + 5000_B}}};
+  const driver::Fence fence = residency_->fetch(returns, main_, Haste::kAhead).value();
+  ASSERT_TRUE(driver::Timeline::wait(main_, fence).ok());
+
+  EXPECT_EQ(read(destination, main_), 7);
+  EXPECT_EQ(residency_->stats().fetched, kSize - 4000_B);
+  EXPECT_EQ(residency_->stats().fetches, 1U);
+  EXPECT_EQ(away_.load(), 0U);
+  for (Stash& each : saved)
+    residency_->drop(std::move(each));
+}
+
+TEST_F(ResidencyTest, WhereOnePartFindsNoHostMemoryNoneIsStashed) {
+  arena_ = std::make_unique<HostArena>(device_, 4_MiB);
+  make_residency();
+  const driver::DevicePtr source = allocate(kSize, main_);
+  const std::array<Leaving, 2> parts{{{source, 1000_B}, {source, 1_GiB}}};
+
+  EXPECT_EQ(residency_->stash(parts, main_).status().code(), Code::kOutOfHostMemory);
+
+  EXPECT_EQ(residency_->stats().stashed, 0_B);
+  EXPECT_EQ(arena_->stats().in_slots, 0_B);
 }
 
 TEST_F(ResidencyTest, AFreedSourceCarriesTheFenceOfItsCopy) {

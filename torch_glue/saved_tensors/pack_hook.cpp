@@ -68,6 +68,17 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
 }
 
 bool PackHook::move(const at::Tensor& tensor) {
+  Layout layout(tensor);
+  if (layout.bytes().empty()) {
+    // Nothing to move, and no reason to hold its storage.
+    kept_ = layout.over(c10::Storage(c10::Storage::use_byte_size_t{},
+                                     0,
+                                     c10::DataPtr(nullptr, tensor.device()),
+                                     /*allocator=*/nullptr,
+                                     /*resizable=*/false),
+                        version_.counter());
+    return true;
+  }
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + device.status().message());
@@ -77,8 +88,8 @@ bool PackHook::move(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   storage_ = SavedStorage::of(storage, *device.value());
   round_ = storage_->hook_made();
-  if (!storage_->save(storage, version_.counter(), *region_)) return false;
-  layout_ = Layout(tensor);
+  if (!storage_->save(storage, layout.bytes(), version_.counter(), *region_)) return false;
+  layout_ = std::move(layout);
   return true;
 }
 
@@ -107,7 +118,8 @@ at::Tensor PackHook::call_unpack_hook() {
     record_use(kept_);
     return kept_;
   }
-  at::Tensor tensor = layout_.over(storage_->bring_back(round_), version_.counter());
+  SavedStorage::OnDevice back = storage_->bring_back(round_, layout_.bytes());
+  at::Tensor tensor = layout_.over(std::move(back.storage), version_.counter(), back.begin);
   record_use(tensor);
   return tensor;
 }

@@ -37,6 +37,20 @@ void PendingSources::hold(c10::Storage storage, driver::Fence until) {
   any_ = true;
 }
 
+void PendingSources::hold_longer(c10::Storage storage, driver::Fence until) {
+  {
+    const Lock lock(mutex_);
+    const auto held = std::find_if(held_.rbegin(), held_.rend(), [&](const Held& one) {
+      return one.storage.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
+    });
+    if (held != held_.rend()) {
+      held->until = until;
+      return;
+    }
+  }
+  hold(std::move(storage), until);
+}
+
 void PendingSources::bound(std::size_t in_flight) {
   for (Held& held : take_beyond(in_flight)) {
     const auto stream = current_stream(DeviceId{held.storage.device().index()});

@@ -4,7 +4,6 @@
 #include "allocator/base/log.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/check.h"
-#include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -17,6 +16,10 @@
 
 namespace spillway {
 namespace {
+
+/// Of the memory of both allocators. Kernels may choose by the alignment of what they are given, so
+/// what comes back has that of the original.
+constexpr Bytes kAlignment{512};
 
 /// True where somebody besides `original` itself and a copy still under way holds the storage.
 bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
@@ -39,7 +42,8 @@ SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
       source_(storage.getWeakStorageImpl()),
       key_(storage.unsafeGetStorageImpl()),
       data_(storage.data()),
-      size_(storage.nbytes()) {}
+      size_(storage.nbytes()),
+      copy_(device, driver::DevicePtr(storage.data()), size_) {}
 
 bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
   return storage.data() == data_ && storage.nbytes() == size_.count();
@@ -50,89 +54,88 @@ SavedStorage::~SavedStorage() {
   const Lock lock(mutex_);
   if (order_ != nullptr) order_->gone(this);
   settle_arrival();
-  if (!stash_) return;
+  if (copy_.empty()) return;
   if (site_.watched) device_.curve().present(site_.step, site_.index);
   // Its owner may write to it now: not before the copy has read it. An error leaves the process as
   // it is: the driver reports it again in the owner's next call.
   const auto alive = original();
-  if (alive && held_elsewhere(alive)) {
-    static_cast<void>(
-        driver::Timeline::wait(driver::Stream(producer_, device_.device().id), stash_->written));
-  }
-  arrival_.reset();
-  device_.residency().drop(std::move(*stash_));
+  if (alive && held_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
 }
 
 bool SavedStorage::save(const c10::Storage& storage,
+                        const ByteRange& bytes,
                         const c10::VariableVersion& version,
                         const RegionOptions& region) {
   const Lock lock(mutex_);
-  if (!decided_) {
-    decided_ = true;
-    if (region.budget) follow_step(device_);
-    const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
-    site_ = decision.site;
-    if (!decision.move) return false;
-    if (!copy_out(storage, version, region)) {
-      Runtime::instance().not_moved(site_, size_);
-      return false;
-    }
-    if (site_.watched) device_.curve().watch(site_.step, address_of(storage), site_.index);
-    if (region.prefetch) {
-      order_ = &UnpackOrder::of(region.tag);
-      order_->moved(site_, weak_from_this(), size_, region.prefetch_headroom);
-    }
-    Runtime::instance().moved(site_, size_);
-    return true;
-  }
-  if (!stash_) return false;
-  // Views may have counters of their own (unsafe_chunk, .data), so only the same counter at the
-  // same version shows that the host copy still holds what is saved now. Otherwise it is taken
-  // anew: the tensors saved earlier either see their own part unchanged or are stopped by their own
-  // counter.
-  const bool same = compat::counter_identity(version_) == compat::counter_identity(version) &&
-                    version.enabled() && version.current_version() == version_number_;
-  return same || copy_out(storage, version, region);
-}
-
-bool SavedStorage::copy_out(const c10::Storage& storage,
-                            const c10::VariableVersion& version,
-                            const RegionOptions& region) {
-  const auto stream = current_stream(device_.device().id);
-  const driver::DevicePtr source(storage.data());
-  auto stash = device_.residency().stash(source, size_, stream_of(stream));
-  if (!stash.ok()) {
-    if (log_enabled()) log("a saved tensor stays: " + stash.status().message());
+  if (decided_) return !copy_.empty() && copy_out(storage, bytes, version, region);
+  decided_ = true;
+  if (region.budget) follow_step(device_);
+  const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
+  site_ = decision.site;
+  if (!decision.move) return false;
+  if (!copy_out(storage, bytes, version, region)) {
+    Runtime::instance().not_moved(site_, size_);
     return false;
   }
-  if (!device_.heap().find(source).live) {
-    PendingSources::instance().hold(storage, stash.value().written);
-    // A budget counts what is freed when it is freed.
-    if (region.budget) PendingSources::instance().bound(0);
-    if (region.max_in_flight) PendingSources::instance().bound(*region.max_in_flight);
-  } else if (region.max_in_flight == 0U) {
-    check(driver::Timeline::wait(stream_of(stream), stash.value().written));
+  if (site_.watched) device_.curve().watch(site_.step, address_of(storage), site_.index);
+  if (region.prefetch) {
+    order_ = &UnpackOrder::of(region.tag);
+    order_->moved(site_, weak_from_this(), on_device_again().size(), region.prefetch_headroom);
   }
-  if (stash_) device_.residency().drop(std::move(*stash_));
-  stash_ = std::move(stash).value();
-  producer_ = stream.stream();
-  version_ = version;
-  version_number_ = version.enabled() ? version.current_version() : 0;
+  Runtime::instance().moved(site_, size_);
   return true;
 }
 
-c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
+bool SavedStorage::copy_out(const c10::Storage& storage,
+                            const ByteRange& bytes,
+                            const c10::VariableVersion& version,
+                            const RegionOptions& region) {
+  const auto stream = current_stream(device_.device().id);
+  const bool first = copy_.empty();
+  const Result<Bytes> copied = copy_.take(bytes, version, stream);
+  if (!copied.ok()) {
+    if (log_enabled()) log("a saved tensor stays: " + copied.status().message());
+    return false;
+  }
+  if (copied.value().zero()) return true;
+  Runtime::instance().copied(site_, copied.value());
+  if (order_ != nullptr) order_->grew(site_, on_device_again().size());
+  if (!device_.heap().find(driver::DevicePtr(storage.data())).live) {
+    PendingSources& pending = PendingSources::instance();
+    if (first) {
+      pending.hold(storage, copy_.last_written());
+    } else {
+      pending.hold_longer(storage, copy_.last_written());
+    }
+    // A budget counts what is freed when it is freed.
+    if (region.budget) pending.bound(0);
+    if (region.max_in_flight) pending.bound(*region.max_in_flight);
+  } else if (region.max_in_flight == 0U) {
+    check(driver::Timeline::wait(stream_of(stream), copy_.last_written()));
+  }
+  return true;
+}
+
+ByteRange SavedStorage::on_device_again() const {
+  const ByteRange saved = copy_.extent();
+  return {saved.begin.rounded_down(kAlignment), saved.end};
+}
+
+SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const ByteRange& bytes) {
   UnpackOrder* order = nullptr;
   Site site;
-  c10::Storage storage;
+  OnDevice back;
   {
     const Lock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
     const auto consumer = current_stream(device_.device().id);
-    if (auto alive = original()) return alias(std::move(alive), consumer);
-    storage = arrived();
-    if (!storage) storage = fetch(consumer, Haste::kWaitedFor);
-    use_on(consumer, storage);
+    if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
+    back.storage = arrived();
+    if (!back.storage || !arrival_->bytes.contains(bytes)) {
+      back.storage = fetch(consumer, Haste::kWaitedFor);
+    }
+    back.begin = arrival_->bytes.begin;
+    use_on(consumer, back.storage);
     if (!arrival_->used) order = order_;
     site = site_;
     arrival_->used = true;
@@ -142,12 +145,12 @@ c10::Storage SavedStorage::bring_back(std::uint64_t& round) {
     }
   }
   if (order != nullptr) order->used(site, this);
-  return storage;
+  return back;
 }
 
 void SavedStorage::kept_is_used() {
   const Lock lock(mutex_);
-  if (stash_ || kept_used_) return;
+  if (!copy_.empty() || kept_used_) return;
   kept_used_ = true;
   const auto alive = original();
   // Each hook holds it once, and so does `alive`.
@@ -159,8 +162,8 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
                                  c10::cuda::CUDAStream consumer) {
   if (held_elsewhere(alive)) {
     // From here on its owner may write to it again.
-    check(driver::Timeline::wait(stream_of(consumer), stash_->written));
-    device_.residency().set_away(*stash_, false);
+    check(driver::Timeline::wait(stream_of(consumer), copy_.last_written()));
+    copy_.set_away(false);
     if (!alive_reported_) Runtime::instance().alive_at_unpack(site_, size_);
     alive_reported_ = true;
   }
@@ -168,35 +171,38 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
 }
 
 c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
-  if (arrival_) device_.residency().set_away(*stash_, true);
+  if (arrival_) copy_.set_away(true);
+  settle_arrival();
   arrival_.reset();
+  const ByteRange bytes = on_device_again();
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_.device().id));
   const TagScope tag(site_.tag);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
   c10::Storage storage(c10::Storage::use_byte_size_t{},
-                       size_.count(),
-                       allocator->allocate(size_.count()),
+                       bytes.size().count(),
+                       allocator->allocate(bytes.size().count()),
                        allocator,
                        /*resizable=*/true);
   if (site_.watched) {
-    device_.curve().present(site_.step, site_.index);
+    const Bytes lacking = size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
+    device_.curve().present(site_.step, site_.index, lacking);
     device_.curve().watch(site_.step, address_of(storage), site_.index);
   }
-  const auto fence = device_.residency().fetch(
-      *stash_, driver::DevicePtr(storage.data()), stream_of(consumer), haste);
+  const auto fence =
+      copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);
   check(fence.status());
 
   // Nothing below may fail.
-  Runtime::instance().fetched(site_, size_);
+  Runtime::instance().fetched(site_, copy_.size());
   arrival_.emplace(Arrival{
-      storage, storage.getWeakStorageImpl(), fence.value(), consumer, false, false, hooks_});
+      storage, storage.getWeakStorageImpl(), bytes, fence.value(), consumer, false, false, hooks_});
   ++round_;
   return storage;
 }
 
 bool SavedStorage::bring_back_ahead() {
   const Lock lock(mutex_);
-  if (!stash_ || hooks_ == 0 || original() || arrived()) return false;
+  if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
   try {
     fetch(current_stream(device_.device().id), Haste::kAhead);
     return true;

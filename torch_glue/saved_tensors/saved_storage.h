@@ -3,6 +3,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/saved_tensors/host_copy.h"
 
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
@@ -16,8 +17,10 @@ namespace spillway {
 struct RegionOptions;
 class UnpackOrder;
 
-/// One storage that autograd saves, however many tensors view it: one decision, at most one host
-/// copy (law 5). The hooks of its tensors own it together; the last one ends the host copy (law 8).
+/// One storage that autograd saves, however many tensors view it: one decision, and each byte that
+/// they cover at most once on the host (law 5). The decision, and what is counted for it, is about
+/// the storage's bytes, which leave the device; copied is what its tensors cover. The hooks of its
+/// tensors own it together; the last one ends the host copy (law 8).
 ///
 /// The identity is the storage object: a weak reference keeps its address from being used again.
 ///
@@ -35,17 +38,27 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Whether `storage` still has the memory that this one was made for.
   [[nodiscard]] bool is_of(const c10::StorageImpl& storage) const;
 
-  /// A tensor on `storage` is saved by a hook. True: its bytes are, or are becoming, a host copy,
-  /// and the hook need not hold the storage. False: the hook keeps it. Stream: the copy comes after
-  /// what the current stream has been given (law 1).
+  /// A tensor that covers `bytes` of `storage` is saved by a hook. True: they are, or are becoming,
+  /// a host copy, and the hook need not hold the storage. False: the hook keeps it. Stream: the
+  /// copy comes after what the current stream has been given (law 1). Requires: `bytes` is not
+  /// empty.
   bool save(const c10::Storage& storage,
+            const ByteRange& bytes,
             const c10::VariableVersion& version,
             const RegionOptions& region);
 
-  /// The bytes on the device again, usable on the current stream: the original where it is still
-  /// alive, otherwise a copy that the hooks share. `round` is the hook's own, from hook_made().
-  /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
-  c10::Storage bring_back(std::uint64_t& round);
+  /// Bytes of the saved storage, from `begin` on.
+  struct OnDevice {
+    c10::Storage storage;
+    Bytes begin;
+  };
+
+  /// `bytes`, and all others that are saved, on the device again, usable on the current stream: the
+  /// original where it is still alive, otherwise a copy that the hooks share, which begins and ends
+  /// with what is saved and has what lies between. An address in it is the original one modulo 512.
+  /// `round` is the hook's own, from hook_made(). Errors: c10::Error for a failed copy,
+  /// c10::OutOfMemoryError.
+  OnDevice bring_back(std::uint64_t& round, const ByteRange& bytes);
 
   /// Begins its way back, where a hook may still ask for it and it is not there. True where a copy
   /// has begun. Errors: none; who unpacks it meets one that lasts.
@@ -67,6 +80,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   struct Arrival {
     c10::Storage held;
     c10::weak_intrusive_ptr<c10::StorageImpl> seen;
+    ByteRange bytes;  // of the saved storage
     driver::Fence fence;
     c10::cuda::CUDAStream stream;  // it was allocated on
     bool waited;                   // by that stream
@@ -75,10 +89,13 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   };
 
   bool copy_out(const c10::Storage& storage,
+                const ByteRange& bytes,
                 const c10::VariableVersion& version,
                 const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
+  /// What it takes on the device when it comes back.
+  [[nodiscard]] ByteRange on_device_again() const SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);
   /// The original where it is alive and has not been given other memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;
@@ -99,10 +116,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool kept_used_ SPILLWAY_GUARDED_BY(mutex_) = false;
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
-  c10::VariableVersion version_ SPILLWAY_GUARDED_BY(mutex_);  // of the tensor at the last copy out
-  std::uint32_t version_number_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::optional<Stash> stash_ SPILLWAY_GUARDED_BY(mutex_);
-  CUstream producer_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;
+  HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty where it has not moved
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more at each fetch
   std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;

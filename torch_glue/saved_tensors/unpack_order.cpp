@@ -48,6 +48,11 @@ void UnpackOrder::moved(const Site& site,
   headroom_ = headroom;
 }
 
+void UnpackOrder::grew(const Site& site, Bytes size) {
+  const Lock lock(mutex_);
+  if (site.step == step_) moved_[site.index].size = size;
+}
+
 void UnpackOrder::used(const Site& site, const SavedStorage* storage) {
   std::size_t place = site.index;
   bool recorded = false;

@@ -29,6 +29,8 @@ class UnpackOrder {
              std::weak_ptr<SavedStorage> storage,
              Bytes size,
              std::optional<Bytes> headroom);
+  /// More of it has moved: so many bytes come back.
+  void grew(const Site& site, Bytes size);
   /// It is used for the first time since it came back: the ways back of the next ones begin.
   void used(const Site& site, const SavedStorage* storage);
   /// It has ended.

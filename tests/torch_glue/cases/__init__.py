@@ -20,6 +20,7 @@ MODULES = (
     "parts",
     "parts_on_disk",
     "prefetch",
+    "ranges",
     "ratios",
     "regions",
     "steady",

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+
+#include <vector>
+
+namespace spillway {
+
+/// The bytes begin <= b < end of one storage.
+struct ByteRange {
+  Bytes begin;
+  Bytes end;
+
+  [[nodiscard]] bool empty() const { return begin == end; }
+
+  [[nodiscard]] Bytes size() const { return end - begin; }
+
+  [[nodiscard]] bool contains(const ByteRange& other) const {
+    return begin <= other.begin && other.end <= end;
+  }
+
+  [[nodiscard]] bool overlaps(const ByteRange& other) const {
+    return begin < other.end && other.begin < end;
+  }
+
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+/// The smallest range that holds both.
+ByteRange hull(const ByteRange& left, const ByteRange& right);
+
+/// What of `wanted` none of `known` has, in order. Requires: `known` is disjoint and in order.
+std::vector<ByteRange> uncovered(const ByteRange& wanted, const std::vector<ByteRange>& known);
+
+/// `wanted`, a range of a storage of `size` bytes, with what is better copied along than later by a
+/// copy of its own:
+/// - beside bytes that are known, in any order, whole blocks: parts that are saved one after the
+/// other (the steps
+///   of a sequence) come in few copies;
+/// - next to an end of the storage, little that is left over: the columns of a matrix that are
+///   saved apart (queries, keys and values) begin and end a part of a row from it.
+ByteRange with_what_is_near(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size);
+
+}  // namespace spillway

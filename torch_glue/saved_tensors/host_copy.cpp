@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/host_copy.h"
+
+#include "torch_glue/compat.h"
+#include "torch_glue/streams.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+
+bool HostCopy::Piece::is_of(const c10::VariableVersion& other) const {
+  return compat::counter_identity(version) == compat::counter_identity(other) && other.enabled() &&
+         other.current_version() == version_number;
+}
+
+HostCopy::~HostCopy() {
+  for (Piece& piece : pieces_)
+    device_.residency().drop(std::move(piece.stash));
+}
+
+Result<Bytes> HostCopy::take(const ByteRange& wanted,
+                             const c10::VariableVersion& version,
+                             c10::cuda::CUDAStream producer) {
+  ByteRange whole = wanted;
+  std::vector<ByteRange> valid;
+  std::vector<ByteRange>
+      of_this_version;  // a counter of its own may belong to whoever fills it next
+  const auto is_stale = [&](const Piece& piece) {
+    return piece.bytes.overlaps(wanted) && !piece.is_of(version);
+  };
+  for (const Piece& piece : pieces_) {
+    if (is_stale(piece)) {
+      whole = hull(whole, piece.bytes);
+    } else {
+      valid.push_back(piece.bytes);
+      if (piece.is_of(version)) of_this_version.push_back(piece.bytes);
+    }
+  }
+  if (uncovered(whole, valid).empty()) return Bytes{};
+
+  const auto missing = uncovered(with_what_is_near(whole, of_this_version, size_), valid);
+  std::vector<Leaving> leaving;
+  for (const ByteRange& bytes : missing)
+    leaving.push_back({storage_ + bytes.begin, bytes.size()});
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> taken,
+                            device_.residency().stash(leaving, stream_of(producer)));
+  std::erase_if(pieces_, [&](Piece& piece) {
+    if (!is_stale(piece)) return false;
+    device_.residency().drop(std::move(piece.stash));
+    return true;
+  });
+  Bytes copied;
+  last_written_ = taken.front().written;
+  const std::uint32_t number = version.enabled() ? version.current_version() : 0;
+  for (std::size_t each = 0; each < missing.size(); ++each) {
+    copied += missing[each].size();
+    pieces_.push_back({missing[each], std::move(taken[each]), version, number, producer.stream()});
+  }
+  std::sort(pieces_.begin(), pieces_.end(), [](const Piece& left, const Piece& right) {
+    return left.bytes.begin < right.bytes.begin;
+  });
+  return copied;
+}
+
+Bytes HostCopy::size() const {
+  Bytes all;
+  for (const Piece& piece : pieces_)
+    all += piece.bytes.size();
+  return all;
+}
+
+ByteRange HostCopy::extent() const {
+  return hull(pieces_.front().bytes, pieces_.back().bytes);
+}
+
+Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
+                                      Bytes begin,
+                                      driver::Stream consumer,
+                                      Haste haste) {
+  std::vector<Return> returns;
+  for (Piece& piece : pieces_)
+    returns.push_back({&piece.stash, destination + (piece.bytes.begin - begin)});
+  return device_.residency().fetch(returns, consumer, haste);
+}
+
+void HostCopy::set_away(bool away) {
+  for (Piece& piece : pieces_)
+    device_.residency().set_away(piece.stash, away);
+}
+
+Status HostCopy::make_producers_wait() const {
+  for (const Piece& piece : pieces_) {
+    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait(
+        driver::Stream(piece.producer, device_.device().id), piece.stash.written));
+  }
+  return {};
+}
+
+}  // namespace spillway
