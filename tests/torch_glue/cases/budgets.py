@@ -18,13 +18,22 @@ def chain(x):
     return x.sum()
 
 
-def step(region, rows=64):
+def upper_halves(x):
+    """As chain(), of tensors whose lower halves nobody wants again."""
+    weights = [torch.full((1, width), 1.01, device="cuda") for width in WIDTHS]
+    for weight in weights:
+        whole = x.mean(1, keepdim=True) * weight
+        x = torch.cat([whole[: len(whole) // 2].sin()] * 2)
+    return x.sum()
+
+
+def step(region, rows=64, model=chain):
     """The gradient of a step, and its peak."""
     torch.manual_seed(rows)
     x = torch.randn(rows, 100, device="cuda", requires_grad=True)
     torch.cuda.reset_peak_memory_stats()
     with region:
-        loss = chain(x)
+        loss = model(x)
     loss.backward()
     del loss
     return x.grad.cpu(), torch.cuda.max_memory_allocated()
@@ -37,10 +46,10 @@ def measured():
     return plain, smallest(1)
 
 
-def smallest(budget, rows=64):
+def smallest(budget, rows=64, model=chain):
     """What the error says of a budget that is too small."""
     try:
-        step(spillway.offload(budget=budget), rows)
+        step(spillway.offload(budget=budget), rows, model)
     except spillway.BudgetError as error:
         assert error.budget == budget and error.device == 0
         assert str(error.smallest) in str(error)
@@ -71,6 +80,22 @@ def a_planned_step_lies_less_than_one_tensor_below_its_budget():
         step(region)
         peak = step(region)[1]
         assert budget - max(WIDTHS) * 64 * 4 < peak <= budget, (peak, budget)
+
+
+@case
+def a_budget_counts_what_comes_back_in_part_by_what_comes_back():
+    step(spillway.CPUOffload(1, tag="warm"), model=upper_halves)
+    expected, plain = step(spillway.NoOpManager(), model=upper_halves)
+    least = smallest(1, model=upper_halves)
+    assert least < plain
+    for budget in range(least, plain, (plain - least) // 5):
+        region = spillway.offload(budget=budget)
+        step(region, model=upper_halves)
+        gradient, peak = step(region, model=upper_halves)
+        assert budget - max(WIDTHS) * 64 * 4 < peak <= budget, (peak, budget)
+        assert same_bits(gradient, expected)
+        totals = last("budget")
+        assert 0 < 2 * totals["copied_bytes"] <= totals["moved_bytes"], totals
 
 
 @case
