@@ -65,7 +65,7 @@ class ObjectPool {
 template <typename T>
 class PoolAllocator {
  public:
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): as containers ask for it
 
   PoolAllocator() = default;
 
