@@ -39,7 +39,8 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     Microbatches& owner = unit_->owner();
     // What stays in any case makes no unit of its own.
-    if (!unit_->begun && !why_not_movable(tensor, owner.options_.min_bytes)) owner.begin(unit_);
+    const bool moves = !why_not_movable(tensor, owner.options_.min_bytes) && !why_not_now();
+    if (!unit_->begun && moves) owner.begin(unit_);
     hook_.emplace(unit_->stays ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);
     if (const auto storage = hook_->moved()) owner.left(*unit_, storage, tensor.storage().nbytes());

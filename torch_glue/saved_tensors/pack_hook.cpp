@@ -47,10 +47,14 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
-  const auto reason = why_not_movable(tensor, region_->min_bytes);
+  auto reason = why_not_movable(tensor, region_->min_bytes);
+  if (!reason && region_->moves_nothing()) {
+    count_staying(region_->tag, tensor);
+    return keep(tensor);
+  }
+  if (!reason) reason = why_not_now();
   if (reason) count_skip(region_->tag, *reason, tensor);
-  if (!reason && region_->moves_nothing()) count_staying(region_->tag, tensor);
-  if (reason || region_->moves_nothing() || !move(tensor)) keep(tensor);
+  if (reason || !move(tensor)) keep(tensor);
 }
 
 bool PackHook::move_parts(const at::Tensor& tensor) {

@@ -96,10 +96,14 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   if (is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base))) {
     return SkipReason::kParameter;
   }
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
-    return SkipReason::kCapturing;
-  }
   return std::nullopt;
+}
+
+std::optional<SkipReason> why_not_now() {
+  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
+    return std::nullopt;
+  }
+  return SkipReason::kCapturing;
 }
 
 void count_staying(TagId tag, const at::Tensor& tensor) {

@@ -14,6 +14,9 @@ namespace spillway {
 /// Why a saved tensor cannot be moved, nothing where it can. Cheap tests first.
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes);
 
+/// Why nothing can be moved now, although it could at other times: asks the driver.
+std::optional<SkipReason> why_not_now();
+
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);
 
