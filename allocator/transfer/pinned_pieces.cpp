@@ -100,9 +100,8 @@ void PinnedPieces::remove(std::byte* piece) {
   SPILLWAY_CHECK(at != pieces_.end());
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  device_.api->MemHostUnregister(
-      piece);  // fails only where the context is gone, and the registration with it
-  unmap_host_pages(at->second);
+  // Addresses that the driver still takes for these pages must not become somebody else's.
+  if (device_.api->MemHostUnregister(piece) == CUDA_SUCCESS) unmap_host_pages(at->second);
   give_back(at->second.size);
   pieces_.erase(at);
 }
