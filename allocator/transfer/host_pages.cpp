@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/host_pages.h"
 
+#include "allocator/base/thread.h"
+
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -9,12 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -91,20 +91,14 @@ int touch_all(const HostPages& pages) {
     if (const int failed = touch(pages.at + from.count(), size.count(), pages.huge); failed != 0)
       error = failed;
   };
-  // The program's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   std::vector<std::thread> threads;
   for (Bytes from = part; from < pages.size; from += part) {
-    try {
-      threads.emplace_back(touch_part, from);
-    } catch (const std::system_error&) {
-      touch_part(from);  // the machine has no thread left
+    threads.push_back(start_thread([&touch_part, from] { touch_part(from); }));
+    if (!threads.back().joinable()) {
+      threads.pop_back();
+      touch_part(from);
     }
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   touch_part(Bytes{});
   for (std::thread& thread : threads)
     thread.join();

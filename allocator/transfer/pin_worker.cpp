@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/pin_worker.h"
 
-#include <csignal>
-#include <system_error>
+#include "allocator/base/thread.h"
+
 #include <utility>
 
 namespace spillway {
@@ -19,19 +19,8 @@ PinWorker::~PinWorker() {
 
 bool PinWorker::begin(Bytes size) {
   SPILLWAY_CHECK(under_way_.zero() && !size.zero());
-  if (!thread_.joinable()) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      thread_ = std::thread([this] { work(); });
-    } catch (const std::system_error&) {
-      // Said below: there is none.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!thread_.joinable()) return false;
-  }
+  if (!thread_.joinable()) thread_ = start_thread([this] { work(); });
+  if (!thread_.joinable()) return false;
   under_way_ = size;
   {
     const Lock lock(mutex_);

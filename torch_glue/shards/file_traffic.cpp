@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/file_traffic.h"
 
+#include "allocator/base/thread.h"
 #include "torch_glue/check.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace spillway {
@@ -35,16 +34,7 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
         check(Timeline::wait_sync(fence));
       bounce.slot.fences.clear();
     }
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      thread_ = std::thread([this] { work(); });
-    } catch (const std::system_error&) {
-      // Said below: there is none.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_thread([this] { work(); });
     TORCH_CHECK(thread_.joinable(),
                 "Spillway: offload_device: the machine has no thread to read with");
   } catch (...) {
