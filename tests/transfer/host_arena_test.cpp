@@ -218,6 +218,19 @@ TEST_F(HostArenaTest, AFailedRegistrationIsATypedErrorAndTheNextOneWorks) {
   arena_->give(std::move(third), {});
 }
 
+TEST_F(HostArenaTest, PagesThatTheDriverDoesNotUnregisterStayMapped) {
+  const Fault<&driver::Api::MemHostUnregister> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
+  HostSlot slot = take(8_MiB);
+  std::byte* const at = slot.data;
+  arena_->give(std::move(slot), {});
+
+  arena_.reset();
+
+  EXPECT_EQ(msync(at, 4096, MS_ASYNC), 0) << std::strerror(errno);
+  ASSERT_EQ(driver::api().value()->MemHostUnregister(at), CUDA_SUCCESS);
+  munmap(at, (8_MiB).count());
+}
+
 TEST_F(HostArenaTest, RegistrationsAreCountedForTheProcess) {
   const std::uint64_t before = driver::counters().registrations;
 
