@@ -71,6 +71,10 @@ class SkipLedger {
       counted_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
+bool is_first_in_step(const c10::Storage& storage) {
+  return SkipLedger::instance().is_first(storage, Runtime::instance().step());
+}
+
 }  // namespace
 
 bool is_of_parameter(const at::Tensor& tensor) {
@@ -107,9 +111,8 @@ std::optional<SkipReason> why_not_now() {
 }
 
 void count_staying(TagId tag, const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  if (SkipLedger::instance().is_first(storage, Runtime::instance().step())) {
-    Runtime::instance().stays(tag, Bytes{storage.nbytes()});
+  if (is_first_in_step(tensor.storage())) {
+    Runtime::instance().stays(tag, Bytes{tensor.storage().nbytes()});
   }
 }
 
@@ -118,9 +121,8 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {
   const bool has_storage = reason != SkipReason::kSubclass && reason != SkipReason::kNotStrided &&
                            tensor.unsafeGetTensorImpl()->has_storage();
   if (!has_storage) return runtime.skipped(tag, reason, Bytes{});
-  const c10::Storage& storage = tensor.storage();
-  if (SkipLedger::instance().is_first(storage, runtime.step())) {
-    runtime.skipped(tag, reason, Bytes{storage.nbytes()});
+  if (is_first_in_step(tensor.storage())) {
+    runtime.skipped(tag, reason, Bytes{tensor.storage().nbytes()});
   }
 }
 
