@@ -23,7 +23,6 @@ namespace {
 
 using namespace literals;
 
-constexpr Bytes kHugePage = 2_MiB;
 /// What one thread touches at least: less is done before a thread has begun.
 constexpr Bytes kPerThread = 64_MiB;
 constexpr std::uint64_t kThreads = 16;
@@ -127,7 +126,7 @@ int furnish(HostPages& pages, int node) {
   return error;
 }
 
-int number_in(const std::string& path) {
+int node_in(const std::string& path) {
   std::ifstream file(path);
   int number = kNoNode;
   return file >> number ? number : kNoNode;
@@ -176,7 +175,7 @@ int host_node_of(const driver::Device& device, const std::string& sysfs) {
   }
   char name[32];
   std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", domain, bus, place);
-  return number_in(sysfs + "/bus/pci/devices/" + name + "/numa_node");
+  return node_in(sysfs + "/bus/pci/devices/" + name + "/numa_node");
 }
 
 }  // namespace spillway

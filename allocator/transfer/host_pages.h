@@ -13,6 +13,8 @@ namespace spillway {
 /// No node is known, or none is wanted.
 constexpr int kNoNode = -1;
 
+constexpr Bytes kHugePage{2U << 20U};
+
 /// Host memory from the system that is there: every page has been given memory.
 /// Ownership: by hand, each with one unmap_host_pages.
 struct HostPages {

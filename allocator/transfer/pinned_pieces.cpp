@@ -15,7 +15,6 @@ using namespace literals;
 
 /// From here on rounding to huge pages costs less than a hundredth.
 constexpr Bytes kLarge = 256_MiB;
-constexpr Bytes kHugePage = 2_MiB;
 
 /// Maps and registers; from any thread. Errors: kOutOfHostMemory, kDriver.
 Result<HostPages> make(const driver::Device& device, int node, Bytes size) {

@@ -2,6 +2,7 @@
 #include "emulator/device/settings.h"
 
 #include "allocator/base/env.h"
+#include "emulator/device/addresses.h"
 #include "emulator/device/faults.h"
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 namespace spillway::emulator {
 namespace {
 
-constexpr Bytes kGranularity{2U << 20U};
 constexpr Bytes kDefaultMemory{8ULL << 30U};
 
 Status refuse_unavailable() {
@@ -101,7 +101,7 @@ Result<Settings> read() {
       visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices.value_or(1)));
   settings.devices = static_cast<int>(settings.visible.size());
   SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
-  settings.memory = memory.value_or(kDefaultMemory).rounded_down(kGranularity);
+  settings.memory = memory.value_or(kDefaultMemory).rounded_down(Bytes{kGranularity});
   if (settings.memory.zero()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/driver/contexts.h"
 
-#include "emulator/device/machine.h"
 #include "emulator/driver/functions.h"
 
 namespace spillway::emulator::driver {
@@ -10,11 +9,11 @@ namespace {
 constexpr std::size_t kMostDevices = 8;
 char handles[kMostDevices];  // their addresses are the handles
 
+}  // namespace
+
 bool known(const Machine& machine, CUdevice device) {
   return device >= 0 && device < machine.settings.devices;
 }
-
-}  // namespace
 
 CUcontext context_of(int device) {
   return device == kNoDevice ? nullptr : reinterpret_cast<CUcontext>(&handles[device]);

@@ -8,10 +8,6 @@
 namespace spillway::emulator::driver {
 namespace {
 
-bool known(const Machine& machine, CUdevice device) {
-  return device >= 0 && device < machine.settings.devices;
-}
-
 /// `body(Machine&, device, peer)` for the current device and the one of `context`.
 template <Literal kName, typename Body>
 CUresult with_peer(CUcontext context, Body&& body) {

@@ -2,14 +2,11 @@
 #include "emulator/device/generation.h"
 #include "emulator/device/machine.h"
 #include "emulator/device/pool.h"
+#include "emulator/driver/contexts.h"
 #include "emulator/driver/functions.h"
 
 namespace spillway::emulator::driver {
 namespace {
-
-bool known(const Machine& machine, CUdevice device) {
-  return device >= 0 && device < machine.settings.devices;
-}
 
 CUmemoryPool handle_of(Pool& pool) {
   return reinterpret_cast<CUmemoryPool>(&pool);

@@ -7,6 +7,11 @@
 
 namespace spillway::emulator::runtime {
 
+/// A pointer as the driver knows it.
+inline CUdeviceptr address(const void* at) {
+  return reinterpret_cast<CUdeviceptr>(at);
+}
+
 /// A driver result as the runtime's, kept for cudaGetLastError. The numbers are the same.
 cudaError_t remember(CUresult result);
 

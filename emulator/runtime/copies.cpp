@@ -4,13 +4,10 @@
 #include "emulator/runtime/call.h"
 
 namespace driver = spillway::emulator::driver;
+using spillway::emulator::runtime::address;
 using spillway::emulator::runtime::enter_on_device;
 
 namespace {
-
-CUdeviceptr address(const void* at) {
-  return reinterpret_cast<CUdeviceptr>(at);
-}
 
 bool known(int device) {
   CUdevice ignored = 0;

@@ -5,14 +5,11 @@
 
 namespace emu = spillway::emulator;
 namespace driver = spillway::emulator::driver;
+using emu::runtime::address;
 using emu::runtime::enter;
 using emu::runtime::enter_on_device;
 
 namespace {
-
-CUdeviceptr address(const void* at) {
-  return reinterpret_cast<CUdeviceptr>(at);
-}
 
 cudaPointerAttributes attributes_of(const emu::Machine& machine, void* at) {
   cudaPointerAttributes is{};

@@ -13,6 +13,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
+SCHEDULES = ("eager", "late") if EMULATED else ("real",)
 
 
 def pytest_sessionstart(session):

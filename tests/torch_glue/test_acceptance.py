@@ -5,9 +5,8 @@ import re
 
 import cases
 import pytest
-from conftest import EMULATED, HERE
+from conftest import EMULATED, HERE, SCHEDULES
 
-SCHEDULES = ("eager", "late") if EMULATED else ("real",)
 PRELUDE = """
 import spillway, torch
 from torch import nn

@@ -2,9 +2,7 @@
 """Checkpoints in a process where the GPU has not been used yet."""
 
 import pytest
-from conftest import EMULATED
-
-SCHEDULES = ("eager", "late") if EMULATED else ("real",)
+from conftest import EMULATED, SCHEDULES
 
 SOURCE = """
 import spillway, torch

@@ -43,21 +43,6 @@ def pinned():
     return (device["host"]["in_slots_bytes"], device["host"]["in_slots_peak_bytes"]) if device else (0, 0)
 
 
-@contextlib.contextmanager
-def slow(threads):
-    """Those run when no other thread of the process wants to."""
-    mine = os.sched_getaffinity(0)
-    for thread in map(int, os.listdir("/proc/self/task")):
-        os.sched_setaffinity(thread, {min(mine)})
-    for thread in threads:
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-    try:
-        yield
-    finally:
-        for thread in map(int, os.listdir("/proc/self/task")):
-            os.sched_setaffinity(thread, mine)
-
-
 @case
 def what_holds_for_parts_in_memory_holds_for_parts_on_disk():
     claims = [
@@ -131,7 +116,7 @@ def a_gradient_that_others_keep_is_not_written_over():
 def pinned_memory_does_not_grow_with_the_number_of_parts():
     most = {}
     with directory() as name:
-        for count in (3, 16):
+        for count in (3, 48):
             gc.collect()
             torch.cuda.synchronize()
             spillway.step()
@@ -139,15 +124,13 @@ def pinned_memory_does_not_grow_with_the_number_of_parts():
                 torch.ones(4096, device="cuda", requires_grad=True).exp()
             before, _ = pinned()
             model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(count)))
-            threads = set(os.listdir("/proc/self/task"))
             net = spillway.OffloadModel(model, "cuda", name, num_slices=count)
-            with slow(map(int, set(os.listdir("/proc/self/task")) - threads)):
-                for _ in range(2):
-                    net(torch.ones(2, 512, device="cuda")).sum().backward()
+            for _ in range(2):
+                net(torch.ones(2, 512, device="cuda")).sum().backward()
             assert net.stats()["gradient_bytes"] == 2 * sum(p.nbytes for p in net.parameters())
             most[count], part = pinned()[1] - before, net.stats()["slot_bytes"] // 2
             del net, model
-    assert 4 * part <= most[3] and most[16] <= 6 * part, (most, part)
+    assert 4 * part <= most[3] and most[48] <= 6 * part, (most, part)
 
 
 @case
