@@ -73,10 +73,15 @@ bool emulated() {
   return on;
 }
 
+bool tags_are_reported() {
+  using Ask = int (*)();
+  const auto checks = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_checks"));
+  return emulated() && checks != nullptr && checks() != 0;
+}
+
 void announce_tag(const std::string& name) {
   using Tell = void (*)(const char*);
-  static const auto tell =
-      emulated() ? reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "spillway_emulator_tag")) : nullptr;
+  static const auto tell = reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "spillway_emulator_tag"));
   if (tell != nullptr) tell(name.empty() ? nullptr : name.c_str());
 }
 

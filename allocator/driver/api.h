@@ -33,6 +33,9 @@ Result<const Api*> api();
 /// True where `api()` stands on the emulated GPU. Every result printed must say so.
 bool emulated();
 
+/// Whether an emulated GPU writes reports that name tags.
+bool tags_are_reported();
+
 /// Tells the emulated GPU what the calling thread works for from now on, so that its reports can
 /// name it; "" for nothing. Does nothing where there is none. Threads: safe.
 void announce_tag(const std::string& name);

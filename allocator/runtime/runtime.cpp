@@ -26,7 +26,7 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
       settings_(std::move(settings)),
       memory_limit_(options_.memory_limit) {
   watch_for_forks();
-  if (driver::emulated()) watch_tags(driver::announce_tag);
+  if (driver::tags_are_reported()) watch_tags(driver::announce_tag);
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include "allocator/transfer/free_ranges.h"
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <vector>
 
 namespace spillway {
@@ -56,7 +58,7 @@ struct CopyEngine::State {
     SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, others.of(other).mark());
     SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), so_far));
     for (const Fence fence : fences) {
-      SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), fence));
+      SPILLWAY_RETURN_IF_ERROR(wait(queue, fence));
     }
     bool queued = false;
     const Status status = parts.submit(*device.api, queue.stream(), queued);
@@ -69,9 +71,34 @@ struct CopyEngine::State {
     return fence;
   }
 
+  /// As Timeline::wait, but nothing is asked of the driver where the queue has waited for the same
+  /// place of another queue, or a later one, before. Of other streams that cannot be known: their
+  /// handles may have become another stream's.
+  Status wait(Timeline& queue, Fence fence) {
+    const std::size_t other = index_of(fence.timeline);
+    if (other == queues.size()) return Timeline::wait(queue.stream(), fence);
+    std::atomic<std::uint64_t>& latest = waited.at(index_of(&queue)).at(other);
+    std::uint64_t known = latest.load(std::memory_order_acquire);
+    if (fence.point <= known) return {};
+    SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), fence));
+    while (known < fence.point && !latest.compare_exchange_weak(known, fence.point)) {
+    }
+    return {};
+  }
+
+  /// Which of the queues it is; their number where it is none.
+  [[nodiscard]] std::size_t index_of(const Timeline* timeline) const {
+    std::size_t index = 0;
+    while (index < queues.size() && &queues.at(index) != timeline)
+      ++index;
+    return index;
+  }
+
   const driver::Device device;
   std::array<Timeline, 4> queues;  // as in Streams
   driver::Timelines others;        // of producers and consumers
+  // By queue, and by the queue that it waited for: the latest point.
+  std::array<std::array<std::atomic<std::uint64_t>, 4>, 4> waited{};
 };
 
 CopyEngine::CopyEngine(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -85,6 +85,30 @@ TEST_F(CopyEngineTest, TheSlotsFencesAreClearedOnceTheyAreWaitedFor) {
   EXPECT_TRUE(slot_.fences.empty());
 }
 
+TEST_F(CopyEngineTest, AWaitThatAnEarlierOneImpliesIsNotAskedForAgain) {
+  const driver::DevicePtr other = allocate(kSize);
+  HostSlot second = arena_->take(kSize).value();
+  write(block_, 1);
+  write(other, 2);
+  const auto waits_of = [&](auto&& copy) {
+    const std::uint64_t before = spillway_emulator_count("cuStreamWaitEvent");
+    EXPECT_TRUE(copy().ok());
+    return spillway_emulator_count("cuStreamWaitEvent") - before;
+  };
+  const driver::Fence first_out = copies_->to_host(block_, slot_, main_).value();
+  const driver::Fence second_out = copies_->to_host(other, second, main_).value();
+
+  // Each waits for its consumer, too.
+  EXPECT_EQ(waits_of([&] { return copies_->to_device(second, second_out, block_, main_); }), 2U);
+  EXPECT_EQ(waits_of([&] { return copies_->to_device(slot_, first_out, other, main_); }), 1U);
+
+  const driver::Fence third_out = copies_->to_host(other, slot_, main_).value();
+  EXPECT_EQ(waits_of([&] { return copies_->to_device(slot_, third_out, other, main_); }), 2U);
+  ASSERT_EQ(table_.StreamSynchronize(copies_->in_stream().handle()), CUDA_SUCCESS);
+  EXPECT_EQ(read(block_), 2);
+  arena_->give(std::move(second), {});
+}
+
 TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsProducerIsAnErrorAndTheSlotStaysAsItWas) {
   const driver::Fence before = stuck_fence();
   slot_.fences = {before};
