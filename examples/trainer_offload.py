@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a tiny random model with a trainer whose activations wait in host memory.
 
-A loop of a few lines comes first, then transformers' own trainer, with `pip install transformers accelerate`.
+A loop of a few lines comes first, then transformers' own trainer, with `pip install transformers accelerate`,
+and TRL's for supervised fine-tuning, with `pip install trl datasets` as well.
 """
 
 import importlib.util
+import os
 import tempfile
 import types
 
@@ -59,6 +61,38 @@ def with_transformers(folder):
     OffloadingTrainer(model=tiny_llama(), args=args, train_dataset=examples()).train()
 
 
+def with_trl(folder):
+    import datasets
+    import pyarrow
+    import tokenizers
+    import transformers
+    import trl
+    from trl.kernels import chunked_logprob
+
+    if os.environ.get("SPILLWAY_EMULATE") == "1":
+        chunked_logprob._TRITON_AVAILABLE = False  # the emulated GPU runs no triton, and TRL does without
+
+    class OffloadingTrainer(spillway.ActivationOffloadingMixin, trl.SFTTrainer):
+        pass
+
+    words = tokenizers.models.WordLevel({str(number): number for number in range(WORDS)}, unk_token="0")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(words), pad_token="0", eos_token="1"
+    )
+    table = pyarrow.table({"input_ids": [row["input_ids"].tolist() for row in examples()]})
+    args = trl.SFTConfig(
+        output_dir=folder, per_device_train_batch_size=2, max_steps=STEPS, report_to="none",
+        save_strategy="no", logging_steps=1, disable_tqdm=True, bf16=False, gradient_checkpointing=False,
+        dataset_kwargs={"skip_prepare_dataset": True}, activation_offloading=True,
+    )  # fmt: skip
+    OffloadingTrainer(
+        model=tiny_llama(),
+        args=args,
+        processing_class=tokenizer,
+        train_dataset=datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="tiny"),
+    ).train()
+
+
 class Loop:
     """What a trainer class needs for the mixin: `model`, `args` and `training_step`."""
 
@@ -101,3 +135,7 @@ with tempfile.TemporaryDirectory() as scratch:
         before = moved()
         with_transformers(scratch)
         print(f"transformers.Trainer: {moved() - before} bytes moved")
+    if importable("trl", "datasets"):
+        before = moved()
+        with_trl(scratch)
+        print(f"trl.SFTTrainer: {moved() - before} bytes moved")

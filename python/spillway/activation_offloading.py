@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from spillway import _heads
@@ -125,6 +126,7 @@ class ActivationOffloadingMixin:
         class OffloadingTrainer(spillway.ActivationOffloadingMixin, Trainer): ...
 
     Each training step runs with its activations on the host, unless ``args.activation_offloading`` says no.
+    Where the trainer has an offloading of its own for that option, as TRL's have, this one takes its place.
     """
 
     activation_offload_context: OffloadActivations | NoOpManager
@@ -136,6 +138,8 @@ class ActivationOffloadingMixin:
             self.model,  # type: ignore[attr-defined]
             enabled=enabled,
         )
+        if hasattr(self, "maybe_activation_offload_context"):  # TRL's, which would be the inner one and win
+            self.maybe_activation_offload_context = contextlib.nullcontext()
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         with self.activation_offload_context:

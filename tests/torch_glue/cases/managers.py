@@ -3,6 +3,7 @@
 
 import copy
 import pickle
+import types
 import warnings
 
 import spillway
@@ -350,6 +351,30 @@ def a_trainer_class_gets_it_from_the_mixin():
     with Moved() as moved:
         Offloading(net).training_step(batch())
     assert moved.out == 0
+
+
+@case
+def the_mixin_takes_the_place_of_a_trainers_own_offloading():
+    class Trainer:  # as TRL's
+        args = types.SimpleNamespace(activation_offloading=True)
+
+        def __init__(self, model):
+            self.model = model
+            self.maybe_activation_offload_context = torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+        def training_step(self, inputs):
+            with self.maybe_activation_offload_context:
+                loss = self.model(inputs).square().sum()
+            loss.backward()
+
+    class Offloading(spillway.ActivationOffloadingMixin, Trainer):
+        pass
+
+    net = model()
+    with Moved() as moved:
+        Offloading(net).training_step(batch())
+    assert moved.out > 0  # of the inner hooks Spillway counts nothing
+    assert same([p.grad for p in net.parameters()], plain()[0])
 
 
 @case
