@@ -18,6 +18,8 @@ MODULES = (
     "nesting",
     "parity",
     "parts",
+    "parts_gradients",
+    "parts_inside",
     "parts_on_disk",
     "prefetch",
     "ranges",
