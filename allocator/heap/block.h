@@ -3,8 +3,8 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/ids.h"
+#include "allocator/driver/fence_set.h"
 #include "allocator/driver/handles.h"
-#include "allocator/heap/fence_set.h"
 #include "allocator/heap/range.h"
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
 /// What a block is tied to besides its region's stream.
 struct Ties {
-  FenceSet fences;
+  driver::FenceSet fences;
   std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
 };
 

@@ -5,8 +5,8 @@
 #include "allocator/base/file.h"
 #include "allocator/base/ids.h"
 #include "allocator/base/result.h"
+#include "allocator/driver/fence_set.h"
 #include "allocator/driver/handles.h"
-#include "allocator/driver/timeline.h"
 
 #include <array>
 #include <atomic>
@@ -182,7 +182,7 @@ class Heap {
 
   /// After these fences the device is done with all work on the blocks that their streams and other
   /// users have been given so far. Requires: live blocks. Errors: as Timeline::mark.
-  Result<std::vector<driver::Fence>> last_uses(std::span<const driver::DevicePtr> blocks);
+  Result<driver::FenceSet> last_uses(std::span<const driver::DevicePtr> blocks);
 
   /// How many bytes evicting all blocks with these tags would give back to the driver, as far as no
   /// other live block is in their chunks; none where one of them is shared.

@@ -24,8 +24,8 @@ std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted)
   return held;
 }
 
-Result<std::vector<driver::Fence>> Heap::last_uses(std::span<const driver::DevicePtr> blocks) {
-  FenceSet uses;
+Result<driver::FenceSet> Heap::last_uses(std::span<const driver::DevicePtr> blocks) {
+  driver::FenceSet uses;
   std::set<driver::Timeline*> streams;
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);
@@ -42,7 +42,7 @@ Result<std::vector<driver::Fence>> Heap::last_uses(std::span<const driver::Devic
     SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence so_far, stream->mark());
     uses.add(so_far);
   }
-  return uses.all();
+  return uses;
 }
 
 std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> blocks) {

@@ -51,21 +51,15 @@ Status Pauses::leave(Blocks& blocks, Contents contents) {
       SPILLWAY_ASSIGN_OR_RETURN(block.copy, arena_.take(block.size));
     }
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<driver::Fence> uses,
-                            heap_.last_uses(addresses(blocks)));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::FenceSet uses, heap_.last_uses(addresses(blocks)));
   if (contents == Contents::kKept) {
-    for (const driver::Fence use : uses) {
-      SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait(copies_.out_stream(), use));
-    }
+    SPILLWAY_RETURN_IF_ERROR(uses.wait(copies_.out_stream()).status());
     SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence last, copy_out(blocks));
     SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(last));
   }
   // Memory must not go while the device uses it. Where copies came after the uses, these have
   // passed.
-  for (const driver::Fence use : uses) {
-    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(use));
-  }
-  return {};
+  return uses.wait_sync();
 }
 
 /// One batch, behind what its queue waits for already. Gives its fence.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/residency/residency.h"
 
-#include "allocator/transfer/free_ranges.h"
-
 #include <utility>
 
 namespace spillway {
@@ -72,7 +70,7 @@ Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
   heap_.add_fence(returns.front().destination, read);
   for (const Return& back : returns) {
     Stash& stash = *back.stash;
-    add_fence(stash.slot.fences, read);
+    stash.slot.fences.add(read);
     stash.fetched = true;
     fetched_ += stash.slot.size.count();
     set_away(stash, false);

@@ -3,12 +3,10 @@
 
 #include "allocator/driver/timelines.h"
 #include "allocator/transfer/copy_parts.h"
-#include "allocator/transfer/free_ranges.h"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 namespace spillway {
 
@@ -54,7 +52,7 @@ struct CopyEngine::State {
   Result<Fence> copy(CopyParts& parts,
                      Timeline& queue,
                      Stream other,
-                     const std::vector<Fence>& fences) {
+                     const driver::FenceSet& fences) {
     SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, others.of(other).mark());
     SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), so_far));
     for (const Fence fence : fences) {
@@ -125,11 +123,10 @@ CopyEngine::~CopyEngine() {
 Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream producer, Haste haste) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kOut);
-  std::vector<Fence> fences;
+  driver::FenceSet fences;
   for (const CopyOut& copy : copies) {
     parts.add(copy.source, copy.slot->data, copy.slot->size);
-    for (const Fence fence : copy.slot->fences)
-      add_fence(fences, fence);
+    fences.add(copy.slot->fences);
   }
   SPILLWAY_ASSIGN_OR_RETURN(
       const Fence written,
@@ -142,10 +139,10 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream produc
 Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies, Stream consumer, Haste haste) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kIn);
-  std::vector<Fence> fences;
+  driver::FenceSet fences;
   for (const CopyIn& copy : copies) {
     parts.add(copy.destination, copy.slot->data, copy.slot->size);
-    add_fence(fences, copy.written);
+    fences.add(copy.written);
   }
   return state_->copy(parts, state_->queue(CopyDirection::kIn, haste), consumer, fences);
 }

@@ -19,22 +19,7 @@ Bytes between(const std::byte* from, const std::byte* to) {
 
 }  // namespace
 
-void add_fence(std::vector<driver::Fence>& fences, driver::Fence fence) {
-  if (!fence.set()) return;
-  const auto same = std::find_if(fences.begin(), fences.end(), [&](driver::Fence known) {
-    return known.timeline == fence.timeline;
-  });
-  if (same == fences.end()) {
-    fences.push_back(fence);
-  } else {
-    same->point = std::max(same->point, fence.point);
-  }
-}
-
-void FreeRanges::add(std::byte* at,
-                     Bytes size,
-                     std::byte* piece,
-                     std::vector<driver::Fence> fences) {
+void FreeRanges::add(std::byte* at, Bytes size, std::byte* piece, driver::FenceSet fences) {
   if (!fences.empty()) {
     fences_.emplace(at, Fenced{size, std::move(fences)});
     fenced_ += size;
@@ -78,9 +63,7 @@ bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {
 
 void FreeRanges::forget_passed_fences() {
   for (auto each = fences_.begin(); each != fences_.end();) {
-    std::erase_if(each->second.fences,
-                  [](driver::Fence fence) { return driver::Timeline::passed(fence); });
-    if (!each->second.fences.empty()) {
+    if (!each->second.fences.drop_passed()) {
       ++each;
       continue;
     }
@@ -91,9 +74,7 @@ void FreeRanges::forget_passed_fences() {
 
 Status FreeRanges::wait_for_fences_sync() {
   for (const auto& [at, fenced] : fences_) {
-    for (const driver::Fence fence : fenced.fences) {
-      SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(fence));
-    }
+    SPILLWAY_RETURN_IF_ERROR(fenced.fences.wait_sync());
   }
   forget_passed_fences();
   return {};
@@ -109,16 +90,15 @@ void FreeRanges::insert(std::byte* at, Range range) {
   by_size_.emplace(range.size, at);
 }
 
-std::vector<driver::Fence> FreeRanges::take_fences(std::byte* at, Bytes size) {
-  std::vector<driver::Fence> taken;
+driver::FenceSet FreeRanges::take_fences(std::byte* at, Bytes size) {
+  driver::FenceSet taken;
   std::byte* const end = end_of(at, size);
   // No fenced bytes reach from before `at` into it: places begin where a free range does.
   auto each = fences_.lower_bound(at);
   while (each != fences_.end() && each->first < end) {
     std::byte* const to = end_of(each->first, each->second.size);
-    std::vector<driver::Fence> fences = std::move(each->second.fences);
-    for (const driver::Fence fence : fences)
-      add_fence(taken, fence);
+    driver::FenceSet fences = std::move(each->second.fences);
+    taken.add(fences);
     fenced_ -= between(each->first, std::min(to, end));
     each = fences_.erase(each);
     if (to > end) fences_.emplace(end, Fenced{between(end, to), std::move(fences)});

@@ -4,7 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/pooled.h"
 #include "allocator/base/result.h"
-#include "allocator/driver/timeline.h"
+#include "allocator/driver/fence_set.h"
 
 #include <cstddef>
 #include <functional>
@@ -26,13 +26,13 @@ class FreeRanges {
  public:
   /// A free range and the piece around it. Ranges of different pieces never merge: one copy must
   /// not cross two registrations.
-  void add(std::byte* at, Bytes size, std::byte* piece, std::vector<driver::Fence> fences);
+  void add(std::byte* at, Bytes size, std::byte* piece, driver::FenceSet fences);
 
   /// A place with the fences that cover it. Best fit: the smallest range that is large enough, the
   /// lowest among equals.
   struct Place {
     std::byte* at;
-    std::vector<driver::Fence> fences;  // the latest of each timeline
+    driver::FenceSet fences;
   };
 
   std::optional<Place> take(Bytes size);
@@ -57,7 +57,7 @@ class FreeRanges {
 
   struct Fenced {
     Bytes size;
-    std::vector<driver::Fence> fences;
+    driver::FenceSet fences;
   };
 
   // Made on threads that pack and ended on threads that unpack.
@@ -68,15 +68,12 @@ class FreeRanges {
 
   void erase(ByPlace<Range>::iterator at);
   void insert(std::byte* at, Range range);
-  std::vector<driver::Fence> take_fences(std::byte* at, Bytes size);
+  driver::FenceSet take_fences(std::byte* at, Bytes size);
 
   ByPlace<Range> ranges_;
   std::set<Sized, std::less<>, PoolAllocator<Sized>> by_size_;
   ByPlace<Fenced> fences_;  // disjoint, inside free ranges
   Bytes fenced_;
 };
-
-/// Adds a fence, keeping only the latest of each timeline. An unset fence adds nothing.
-void add_fence(std::vector<driver::Fence>& fences, driver::Fence fence);
 
 }  // namespace spillway

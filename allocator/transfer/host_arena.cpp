@@ -150,7 +150,7 @@ Result<HostSlot> HostArena::take(Bytes size) {
 }
 
 void HostArena::give(HostSlot slot, driver::Fence last) {
-  add_fence(slot.fences, last);
+  slot.fences.add(last);
   const Bytes room = rounded(slot.size);
   const Lock lock(state_->mutex);
   const auto& pieces = state_->pieces.all();

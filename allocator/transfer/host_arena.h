@@ -4,7 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
-#include "allocator/driver/timeline.h"
+#include "allocator/driver/fence_set.h"
 #include "allocator/transfer/pinned_pieces.h"
 
 #include <memory>
@@ -19,7 +19,7 @@ struct HostSlot {
   Bytes size;
   /// What must pass before these bytes may be overwritten; whoever writes into the slot waits for
   /// them on the device.
-  std::vector<driver::Fence> fences;
+  driver::FenceSet fences;
 };
 
 struct HostArenaStats {

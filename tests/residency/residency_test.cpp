@@ -147,7 +147,7 @@ TEST_F(ResidencyTest, ASlotThatWasNeverFetchedGoesBackWithTheCopyOut) {
 
   HostSlot slot = arena_->take(kSize).value();
 
-  EXPECT_EQ(slot.fences, std::vector{written});
+  EXPECT_EQ(slot.fences, (driver::FenceSet{written}));
   arena_->give(std::move(slot), {});
 }
 
@@ -160,7 +160,7 @@ TEST_F(ResidencyTest, ASlotThatWasFetchedGoesBackWithTheLastCopyIn) {
 
   HostSlot slot = arena_->take(kSize).value();
 
-  EXPECT_EQ(slot.fences, std::vector{last});
+  EXPECT_EQ(slot.fences, (driver::FenceSet{last}));
   arena_->give(std::move(slot), {});
 }
 
@@ -175,7 +175,7 @@ TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
 
   HostSlot slot = arena_->take(kSize).value();
 
-  EXPECT_EQ(slot.fences, (std::vector{ahead, waited_for}));
+  EXPECT_EQ(slot.fences, (driver::FenceSet{ahead, waited_for}));
   arena_->give(std::move(slot), {});
 }
 
@@ -202,7 +202,7 @@ TEST_F(ResidencyTest, ACopyOutThatFailsGivesItsSlotBackWithTheFencesItCameWith) 
   EXPECT_EQ(residency_->stash(source, kSize, main_).status().code(), Code::kDriver);
 
   HostSlot slot = arena_->take(kSize).value();
-  EXPECT_EQ(slot.fences, std::vector{written});
+  EXPECT_EQ(slot.fences, (driver::FenceSet{written}));
   EXPECT_EQ(residency_->stats().on_host, 0_B);
   arena_->give(std::move(slot), {});
 }

@@ -116,7 +116,7 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsProducerIsAnErrorAndTheSlotSt
 
   EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
 
-  EXPECT_EQ(slot_.fences, std::vector{before});
+  EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsSlotIsAnErrorAndTheSlotStaysAsItWas) {
@@ -126,7 +126,7 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsSlotIsAnErrorAndTheSlotStaysA
 
   EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
 
-  EXPECT_EQ(slot_.fences, std::vector{before});
+  EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyEngineTest, ACopyOutThatCannotBeQueuedIsAnErrorAndTheSlotStaysAsItWas) {
@@ -136,7 +136,7 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotBeQueuedIsAnErrorAndTheSlotStaysAsItWas
 
   EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
 
-  EXPECT_EQ(slot_.fences, std::vector{before});
+  EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyEngineTest, ACopyThatCannotBeMarkedHasPassedWhenTheErrorIsReported) {

@@ -149,7 +149,7 @@ TEST_F(CopyPartsTest, APartThatFailsIsAnErrorAndNoPartIsUnderWay) {
   EXPECT_EQ(copies_->to_host(block, large, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(driver::counters().host_syncs, syncs + 1);
-  EXPECT_EQ(large.fences, std::vector{before});
+  EXPECT_EQ(large.fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyPartsTest, ManyCopiesThatFailAreAnErrorAndTheSlotsStayAsTheyWere) {
@@ -162,7 +162,7 @@ TEST_F(CopyPartsTest, ManyCopiesThatFailAreAnErrorAndTheSlotsStayAsTheyWere) {
 
   EXPECT_EQ(copies_->to_host(out, main_).status().code(), Code::kDriver);
 
-  EXPECT_EQ(slots_[1].fences, std::vector{before});
+  EXPECT_EQ(slots_[1].fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyPartsTest, ACopyThatIsWaitedForPassesThoseMadeAhead) {

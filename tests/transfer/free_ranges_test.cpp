@@ -82,21 +82,21 @@ TEST_F(FreeRangesTest, APlaceComesWithTheFencesThatItOverlapsAndNoOthers) {
 
   const auto place = ranges_.take(192_B);
 
-  EXPECT_EQ(place->fences, (std::vector{fence(0, 1), fence(1, 1)}));
+  EXPECT_EQ(place->fences, (driver::FenceSet{fence(0, 1), fence(1, 1)}));
 }
 
 TEST_F(FreeRangesTest, TheRestOfAFencedRangeKeepsItsFence) {
   ranges_.add(at(0), 256_B, at(0), {fence(0, 1)});
   take(64_B);
 
-  EXPECT_EQ(ranges_.take(192_B)->fences, (std::vector{fence(0, 1)}));
+  EXPECT_EQ(ranges_.take(192_B)->fences, (driver::FenceSet{fence(0, 1)}));
 }
 
 TEST_F(FreeRangesTest, OnlyTheLatestFenceOfATimelineIsHandedOut) {
   ranges_.add(at(0), 128_B, at(0), {fence(0, 7)});
   ranges_.add(at(128), 128_B, at(0), {fence(0, 3)});
 
-  EXPECT_EQ(ranges_.take(256_B)->fences, (std::vector{fence(0, 7)}));
+  EXPECT_EQ(ranges_.take(256_B)->fences, (driver::FenceSet{fence(0, 7)}));
 }
 
 TEST_F(FreeRangesTest, FencedBytesAreCountedUntilTheyAreTaken) {
@@ -143,7 +143,7 @@ TEST_F(FreeRangesTest, AfterAnySequenceEachByteCarriesTheFenceItWasGivenBackWith
       std::uint64_t latest = 0;
       for (std::size_t unit = first; unit < first + units; ++unit)
         latest = std::max(latest, last.at(unit));
-      ASSERT_EQ(place->fences.empty() ? 0 : place->fences.front().point, latest);
+      ASSERT_EQ(place->fences.empty() ? 0 : place->fences.begin()->point, latest);
       out.emplace_back(first, units);
     } else {
       ASSERT_FALSE(out.empty());

@@ -75,7 +75,7 @@ TEST_F(HostArenaTest, ASlotThatIsGivenBackWithAFenceIsHandedOutWithIt) {
   HostSlot second = take(1_KiB);
 
   EXPECT_EQ(second.data, place);
-  EXPECT_EQ(second.fences, std::vector{fence});
+  EXPECT_EQ(second.fences, (driver::FenceSet{fence}));
   arena_->give(std::move(second), {});
 }
 
@@ -89,7 +89,7 @@ TEST_F(HostArenaTest, FencesThatASlotStillHasAreKeptWithTheLastOne) {
 
   slot = take(1_KiB);
 
-  EXPECT_EQ(slot.fences, (std::vector{old, last}));
+  EXPECT_EQ(slot.fences, (driver::FenceSet{old, last}));
   arena_->give(std::move(slot), {});
 }
 

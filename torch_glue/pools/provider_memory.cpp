@@ -63,9 +63,9 @@ Bytes ProviderMemory::free(void* at) {
   const Lock lock(mutex_);
   const auto block = live_.find(static_cast<std::byte*>(at));
   if (block == live_.end()) return {};
-  std::vector<driver::Fence> fences;
+  driver::FenceSet fences;
   for (const cudaStream_t user : block->second.users)
-    add_fence(fences, timelines_.of(driver::Stream(user, device_.id)).promise());
+    fences.add(timelines_.of(driver::Stream(user, device_.id)).promise());
   const Segment& segment = std::prev(segments_.upper_bound(block->first))->second;
   free_[block->second.stream].add(block->first, block->second.size, segment.at, std::move(fences));
   const Bytes requested = block->second.requested;

@@ -30,8 +30,7 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
     for (Bounce& bounce : bounces_) {
       bounce.slot = checked(device_.arena().take(each));
       // The host writes to it: what used the slot before must be over.
-      for (const Fence fence : bounce.slot.fences)
-        check(Timeline::wait_sync(fence));
+      check(bounce.slot.fences.wait_sync());
       bounce.slot.fences.clear();
     }
     thread_ = start_thread([this] { work(); });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/gradients.h"
 
-#include "allocator/transfer/free_ranges.h"
 #include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/streams.h"
@@ -56,15 +55,14 @@ class HostGradients::Arrive final : public torch::autograd::Node {
   }
 
   variable_list apply(variable_list&& grads) override {
-    std::vector<driver::Fence> copies;
+    driver::FenceSet copies;
     std::vector<FileTraffic::Outcome> kept;
     {
       const Lock lock(mutex_);
       copies = copies_;
       kept.swap(kept_);
     }
-    for (const driver::Fence copied : copies)
-      check(driver::Timeline::wait_sync(copied));
+    check(copies.wait_sync());
     for (const auto& outcome : kept)
       check(outcome.get().status());
     return std::move(grads);
@@ -75,7 +73,7 @@ class HostGradients::Arrive final : public torch::autograd::Node {
     if (leaving.kept.valid()) {
       kept_.push_back(leaving.kept);
     } else {
-      add_fence(copies_, leaving.copied);
+      copies_.add(leaving.copied);
     }
   }
 
@@ -83,7 +81,7 @@ class HostGradients::Arrive final : public torch::autograd::Node {
 
  private:
   Mutex mutex_;
-  std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);  // the latest of each timeline
+  driver::FenceSet copies_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<FileTraffic::Outcome> kept_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

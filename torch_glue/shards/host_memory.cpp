@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/host_memory.h"
 
-#include "allocator/transfer/free_ranges.h"
 #include "torch_glue/check.h"
 
 #include <ATen/ops/from_blob.h>
@@ -11,16 +10,14 @@ namespace spillway {
 std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
   auto memory = std::make_shared<HostMemory>(device, checked(device.arena().take(size)));
   // The host writes to it: what used the slot before must be over.
-  for (const driver::Fence fence : memory->slot_.fences)
-    check(driver::Timeline::wait_sync(fence));
+  check(memory->slot_.fences.wait_sync());
   return memory;
 }
 
 HostMemory::~HostMemory() {
   if (device_ == nullptr) return;
   const Lock lock(mutex_);
-  for (const driver::Fence fence : copies_)
-    add_fence(slot_.fences, fence);
+  slot_.fences.add(copies_);
   device_->arena().give(std::move(slot_), {});
 }
 
@@ -45,7 +42,7 @@ HostSlot HostMemory::part_to_write(Bytes offset, Bytes size) const {
 
 void HostMemory::note_written(driver::Fence fence) {
   const Lock lock(mutex_);
-  add_fence(copies_, fence);
+  copies_.add(fence);
   written_ = fence;
 }
 
@@ -56,17 +53,16 @@ driver::Fence HostMemory::written() const {
 
 void HostMemory::note_copy(driver::Fence fence) {
   const Lock lock(mutex_);
-  add_fence(copies_, fence);
+  copies_.add(fence);
 }
 
 void HostMemory::wait_for_copies() {
-  std::vector<driver::Fence> copies;
+  driver::FenceSet copies;
   {
     const Lock lock(mutex_);
-    copies.swap(copies_);
+    std::swap(copies, copies_);
   }
-  for (const driver::Fence fence : copies)
-    check(driver::Timeline::wait_sync(fence));
+  check(copies.wait_sync());
 }
 
 }  // namespace spillway

@@ -47,7 +47,7 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   const std::shared_ptr<const void> owner_;
   HostSlot slot_;
   mutable Mutex mutex_;
-  std::vector<driver::Fence> copies_ SPILLWAY_GUARDED_BY(mutex_);
+  driver::FenceSet copies_ SPILLWAY_GUARDED_BY(mutex_);
   driver::Fence written_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

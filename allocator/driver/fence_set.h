@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/result.h"
+#include "allocator/driver/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+namespace spillway::driver {
+
+/// What must pass before memory may be written again: at most one fence per timeline, its latest.
+/// Up to two take no memory of their own. Threads: confined.
+class FenceSet {
+ public:
+  FenceSet() = default;
+
+  FenceSet(std::initializer_list<Fence> fences) {
+    for (const Fence fence : fences)
+      add(fence);
+  }
+
+  [[nodiscard]] bool empty() const { return begin() == end(); }
+
+  [[nodiscard]] const Fence* begin() const { return many_.empty() ? few_.data() : many_.data(); }
+
+  [[nodiscard]] const Fence* end() const {
+    return begin() + (many_.empty() ? count_ : many_.size());
+  }
+
+  /// A default-made fence adds nothing.
+  void add(Fence fence);
+  void add(const FenceSet& other);
+
+  void clear();
+
+  /// Forgets the fences that have passed; true where none is left. Stream: no wait.
+  bool drop_passed();
+
+  /// Makes `waiter` wait for all of them, and says how many waits that took. The set stays as it
+  /// is. Stream: no host wait. Errors: kDriver.
+  [[nodiscard]] Result<std::uint64_t> wait(Stream waiter) const;
+
+  /// Blocks the host until all of them have passed. Errors: kDriver.
+  [[nodiscard]] Status wait_sync() const;
+
+  friend bool operator==(const FenceSet& left, const FenceSet& right) {
+    return std::equal(left.begin(), left.end(), right.begin(), right.end());
+  }
+
+ private:
+  std::array<Fence, 2> few_{};
+  std::size_t count_ = 0;    // of the few
+  std::vector<Fence> many_;  // all, where they are more
+};
+
+}  // namespace spillway::driver
