@@ -61,7 +61,9 @@ def same(left, right):
 
 
 def _bytes(tensor):
-    return tensor.detach().cpu().flatten().contiguous().view(torch.uint8)
+    # A copy: what has one element counts as contiguous whatever its stride, which view() then refuses.
+    whole = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return whole.flatten().view(torch.uint8)
 
 
 class Save(torch.autograd.Function):
