@@ -60,6 +60,13 @@ def same(left, right):
     return len(left) == len(right) and all(same_bits(a, b) for a, b in zip(left, right, strict=True))
 
 
+def gradients_of_gradients(net, x):
+    """The input's and the parameters', of the squares of what reaches the input."""
+    (first,) = torch.autograd.grad(net(x).square().sum(), [x], create_graph=True)
+    first.square().sum().backward()
+    return [x.grad, *(p.grad for p in net.parameters())]
+
+
 def _bytes(tensor):
     # A copy: what has one element counts as contiguous whatever its stride, which view() then refuses.
     whole = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import same
+from cases.measure import gradients_of_gradients, same
 from cases.parts import WIDTH, batch, layers
 
 
@@ -49,14 +49,9 @@ def retained_graphs_run_again_in_any_order():
 
 @case
 def gradients_of_gradients_find_the_weights_that_they_hold():
-    def run(net):
-        x = batch().requires_grad_()
-        (first,) = torch.autograd.grad(net(x).square().sum(), [x], create_graph=True)
-        first.square().sum().backward()
-        return [x.grad, *(p.grad for p in net.parameters() if p.grad is not None)]
-
     net = spillway.OffloadModel(layers(), "cuda", num_slices=6)
-    assert same(run(net), run(layers().cuda()))
+    found = gradients_of_gradients(net, batch().requires_grad_())
+    assert same(found, gradients_of_gradients(layers().cuda(), batch().requires_grad_()))
     assert net.stats()["extra_slots"] > 0
 
 

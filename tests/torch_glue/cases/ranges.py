@@ -244,7 +244,6 @@ def random_views_come_back_as_they_were():
 
 
 def random_views(dice):
-
     def view_of(whole):
         kind = dice.randrange(4)
         begin = dice.randrange(whole.numel())
