@@ -13,6 +13,7 @@ namespace spillway {
 /// No node is known, or none is wanted.
 constexpr int kNoNode = -1;
 
+/// Of the kernel's transparent huge pages.
 constexpr Bytes kHugePage{2U << 20U};
 
 /// Host memory from the system that is there: every page has been given memory.
