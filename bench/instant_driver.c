@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded before the emulated GPU: copies, events and waits return at once and do nothing, those
-// of the driver and those of the runtime alike. What is left of a program's CPU time is the host's
-// own work; what it computes is wrong.
+// Preloaded before the emulated GPU: copies, events, waits and what asks for or sets a thread's
+// state return at once and do nothing, those of the driver and those of the runtime alike. What is
+// left of a program's CPU time is the host's own work; what it computes is wrong.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -11,10 +11,15 @@ static int done(void) {
   return 0;
 }
 
-static void* address_of(int (*function)(void)) {
-  void* address = NULL;
-  memcpy(&address, &function, sizeof address);
-  return address;
+static int (*push_context)(void*);
+
+/// A thread's context is made current once and then left so: calls that are not listed need one.
+static int push_context_once(void* context) {
+  static _Thread_local void* current = NULL;
+  if (current == context) return 0;
+  const int result = push_context(context);
+  if (result == 0) current = context;
+  return result;
 }
 
 /// The emulated GPU's own function of this name gives Spillway its driver table.
@@ -28,16 +33,28 @@ void* spillway_emulator_proc_address(const char* name, int version) {
       "cuStreamWaitEvent",
       "cuEventRecord",
       "cuEventQuery",
+      "cuCtxPopCurrent",
       "cuStreamIsCapturing",  // leaves the answer as the caller set it: no
       "cuThreadExchangeStreamCaptureMode",
   };
+  int (*replacement)(void) = NULL;
   for (size_t i = 0; i < sizeof at_once / sizeof at_once[0]; ++i) {
-    if (strcmp(name, at_once[i]) == 0) return address_of(done);
+    if (strcmp(name, at_once[i]) == 0) replacement = done;
   }
-  void* const found = dlsym(RTLD_NEXT, "spillway_emulator_proc_address");
-  void* (*next)(const char*, int) = NULL;
-  memcpy(&next, &found, sizeof next);
-  return next(name, version);
+  void* address = NULL;
+  if (replacement == NULL) {
+    void* const found = dlsym(RTLD_NEXT, "spillway_emulator_proc_address");
+    void* (*next)(const char*, int) = NULL;
+    memcpy(&next, &found, sizeof next);
+    address = next(name, version);
+    if (address == NULL || strcmp(name, "cuCtxPushCurrent") != 0) return address;
+    memcpy(&push_context, &address, sizeof push_context);
+    int (*const once)(void*) = push_context_once;
+    memcpy(&address, &once, sizeof address);
+    return address;
+  }
+  memcpy(&address, &replacement, sizeof address);
+  return address;
 }
 
 #define AT_ONCE(name) \
@@ -49,4 +66,13 @@ AT_ONCE(cudaMemcpyAsync)
 AT_ONCE(cudaEventRecord)
 AT_ONCE(cudaEventRecordWithFlags)
 AT_ONCE(cudaStreamWaitEvent)
+AT_ONCE(cudaStreamIsCapturing)
 AT_ONCE(cudaEventQuery)
+
+/// One device, whatever has been set.
+int cudaGetDevice(int* device);
+
+int cudaGetDevice(int* device) {
+  *device = 0;
+  return 0;
+}

@@ -85,8 +85,7 @@ void announce_tag(const std::string& name) {
   if (tell != nullptr) tell(name.empty() ? nullptr : name.c_str());
 }
 
-Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line) {
-  if (result == CUDA_SUCCESS) return {};
+Status failure(const Api& api, CUresult result, const char* call, const char* file, int line) {
   const char* name = nullptr;
   if (api.GetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown CUresult";
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {

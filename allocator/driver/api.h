@@ -40,8 +40,14 @@ bool tags_are_reported();
 /// name it; "" for nothing. Does nothing where there is none. Threads: safe.
 void announce_tag(const std::string& name);
 
-/// `result` as a Status that names the call; kOutOfDeviceMemory for CUDA_ERROR_OUT_OF_MEMORY.
-Status to_status(const Api& api, CUresult result, const char* call, const char* file, int line);
+/// A failed call's Status, which names it; kOutOfDeviceMemory for CUDA_ERROR_OUT_OF_MEMORY.
+Status failure(const Api& api, CUresult result, const char* call, const char* file, int line);
+
+/// `result` as a Status.
+inline Status to_status(
+    const Api& api, CUresult result, const char* call, const char* file, int line) {
+  return result == CUDA_SUCCESS ? Status() : failure(api, result, call, file, line);
+}
 
 }  // namespace spillway::driver
 

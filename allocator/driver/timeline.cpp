@@ -74,11 +74,18 @@ Status Timeline::keep_promise(Fence fence, IfGone gone) {
 }
 
 Result<Fence> Timeline::record(IfGone gone) {
+  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(gone));
+  if (event == nullptr) return Fence{this, passed_};
+  outstanding_.push_back({next_, event});
+  if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
+  return Fence{this, next_++};
+}
+
+Result<CUevent> Timeline::record_event(IfGone gone) {
   if (Status status = outside_capture(*device_.api, stream_); !status.ok()) {
     const bool lost = status.code() == Code::kInvalidArgument;
     return lost && gone == IfGone::kWaitForDevice ? pass_all_sync() : status;
   }
-  if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   CUevent event = nullptr;
   if (spare_.empty()) {
     SPILLWAY_RETURN_IF_ERROR(
@@ -87,33 +94,31 @@ Result<Fence> Timeline::record(IfGone gone) {
     event = spare_.back();
     spare_.pop_back();
   }
-  if (const CUresult result = device_.api->EventRecord(event, stream_.handle());
-      result != CUDA_SUCCESS) {
-    spare_.push_back(event);
-    if (!is_gone(result)) {
-      return to_status(*device_.api, result, "cuEventRecord", __FILE__, __LINE__);
-    }
-    return gone == IfGone::kWaitForDevice ? pass_all_sync() : no_stream(device_.id);
+  const CUresult result = device_.api->EventRecord(event, stream_.handle());
+  if (result == CUDA_SUCCESS) return event;
+  spare_.push_back(event);
+  if (!is_gone(result)) {
+    return to_status(*device_.api, result, "cuEventRecord", __FILE__, __LINE__);
   }
-  outstanding_.push_back({next_, event});
-  return Fence{this, next_++};
+  return gone == IfGone::kWaitForDevice ? pass_all_sync() : no_stream(device_.id);
 }
 
 /// A stream that is gone takes no more work, and what it was given ends with the device's work.
-Result<Fence> Timeline::pass_all_sync() {
+Result<CUevent> Timeline::pass_all_sync() {
   count_lost_stream();
   count_host_sync();
   const OutsideCaptures outside(*device_.api);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, CtxSynchronize));
   while (!outstanding_.empty())
     retire_oldest();
-  passed_ = next_;
-  return Fence{this, next_++};
+  passed_ = next_++;
+  return CUevent{nullptr};
 }
 
 Status Timeline::wait(Stream waiter, Fence fence) {
   if (!fence.set() || fence.timeline->stream_ == waiter) return {};
   Timeline& self = *fence.timeline;
+  if (fence.point <= self.passed_) return {};
   const Lock lock(self.mutex_);
   const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence, IfGone::kWaitForDevice));
@@ -123,16 +128,26 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
 }
 
+Status Timeline::order_before(Stream later) {
+  if (stream_ == later) return {};
+  const Lock lock(mutex_);
+  const CurrentDevice current(*device_.api, device_.context);
+  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(IfGone::kWaitForDevice));
+  if (event == nullptr) return {};
+  // The wait is for what the event says now, however often it is recorded again.
+  spare_.push_back(event);
+  return SPILLWAY_CALL(*device_.api, StreamWaitEvent, later.handle(), event, 0U);
+}
+
 bool Timeline::passed(Fence fence) {
   if (!fence.set()) return true;
   Timeline& self = *fence.timeline;
+  if (fence.point <= self.passed_) return true;
   const Lock lock(self.mutex_);
-  if (fence.point > self.passed_) {
-    const CurrentDevice current(*self.device_.api, self.device_.context);
-    const OutsideCaptures outside(*self.device_.api);
-    if (!self.keep_promise(fence, IfGone::kRefuse).ok()) return false;
-    self.retire_passed();
-  }
+  const CurrentDevice current(*self.device_.api, self.device_.context);
+  const OutsideCaptures outside(*self.device_.api);
+  if (!self.keep_promise(fence, IfGone::kRefuse).ok()) return false;
+  self.retire_passed();
   return fence.point <= self.passed_;
 }
 
@@ -177,11 +192,8 @@ void Timeline::retire_oldest() {
 }
 
 CUevent Timeline::event_for(std::uint64_t point) {
-  if (point <= passed_) return nullptr;
-  const auto at = std::find_if(outstanding_.begin(), outstanding_.end(), [&](const Marker& marker) {
-    return marker.point >= point;
-  });
-  return at == outstanding_.end() ? nullptr : at->event;
+  if (point <= passed_ || outstanding_.empty()) return nullptr;
+  return outstanding_.at(point - outstanding_.front().point).event;
 }
 
 }  // namespace spillway::driver

@@ -4,6 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/driver/handles.h"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -62,6 +63,11 @@ class Timeline {
   /// while `waiter`, or the stream that a marker was promised of, is being captured.
   static Status wait(Stream waiter, Fence fence);
 
+  /// Makes `later` wait, on the device, for everything this stream was given so far: as a wait for
+  /// mark(), which nobody can ask about afterwards. Requires: `later` is not being captured.
+  /// Stream: no host wait. Errors: as mark().
+  Status order_before(Stream later);
+
   /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell.
   /// No host wait.
   static bool passed(Fence fence);
@@ -80,7 +86,10 @@ class Timeline {
 
   /// Errors: kInvalidArgument where the stream is gone and that is refused.
   Result<Fence> record(IfGone gone) SPILLWAY_REQUIRES(mutex_);
-  Result<Fence> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
+  /// A spare event that marks this place now; null where all has passed instead, because the stream
+  /// is gone.
+  Result<CUevent> record_event(IfGone gone) SPILLWAY_REQUIRES(mutex_);
+  Result<CUevent> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
   /// Records the marker that `fence` was promised, if it is missing.
   Status keep_promise(Fence fence, IfGone gone) SPILLWAY_REQUIRES(mutex_);
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
@@ -91,8 +100,8 @@ class Timeline {
   const Stream stream_;
   Mutex mutex_;
   std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 1;  // of the marker that is recorded next
-  std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // oldest first
+  std::atomic<std::uint64_t> passed_{0};  // as far as anybody has seen; changed with the lock held
+  std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // points without a gap, in order
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);
   // Of markers that have passed while a host thread may still be waiting for one of them.
   std::vector<CUevent> waited_for_ SPILLWAY_GUARDED_BY(mutex_);

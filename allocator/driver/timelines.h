@@ -17,7 +17,7 @@ class Timelines {
   explicit Timelines(const Device& device) : device_(device) {}
 
   Timeline& of(Stream stream) {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     std::unique_ptr<Timeline>& known = known_[{stream.device(), stream.handle()}];
     if (known == nullptr) known = std::make_unique<Timeline>(device_of(stream), stream);
     return *known;
@@ -33,7 +33,7 @@ class Timelines {
   }
 
   const Device device_;
-  Mutex mutex_;
+  LightMutex mutex_;
   std::map<std::pair<DeviceId, CUstream>, std::unique_ptr<Timeline>> known_
       SPILLWAY_GUARDED_BY(mutex_);
 };

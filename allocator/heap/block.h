@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/ids.h"
+#include "allocator/base/pooled.h"
 #include "allocator/driver/fence_set.h"
 #include "allocator/driver/handles.h"
 #include "allocator/heap/range.h"
@@ -27,6 +28,12 @@ enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 struct Ties {
   driver::FenceSet fences;
   std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
+
+  static void* operator new(std::size_t) { return PoolAllocator<Ties>().allocate(1); }
+
+  static void operator delete(void* at) {
+    PoolAllocator<Ties>().deallocate(static_cast<Ties*>(at), 1);
+  }
 };
 
 /// A piece of a region's addresses. Those of a region lie side by side and cover it.

@@ -194,7 +194,6 @@ Status Region::wait_for_stream_sync() {
 }
 
 bool Region::forget_passed(Block* block) {
-  const driver::CurrentDevice current(*device_.api, device_.context);
   if (!block->ties->fences.drop_passed()) return false;
   block->ties.reset();
   pending_ -= block->size;

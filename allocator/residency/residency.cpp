@@ -6,9 +6,14 @@
 namespace spillway {
 
 Result<Stash> Residency::stash(driver::DevicePtr source, Bytes size, driver::Stream producer) {
-  const Leaving part{source, size};
-  SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> stashes, stash({&part, 1}, producer));
-  return std::move(stashes.front());
+  SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, arena_.take(size));
+  const Result<driver::Fence> written = copies_.to_host(source, slot, producer);
+  if (!written.ok()) {
+    // With the fences it came with: its former copies may still run.
+    arena_.give(std::move(slot), {});
+    return written.status();
+  }
+  return leaves(source, std::move(slot), written.value());
 }
 
 Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
@@ -19,22 +24,25 @@ Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
     copies.push_back({parts[each].source, &slots[each]});
   const Result<driver::Fence> written = copies_.to_host(copies, producer);
   if (!written.ok()) {
-    // With the fences they came with: their former copies may still run.
     for (HostSlot& slot : slots)
       arena_.give(std::move(slot), {});
     return written.status();
   }
   std::vector<Stash> stashes;
-  for (std::size_t each = 0; each < parts.size(); ++each) {
-    // Elsewhere its owner keeps the source alive, as the header asks.
-    heap_.add_fence(parts[each].source, written.value());
-    stashed_ += parts[each].size.count();
-    on_host_ += parts[each].size.count();
-    ++stashes_;
-    stashes.push_back({std::move(slots[each]), written.value(), false, false});
-    set_away(stashes.back(), true);
-  }
+  for (std::size_t each = 0; each < parts.size(); ++each)
+    stashes.push_back(leaves(parts[each].source, std::move(slots[each]), written.value()));
   return stashes;
+}
+
+Stash Residency::leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written) {
+  // Elsewhere its owner keeps the source alive, as the header asks.
+  heap_.add_fence(source, written);
+  stashed_ += slot.size.count();
+  on_host_ += slot.size.count();
+  ++stashes_;
+  Stash stash{std::move(slot), written, false, false};
+  set_away(stash, true);
+  return stash;
 }
 
 Result<std::vector<HostSlot>> Residency::take_slots(std::span<const Leaving> parts) {
@@ -55,8 +63,13 @@ Result<driver::Fence> Residency::fetch(Stash& stash,
                                        driver::DevicePtr destination,
                                        driver::Stream consumer,
                                        Haste haste) {
-  const Return back{&stash, destination};
-  return fetch({&back, 1}, consumer, haste);
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const driver::Fence read,
+      copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
+  heap_.add_fence(destination, read);
+  comes_back(stash, read);
+  ++fetches_;
+  return read;
 }
 
 Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
@@ -68,15 +81,17 @@ Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read, copies_.to_device(copies, consumer, haste));
   // The block may be freed before the copies have passed.
   heap_.add_fence(returns.front().destination, read);
-  for (const Return& back : returns) {
-    Stash& stash = *back.stash;
-    stash.slot.fences.add(read);
-    stash.fetched = true;
-    fetched_ += stash.slot.size.count();
-    set_away(stash, false);
-  }
+  for (const Return& back : returns)
+    comes_back(*back.stash, read);
   ++fetches_;
   return read;
+}
+
+void Residency::comes_back(Stash& stash, driver::Fence read) {
+  stash.slot.fences.add(read);
+  stash.fetched = true;
+  fetched_ += stash.slot.size.count();
+  set_away(stash, false);
 }
 
 void Residency::set_away(Stash& stash, bool away) {

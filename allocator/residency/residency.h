@@ -88,6 +88,9 @@ class Residency {
 
  private:
   Result<std::vector<HostSlot>> take_slots(std::span<const Leaving> parts);
+  /// The copies out of, or back to, a part have been submitted.
+  Stash leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written);
+  void comes_back(Stash& stash, driver::Fence read);
 
   Heap& heap_;
   HostArena& arena_;

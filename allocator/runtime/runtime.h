@@ -131,9 +131,9 @@ class Runtime {
   void skipped(TagId tag, SkipReason reason, Bytes size);
   /// A storage that could be moved and stays, because its tag moves nothing.
   void stays(TagId tag, Bytes size);
-  /// The storage has moved.
-  void moved(const Site& site, Bytes size);
-  /// So many of its bytes are copied to the host, or back.
+  /// The storage has moved; `copied` of its bytes are copied to the host.
+  void moved(const Site& site, Bytes size, Bytes copied);
+  /// So many more of its bytes are copied to the host, or back.
   void copied(const Site& site, Bytes bytes);
   void fetched(const Site& site, Bytes bytes);
 

@@ -52,10 +52,13 @@ void Runtime::stays(TagId tag, Bytes size) {
   found->step.movable += size;
 }
 
-void Runtime::moved(const Site& site, Bytes size) {
+void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
-  if (Tag* const tag = running_tag_locked(site)) tag->step.moved += size;
+  Tag* const tag = running_tag_locked(site);
+  if (tag == nullptr) return;
+  tag->step.moved += size;
+  tag->step.copied += copied;
 }
 
 void Runtime::copied(const Site& site, Bytes bytes) {

@@ -46,20 +46,20 @@ struct CopyEngine::State {
                      (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
-  /// Queues `parts` behind everything submitted to `other` so far and behind `fences`. Where a call
-  /// fails, or nobody could wait for the copies because no fence can be had, those that were queued
-  /// are waited for here.
-  Result<Fence> copy(CopyParts& parts,
+  /// Queues copies, as `submit(stream, queued)` does, behind everything submitted to `other` so far
+  /// and behind `fences`. Where a call fails, or nobody could wait for the copies because no fence
+  /// can be had, those that were queued are waited for here.
+  template <typename Submit>
+  Result<Fence> copy(const Submit& submit,
                      Timeline& queue,
                      Stream other,
                      const driver::FenceSet& fences) {
-    SPILLWAY_ASSIGN_OR_RETURN(const Fence so_far, others.of(other).mark());
-    SPILLWAY_RETURN_IF_ERROR(Timeline::wait(queue.stream(), so_far));
+    SPILLWAY_RETURN_IF_ERROR(others.of(other).order_before(queue.stream()));
     for (const Fence fence : fences) {
       SPILLWAY_RETURN_IF_ERROR(wait(queue, fence));
     }
     bool queued = false;
-    const Status status = parts.submit(*device.api, queue.stream(), queued);
+    const Status status = submit(queue.stream(), queued);
     Result<Fence> fence = status.ok() ? queue.mark() : Result<Fence>(status);
     if (!fence.ok() && queued) {
       driver::count_host_sync();
@@ -67,6 +67,31 @@ struct CopyEngine::State {
           queue.stream().handle());  // fails only where nothing runs any more
     }
     return fence;
+  }
+
+  Result<Fence> copy(CopyParts& parts,
+                     Timeline& queue,
+                     Stream other,
+                     const driver::FenceSet& fences) {
+    const auto submit = [&](Stream stream, bool& queued) {
+      return parts.submit(*device.api, stream, queued);
+    };
+    return copy(submit, queue, other, fences);
+  }
+
+  /// As above, one copy of at most kCopyPart, which needs no list.
+  Result<Fence> copy_one(CopyDirection direction,
+                         driver::DevicePtr at,
+                         const HostSlot& slot,
+                         Haste haste,
+                         Stream other,
+                         const driver::FenceSet& fences) {
+    const auto submit = [&](Stream stream, bool& queued) {
+      Status status = copy_at_once(*device.api, direction, at, slot.data, slot.size, stream);
+      queued = status.ok();
+      return status;
+    };
+    return copy(submit, queue(direction, haste), other, fences);
   }
 
   /// As Timeline::wait, but nothing is asked of the driver where the queue has waited for the same
@@ -151,8 +176,15 @@ Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
                                   HostSlot& slot,
                                   Stream producer,
                                   Haste haste) {
-  const CopyOut copy{source, &slot};
-  return to_host({&copy, 1}, producer, haste);
+  if (slot.size > kCopyPart) {
+    const CopyOut copy{source, &slot};
+    return to_host({&copy, 1}, producer, haste);
+  }
+  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
+  Result<Fence> written =
+      state_->copy_one(CopyDirection::kOut, source, slot, haste, producer, slot.fences);
+  if (written.ok()) slot.fences.clear();
+  return written;
 }
 
 Result<Fence> CopyEngine::to_device(const HostSlot& slot,
@@ -160,8 +192,12 @@ Result<Fence> CopyEngine::to_device(const HostSlot& slot,
                                     driver::DevicePtr destination,
                                     Stream consumer,
                                     Haste haste) {
-  const CopyIn copy{&slot, written, destination};
-  return to_device({&copy, 1}, consumer, haste);
+  if (slot.size > kCopyPart) {
+    const CopyIn copy{&slot, written, destination};
+    return to_device({&copy, 1}, consumer, haste);
+  }
+  const driver::CurrentDevice current(*state_->device.api, state_->device.context);
+  return state_->copy_one(CopyDirection::kIn, destination, slot, haste, consumer, {written});
 }
 
 void CopyEngine::drain_sync() {

@@ -5,6 +5,18 @@
 
 namespace spillway {
 
+Status copy_at_once(const driver::Api& api,
+                    CopyDirection direction,
+                    driver::DevicePtr device,
+                    std::byte* host,
+                    Bytes size,
+                    driver::Stream stream) {
+  const CUdeviceptr at = device.address();
+  return direction == CopyDirection::kOut
+             ? SPILLWAY_CALL(api, MemcpyDtoHAsync, host, at, size.count(), stream.handle())
+             : SPILLWAY_CALL(api, MemcpyHtoDAsync, at, host, size.count(), stream.handle());
+}
+
 void CopyParts::add(driver::DevicePtr device, std::byte* host, Bytes size) {
   for (Bytes done; done < size; done += kCopyPart) {
     device_.push_back((device + done).address());
@@ -50,11 +62,12 @@ Status CopyParts::submit(const driver::Api& api,
                          1,
                          stream.handle());
   }
-  void* const host = driver::DevicePtr(host_[from]).raw();
-  return out ? SPILLWAY_CALL(
-                   api, MemcpyDtoHAsync, host, device_[from], sizes_[from], stream.handle())
-             : SPILLWAY_CALL(
-                   api, MemcpyHtoDAsync, device_[from], host, sizes_[from], stream.handle());
+  return copy_at_once(api,
+                      direction_,
+                      driver::DevicePtr(device_[from]),
+                      static_cast<std::byte*>(driver::DevicePtr(host_[from]).raw()),
+                      Bytes{sizes_[from]},
+                      stream);
 }
 
 }  // namespace spillway

@@ -17,6 +17,14 @@ inline constexpr Bytes kCopyPart{32ULL << 20U};
 
 enum class CopyDirection { kOut, kIn };
 
+/// One copy in one call. Errors: kDriver; then nothing is queued.
+Status copy_at_once(const driver::Api& api,
+                    CopyDirection direction,
+                    driver::DevicePtr device,
+                    std::byte* host,
+                    Bytes size,
+                    driver::Stream stream);
+
 /// Copies of one direction, cut into parts and gathered into calls of at most kCopyPart each: a
 /// large copy becomes several calls, and many small ones become one where the driver has a function
 /// for that.

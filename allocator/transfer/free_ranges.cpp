@@ -13,6 +13,10 @@ std::byte* end_of(std::byte* at, Bytes size) {
   return at + size.count();
 }
 
+std::byte* begin_of(std::byte* end, Bytes size) {
+  return end - size.count();
+}
+
 Bytes between(const std::byte* from, const std::byte* to) {
   return Bytes{static_cast<std::uint64_t>(to - from)};
 }
@@ -24,36 +28,38 @@ void FreeRanges::add(std::byte* at, Bytes size, std::byte* piece, driver::FenceS
     fences_.emplace(at, Fenced{size, std::move(fences)});
     fenced_ += size;
   }
-  const auto after = ranges_.lower_bound(at);
-  if (after != ranges_.end() && after->first == end_of(at, size) && after->second.piece == piece) {
-    size += after->second.size;
-    erase(after);
+  // The range that ends here, if any, and the next one.
+  auto before = ranges_.lower_bound(at);
+  const auto after = before != ranges_.end() && before->first == at ? std::next(before) : before;
+  const bool joins_before = before != after && before->second.piece == piece;
+  const bool joins_after = after != ranges_.end() && after->second.piece == piece &&
+                           begin_of(after->first, after->second.size) == end_of(at, size);
+  const Bytes all = size + (joins_before ? before->second.size : Bytes{});
+  if (joins_before) erase(before);
+  if (joins_after) {
+    resize(after, after->second.size + all);
+  } else {
+    std::byte* const end = end_of(at, size);
+    ranges_.emplace_hint(after, end, Range{all, piece});
+    by_size_.emplace(all, end);
   }
-  const auto next = ranges_.lower_bound(at);
-  if (next != ranges_.begin()) {
-    const auto before = std::prev(next);
-    if (end_of(before->first, before->second.size) == at && before->second.piece == piece) {
-      at = before->first;
-      size += before->second.size;
-      erase(before);
-    }
-  }
-  insert(at, {size, piece});
 }
 
 std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
   const auto fit = by_size_.lower_bound({size, nullptr});
   if (fit == by_size_.end()) return std::nullopt;
-  const auto found = ranges_.find(fit->second);
-  std::byte* at = found->first;
-  const Range range = found->second;
-  erase(found);
-  if (range.size > size) insert(end_of(at, size), {range.size - size, range.piece});
+  const auto range = ranges_.find(fit->second);
+  std::byte* const at = begin_of(range->first, range->second.size);
+  if (range->second.size == size) {
+    erase(range);
+  } else {
+    resize(range, range->second.size - size);
+  }
   return Place{at, take_fences(at, size)};
 }
 
 bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {
-  const auto whole = ranges_.find(piece);
+  const auto whole = ranges_.find(end_of(piece, size));
   if (whole == ranges_.end() || whole->second.size != size) return false;
   const auto fence = fences_.lower_bound(piece);
   if (fence != fences_.end() && fence->first < end_of(piece, size)) return false;
@@ -80,14 +86,16 @@ Status FreeRanges::wait_for_fences_sync() {
   return {};
 }
 
-void FreeRanges::erase(ByPlace<Range>::iterator at) {
-  by_size_.erase({at->second.size, at->first});
-  ranges_.erase(at);
+void FreeRanges::erase(ByAddress<Range>::iterator range) {
+  by_size_.erase({range->second.size, range->first});
+  ranges_.erase(range);
 }
 
-void FreeRanges::insert(std::byte* at, Range range) {
-  ranges_.emplace(at, range);
-  by_size_.emplace(range.size, at);
+void FreeRanges::resize(ByAddress<Range>::iterator range, Bytes size) {
+  auto sized = by_size_.extract({range->second.size, range->first});
+  sized.value().first = size;
+  by_size_.insert(std::move(sized));
+  range->second.size = size;
 }
 
 driver::FenceSet FreeRanges::take_fences(std::byte* at, Bytes size) {

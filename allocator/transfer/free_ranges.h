@@ -62,17 +62,18 @@ class FreeRanges {
 
   // Made on threads that pack and ended on threads that unpack.
   template <typename Value>
-  using ByPlace =
+  using ByAddress =
       std::map<std::byte*, Value, std::less<>, PoolAllocator<std::pair<std::byte* const, Value>>>;
   using Sized = std::pair<Bytes, std::byte*>;
 
-  void erase(ByPlace<Range>::iterator at);
-  void insert(std::byte* at, Range range);
+  void erase(ByAddress<Range>::iterator range);
+  void resize(ByAddress<Range>::iterator range, Bytes size);
   driver::FenceSet take_fences(std::byte* at, Bytes size);
 
-  ByPlace<Range> ranges_;
-  std::set<Sized, std::less<>, PoolAllocator<Sized>> by_size_;
-  ByPlace<Fenced> fences_;  // disjoint, inside free ranges
+  // By their ends, which stay where a slot is taken from a range's front or given back before it.
+  ByAddress<Range> ranges_;
+  std::set<Sized, std::less<>, PoolAllocator<Sized>> by_size_;  // sizes and ends
+  ByAddress<Fenced> fences_;  // by their begins; disjoint, inside free ranges
   Bytes fenced_;
 };
 

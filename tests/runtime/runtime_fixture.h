@@ -51,7 +51,7 @@ class RuntimeTest : public testing::Test {
       if (stash.ok()) {
         saved.stash = std::move(stash).value();
         device.heap().free(std::exchange(saved.kept, {}));
-        runtime_->moved(saved.decision.site, size);
+        runtime_->moved(saved.decision.site, size, size);
       } else {
         runtime_->not_moved(saved.decision.site, size);
       }

@@ -3,6 +3,7 @@
 
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/streams.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +40,8 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     Microbatches& owner = unit_->owner();
     // What stays in any case makes no unit of its own.
-    const bool moves = !why_not_movable(tensor, owner.options_.min_bytes) && !why_not_now();
+    const bool moves = !why_not_movable(tensor, owner.options_.min_bytes) &&
+                       !why_not_now(current_stream(DeviceId{tensor.device().index()}));
     if (!unit_->begun && moves) owner.begin(unit_);
     hook_.emplace(unit_->stays ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);
@@ -167,10 +169,11 @@ void Microbatches::bring_back(const std::vector<UnitKey>& soon) {
         if (auto storage = one.lock()) storages.push_back(std::move(storage));
       }
     }
+    const auto consumer = c10::cuda::getCurrentCUDAStream();
     bool began = false;
     // The backward pass wants the latest first.
     for (auto storage = storages.rbegin(); storage != storages.rend(); ++storage)
-      began = (*storage)->bring_back_ahead() || began;
+      began = (*storage)->bring_back_ahead(consumer) || began;
     const Lock lock(mutex_);
     if (began && running_ != key) ++stats_.ahead;
   }

@@ -22,6 +22,7 @@ HostCopy::~HostCopy() {
 Result<Bytes> HostCopy::take(const ByteRange& wanted,
                              const c10::VariableVersion& version,
                              c10::cuda::CUDAStream producer) {
+  if (pieces_.empty()) return take_first(wanted, version, producer);
   ByteRange whole = wanted;
   std::vector<ByteRange> valid;
   std::vector<ByteRange>
@@ -45,22 +46,41 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
     leaving.push_back({storage_ + bytes.begin, bytes.size()});
   SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> taken,
                             device_.residency().stash(leaving, stream_of(producer)));
-  std::erase_if(pieces_, [&](Piece& piece) {
+  const auto kept = std::remove_if(pieces_.begin(), pieces_.end(), [&](Piece& piece) {
     if (!is_stale(piece)) return false;
     device_.residency().drop(std::move(piece.stash));
     return true;
   });
+  pieces_.erase(kept, pieces_.end());
   Bytes copied;
-  last_written_ = taken.front().written;
-  const std::uint32_t number = version.enabled() ? version.current_version() : 0;
   for (std::size_t each = 0; each < missing.size(); ++each) {
     copied += missing[each].size();
-    pieces_.push_back({missing[each], std::move(taken[each]), version, number, producer.stream()});
+    hold(missing[each], std::move(taken[each]), version, producer);
   }
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& left, const Piece& right) {
     return left.bytes.begin < right.bytes.begin;
   });
   return copied;
+}
+
+Result<Bytes> HostCopy::take_first(const ByteRange& wanted,
+                                   const c10::VariableVersion& version,
+                                   c10::cuda::CUDAStream producer) {
+  const ByteRange bytes = with_what_is_near(wanted, {}, size_);
+  SPILLWAY_ASSIGN_OR_RETURN(
+      Stash taken,
+      device_.residency().stash(storage_ + bytes.begin, bytes.size(), stream_of(producer)));
+  hold(bytes, std::move(taken), version, producer);
+  return bytes.size();
+}
+
+void HostCopy::hold(const ByteRange& bytes,
+                    Stash taken,
+                    const c10::VariableVersion& version,
+                    c10::cuda::CUDAStream producer) {
+  last_written_ = taken.written;
+  const std::uint32_t number = version.enabled() ? version.current_version() : 0;
+  pieces_.push_back({bytes, std::move(taken), version, number, producer.stream()});
 }
 
 Bytes HostCopy::size() const {
@@ -78,6 +98,11 @@ Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
                                       Bytes begin,
                                       driver::Stream consumer,
                                       Haste haste) {
+  if (pieces_.size() == 1) {
+    Piece& all = pieces_.front();
+    return device_.residency().fetch(
+        all.stash, destination + (all.bytes.begin - begin), consumer, haste);
+  }
   std::vector<Return> returns;
   for (Piece& piece : pieces_)
     returns.push_back({&piece.stash, destination + (piece.bytes.begin - begin)});

@@ -6,8 +6,7 @@
 
 #include <c10/core/TensorImpl.h>
 #include <c10/cuda/CUDAStream.h>
-
-#include <vector>
+#include <c10/util/SmallVector.h>
 
 namespace spillway {
 
@@ -73,10 +72,20 @@ class HostCopy {
     [[nodiscard]] bool is_of(const c10::VariableVersion& other) const;
   };
 
+  /// take() where nothing is there yet.
+  Result<Bytes> take_first(const ByteRange& wanted,
+                           const c10::VariableVersion& version,
+                           c10::cuda::CUDAStream producer);
+
+  void hold(const ByteRange& bytes,
+            Stash taken,
+            const c10::VariableVersion& version,
+            c10::cuda::CUDAStream producer);
+
   DeviceRuntime& device_;
   const driver::DevicePtr storage_;
   const Bytes size_;
-  std::vector<Piece> pieces_;  // disjoint, in order
+  c10::SmallVector<Piece, 1> pieces_;  // disjoint, in order; most often all of the storage
   driver::Fence last_written_;
 };
 

@@ -7,6 +7,7 @@
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/wrapped.h"
+#include "torch_glue/streams.h"
 
 namespace spillway {
 
@@ -52,9 +53,16 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
     count_staying(region_->tag, tensor);
     return keep(tensor);
   }
-  if (!reason) reason = why_not_now();
-  if (reason) count_skip(region_->tag, *reason, tensor);
-  if (reason || !move(tensor)) keep(tensor);
+  if (reason) {
+    count_skip(region_->tag, *reason, tensor);
+    return keep(tensor);
+  }
+  const auto stream = current_stream(DeviceId{tensor.device().index()});
+  if (const auto not_now = why_not_now(stream)) {
+    count_skip(region_->tag, *not_now, tensor);
+    return keep(tensor);
+  }
+  if (!move(tensor, stream)) keep(tensor);
 }
 
 bool PackHook::move_parts(const at::Tensor& tensor) {
@@ -71,7 +79,7 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
   return true;
 }
 
-bool PackHook::move(const at::Tensor& tensor) {
+bool PackHook::move(const at::Tensor& tensor, c10::cuda::CUDAStream stream) {
   Layout layout(tensor);
   if (layout.bytes().empty()) {
     // Nothing to move, and no reason to hold its storage.
@@ -91,8 +99,9 @@ bool PackHook::move(const at::Tensor& tensor) {
   }
   const c10::Storage& storage = tensor.storage();
   storage_ = SavedStorage::of(storage, *device.value());
-  round_ = storage_->hook_made();
-  if (!storage_->save(storage, layout.bytes(), version_.counter(), *region_)) return false;
+  if (!storage_->save({storage, layout.bytes(), version_.counter(), stream}, *region_, round_)) {
+    return false;
+  }
   layout_ = std::move(layout);
   return true;
 }

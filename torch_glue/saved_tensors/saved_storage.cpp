@@ -62,58 +62,61 @@ SavedStorage::~SavedStorage() {
   if (alive && held_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
 }
 
-bool SavedStorage::save(const c10::Storage& storage,
-                        const ByteRange& bytes,
-                        const c10::VariableVersion& version,
-                        const RegionOptions& region) {
+bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::uint64_t& round) {
   const Lock lock(mutex_);
-  if (decided_) return !copy_.empty() && copy_out(storage, bytes, version, region);
+  ++hooks_;
+  round = round_;
+  if (decided_) return !copy_.empty() && save_again(saved, region);
   decided_ = true;
   if (region.budget) follow_step(device_);
   const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
   site_ = decision.site;
   if (!decision.move) return false;
-  if (!copy_out(storage, bytes, version, region)) {
+  const auto copied = copy_out(saved, region);
+  if (!copied) {
     Runtime::instance().not_moved(site_, size_);
     return false;
   }
-  if (site_.watched) device_.curve().watch(site_.step, address_of(storage), site_.index);
+  if (site_.watched) device_.curve().watch(site_.step, address_of(saved.storage), site_.index);
   if (region.prefetch) {
     order_ = &UnpackOrder::of(region.tag);
-    order_->moved(site_, weak_from_this(), on_device_again().size(), region.prefetch_headroom);
+    order_->moved(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
-  Runtime::instance().moved(site_, size_);
+  Runtime::instance().moved(site_, size_, *copied);
   return true;
 }
 
-bool SavedStorage::copy_out(const c10::Storage& storage,
-                            const ByteRange& bytes,
-                            const c10::VariableVersion& version,
-                            const RegionOptions& region) {
-  const auto stream = current_stream(device_.device().id);
+bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
+  const auto copied = copy_out(saved, region);
+  if (!copied) return false;
+  if (copied->zero()) return true;
+  Runtime::instance().copied(site_, *copied);
+  if (order_ != nullptr) order_->grew(site_, on_device_again().size());
+  return true;
+}
+
+std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOptions& region) {
   const bool first = copy_.empty();
-  const Result<Bytes> copied = copy_.take(bytes, version, stream);
+  const Result<Bytes> copied = copy_.take(saved.bytes, saved.version, saved.stream);
   if (!copied.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + copied.status().message());
-    return false;
+    return std::nullopt;
   }
-  if (copied.value().zero()) return true;
-  Runtime::instance().copied(site_, copied.value());
-  if (order_ != nullptr) order_->grew(site_, on_device_again().size());
-  if (!device_.heap().find(driver::DevicePtr(storage.data())).live) {
+  if (copied.value().zero()) return Bytes{};
+  if (!device_.heap().find(driver::DevicePtr(saved.storage.data())).live) {
     PendingSources& pending = PendingSources::instance();
     if (first) {
-      pending.hold(storage, copy_.last_written());
+      pending.hold(saved.storage, copy_.last_written());
     } else {
-      pending.hold_longer(storage, copy_.last_written());
+      pending.hold_longer(saved.storage, copy_.last_written());
     }
     // A budget counts what is freed when it is freed.
     if (region.budget) pending.bound(0);
     if (region.max_in_flight) pending.bound(*region.max_in_flight);
   } else if (region.max_in_flight == 0U) {
-    check(driver::Timeline::wait(stream_of(stream), copy_.last_written()));
+    check(driver::Timeline::wait(stream_of(saved.stream), copy_.last_written()));
   }
-  return true;
+  return copied.value();
 }
 
 ByteRange SavedStorage::on_device_again() const {
@@ -125,10 +128,10 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const Byte
   UnpackOrder* order = nullptr;
   Site site;
   OnDevice back;
+  const auto consumer = current_stream(device_.device().id);
   {
     const Lock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
-    const auto consumer = current_stream(device_.device().id);
     if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
     back.storage = arrived();
     if (!back.storage || !arrival_->bytes.contains(bytes)) {
@@ -144,7 +147,7 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const Byte
       one_waits_less();
     }
   }
-  if (order != nullptr) order->used(site, this);
+  if (order != nullptr) order->used(site, this, consumer);
   return back;
 }
 
@@ -200,11 +203,13 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   return storage;
 }
 
-bool SavedStorage::bring_back_ahead() {
+bool SavedStorage::bring_back_ahead(c10::cuda::CUDAStream consumer) {
+  const DeviceId device = device_.device().id;
   const Lock lock(mutex_);
   if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
   try {
-    fetch(current_stream(device_.device().id), Haste::kAhead);
+    const bool its_own = DeviceId{consumer.device_index()} == device;
+    fetch(its_own ? consumer : current_stream(device), Haste::kAhead);
     return true;
   } catch (const c10::Error& error) {
     static_cast<void>(error);  // it was only to be early
@@ -230,12 +235,6 @@ void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& st
   } else {
     c10::cuda::CUDACachingAllocator::get()->recordStream(storage.data_ptr(), consumer);
   }
-}
-
-std::uint64_t SavedStorage::hook_made() {
-  const Lock lock(mutex_);
-  ++hooks_;
-  return round_;
 }
 
 void SavedStorage::hook_gone(std::uint64_t round) {

@@ -38,14 +38,18 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Whether `storage` still has the memory that this one was made for.
   [[nodiscard]] bool is_of(const c10::StorageImpl& storage) const;
 
-  /// A tensor that covers `bytes` of `storage` is saved by a hook. True: they are, or are becoming,
-  /// a host copy, and the hook need not hold the storage. False: the hook keeps it. Stream: the
-  /// copy comes after what the current stream has been given (law 1). Requires: `bytes` is not
-  /// empty.
-  bool save(const c10::Storage& storage,
-            const ByteRange& bytes,
-            const c10::VariableVersion& version,
-            const RegionOptions& region);
+  /// What a tensor that is saved covers of its storage. Borrows it all for the call.
+  struct Saved {
+    const c10::Storage& storage;
+    const ByteRange& bytes;  // not empty
+    const c10::VariableVersion& version;
+    c10::cuda::CUDAStream stream;  // the current one of its device
+  };
+
+  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, and the hook need
+  /// not hold the storage. False: the hook keeps it. Stream: the copy comes after what the stream
+  /// has been given (law 1). `round` is the hook's own from here on, until hook_gone().
+  bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
   struct OnDevice {
@@ -56,13 +60,14 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// `bytes`, and all others that are saved, on the device again, usable on the current stream: the
   /// original where it is still alive, otherwise a copy that the hooks share, which begins and ends
   /// with what is saved and has what lies between. An address in it is the original one modulo 512.
-  /// `round` is the hook's own, from hook_made(). Errors: c10::Error for a failed copy,
+  /// `round` is the hook's own, from save(). Errors: c10::Error for a failed copy,
   /// c10::OutOfMemoryError.
   OnDevice bring_back(std::uint64_t& round, const ByteRange& bytes);
 
-  /// Begins its way back, where a hook may still ask for it and it is not there. True where a copy
-  /// has begun. Errors: none; who unpacks it meets one that lasts.
-  bool bring_back_ahead();
+  /// Begins its way back for this stream, or the current one where that is another device's, where
+  /// a hook may still ask for it and it is not there. True where a copy has begun. Errors: none;
+  /// who unpacks it meets one that lasts.
+  bool bring_back_ahead(c10::cuda::CUDAStream consumer);
 
   /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
   /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
@@ -71,8 +76,6 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
 
   /// The hook with this `round` has ended.
   void hook_gone(std::uint64_t round);
-  /// The round that a new hook begins with.
-  std::uint64_t hook_made();
 
  private:
   /// A copy on the device. It is held until every hook that was alive when it was fetched has
@@ -88,10 +91,10 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     std::int64_t waiting;          // hooks that have not unpacked since
   };
 
-  bool copy_out(const c10::Storage& storage,
-                const ByteRange& bytes,
-                const c10::VariableVersion& version,
-                const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
+  /// What of `bytes` is copied now; nothing where that cannot be done.
+  std::optional<Bytes> copy_out(const Saved& saved, const RegionOptions& region)
+      SPILLWAY_REQUIRES(mutex_);
+  bool save_again(const Saved& saved, const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
   /// What it takes on the device when it comes back.

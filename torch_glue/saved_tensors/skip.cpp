@@ -7,7 +7,7 @@
 #include "torch_glue/compat.h"
 
 #include <ATen/autocast_mode.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAException.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <functional>
@@ -103,10 +103,10 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   return std::nullopt;
 }
 
-std::optional<SkipReason> why_not_now() {
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
-    return std::nullopt;
-  }
+std::optional<SkipReason> why_not_now(c10::cuda::CUDAStream stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &capture));
+  if (capture == cudaStreamCaptureStatusNone) return std::nullopt;
   return SkipReason::kCapturing;
 }
 

@@ -6,6 +6,7 @@
 #include "allocator/runtime/stats.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <optional>
 
@@ -14,8 +15,9 @@ namespace spillway {
 /// Why a saved tensor cannot be moved, nothing where it can. Cheap tests first.
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes);
 
-/// Why nothing can be moved now, although it could at other times: asks the driver.
-std::optional<SkipReason> why_not_now();
+/// Why nothing can be moved from this stream now, although it could at other times: asks the
+/// driver.
+std::optional<SkipReason> why_not_now(c10::cuda::CUDAStream stream);
 
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);

@@ -9,19 +9,19 @@ StorageTable& StorageTable::instance() {
 }
 
 std::shared_ptr<SavedStorage> StorageTable::of(const c10::Storage& storage, DeviceRuntime& device) {
-  const Lock lock(mutex_);
+  std::shared_ptr<SavedStorage> known;  // whose end, which forgets it, is after the lock
+  const LightLock lock(mutex_);
   std::weak_ptr<SavedStorage>& entry = entries_[storage.unsafeGetStorageImpl()];
-  auto known = entry.lock();
+  known = entry.lock();
   // A storage that was given other memory is another one: the entry's host copy is of what it was.
-  if (known == nullptr || !known->is_of(*storage.unsafeGetStorageImpl())) {
-    known = std::allocate_shared<SavedStorage>(PoolAllocator<SavedStorage>(), storage, device);
-    entry = known;
-  }
-  return known;
+  if (known != nullptr && known->is_of(*storage.unsafeGetStorageImpl())) return known;
+  auto made = std::allocate_shared<SavedStorage>(PoolAllocator<SavedStorage>(), storage, device);
+  entry = made;
+  return made;
 }
 
 void StorageTable::forget(c10::StorageImpl* key) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const auto entry = entries_.find(key);
   if (entry != entries_.end() && entry->second.expired()) entries_.erase(entry);
 }

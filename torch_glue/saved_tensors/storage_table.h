@@ -25,7 +25,7 @@ class StorageTable {
  private:
   StorageTable() = default;
 
-  Mutex mutex_;
+  LightMutex mutex_;
   using Entry = std::pair<c10::StorageImpl* const, std::weak_ptr<SavedStorage>>;
   std::unordered_map<c10::StorageImpl*,
                      std::weak_ptr<SavedStorage>,

@@ -18,9 +18,9 @@ constexpr auto kUnknown = static_cast<std::size_t>(-1);
 }  // namespace
 
 UnpackOrder& UnpackOrder::of(TagId tag) {
-  static Mutex mutex;
+  static LightMutex mutex;
   static auto* const orders = new std::unordered_map<TagId, UnpackOrder>;
-  const Lock lock(mutex);
+  const LightLock lock(mutex);
   return (*orders)[tag];
 }
 
@@ -37,49 +37,50 @@ void UnpackOrder::begin_step(std::uint64_t step) {
 }
 
 void UnpackOrder::moved(const Site& site,
-                        std::weak_ptr<SavedStorage> storage,
+                        SavedStorage& storage,
                         Bytes size,
                         std::optional<Bytes> headroom) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (site.step != step_) begin_step(site.step);
   if (moved_.size() <= site.index) moved_.resize(site.index + 1);
-  const SavedStorage* const identity = storage.lock().get();
-  moved_[site.index] = {std::move(storage), identity, size};
+  moved_[site.index] = {storage.weak_from_this(), &storage, size};
   headroom_ = headroom;
 }
 
 void UnpackOrder::grew(const Site& site, Bytes size) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (site.step == step_) moved_[site.index].size = size;
 }
 
-void UnpackOrder::used(const Site& site, const SavedStorage* storage) {
+void UnpackOrder::used(const Site& site,
+                       const SavedStorage* storage,
+                       c10::cuda::CUDAStream consumer) {
   std::size_t place = site.index;
   bool recorded = false;
-  gone(storage);
+  std::shared_ptr<SavedStorage> next;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
+    forget(storage);
     if (site.step != step_) return;
     order_.push_back(site.index);
     if (site.index < places_.size() && places_[site.index] != kUnknown) {
       place = places_[site.index];
       recorded = true;
     }
+    next = take_next(place, recorded);
   }
-  for (int in_vain = 0; in_vain < kMostInVain;) {
-    const auto next = take_next(place, recorded);
-    if (next == nullptr) return;
-    if (next->bring_back_ahead()) {
-      in_vain = 0;
-    } else {
-      gone(next.get());
-      ++in_vain;
-    }
+  for (int in_vain = 0; next != nullptr;) {
+    const bool begun = next->bring_back_ahead(consumer);
+    in_vain = begun ? 0 : in_vain + 1;
+    std::shared_ptr<SavedStorage> done;  // ends without the lock
+    const LightLock lock(mutex_);
+    if (!begun) forget(next.get());
+    if (in_vain == kMostInVain) return;
+    done = std::exchange(next, take_next(place, recorded));
   }
 }
 
 std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool recorded) {
-  const Lock lock(mutex_);
   while (recorded ? ++place < before_.size() : place-- > 0) {
     const std::size_t index = recorded ? before_[place] : place;
     if (index >= moved_.size()) continue;
@@ -107,7 +108,11 @@ bool UnpackOrder::has_room_for(const Moved& moved) const {
 }
 
 void UnpackOrder::gone(const SavedStorage* storage) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
+  forget(storage);
+}
+
+void UnpackOrder::forget(const SavedStorage* storage) {
   const auto early = std::find_if(
       early_.begin(), early_.end(), [&](const auto& each) { return each.first == storage; });
   if (early == early_.end()) return;

@@ -4,6 +4,8 @@
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
 
+#include <c10/cuda/CUDAStream.h>
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,14 +27,12 @@ class UnpackOrder {
   static UnpackOrder& of(TagId tag);
 
   /// The storage has moved. `headroom`: none for one storage at a time.
-  void moved(const Site& site,
-             std::weak_ptr<SavedStorage> storage,
-             Bytes size,
-             std::optional<Bytes> headroom);
+  void moved(const Site& site, SavedStorage& storage, Bytes size, std::optional<Bytes> headroom);
   /// More of it has moved: so many bytes come back.
   void grew(const Site& site, Bytes size);
-  /// It is used for the first time since it came back: the ways back of the next ones begin.
-  void used(const Site& site, const SavedStorage* storage);
+  /// It is used on this stream for the first time since it came back: the ways back of the next
+  /// ones begin.
+  void used(const Site& site, const SavedStorage* storage, c10::cuda::CUDAStream consumer);
   /// It has ended.
   void gone(const SavedStorage* storage);
 
@@ -43,12 +43,14 @@ class UnpackOrder {
     Bytes size{};
   };
 
-  std::shared_ptr<SavedStorage> take_next(std::size_t& place, bool recorded);
+  std::shared_ptr<SavedStorage> take_next(std::size_t& place, bool recorded)
+      SPILLWAY_REQUIRES(mutex_);
+  void forget(const SavedStorage* storage) SPILLWAY_REQUIRES(mutex_);
   void begin_step(std::uint64_t step) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool has_room_for(const Moved& moved) const SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool is_early(const SavedStorage* storage) const SPILLWAY_REQUIRES(mutex_);
 
-  Mutex mutex_;
+  LightMutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::vector<Moved> moved_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
   std::optional<Bytes> headroom_ SPILLWAY_GUARDED_BY(mutex_);
