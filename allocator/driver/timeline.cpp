@@ -118,7 +118,6 @@ Result<CUevent> Timeline::pass_all_sync() {
 Status Timeline::wait(Stream waiter, Fence fence) {
   if (!fence.set() || fence.timeline->stream_ == waiter) return {};
   Timeline& self = *fence.timeline;
-  if (fence.point <= self.passed_) return {};
   const Lock lock(self.mutex_);
   const CurrentDevice current(*self.device_.api, self.device_.context);
   SPILLWAY_RETURN_IF_ERROR(self.keep_promise(fence, IfGone::kWaitForDevice));
@@ -142,12 +141,13 @@ Status Timeline::order_before(Stream later) {
 bool Timeline::passed(Fence fence) {
   if (!fence.set()) return true;
   Timeline& self = *fence.timeline;
-  if (fence.point <= self.passed_) return true;
   const Lock lock(self.mutex_);
-  const CurrentDevice current(*self.device_.api, self.device_.context);
-  const OutsideCaptures outside(*self.device_.api);
-  if (!self.keep_promise(fence, IfGone::kRefuse).ok()) return false;
-  self.retire_passed();
+  if (fence.point > self.passed_) {
+    const CurrentDevice current(*self.device_.api, self.device_.context);
+    const OutsideCaptures outside(*self.device_.api);
+    if (!self.keep_promise(fence, IfGone::kRefuse).ok()) return false;
+    self.retire_passed();
+  }
   return fence.point <= self.passed_;
 }
 

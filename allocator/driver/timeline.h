@@ -4,7 +4,6 @@
 #include "allocator/base/mutex.h"
 #include "allocator/driver/handles.h"
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -100,7 +99,7 @@ class Timeline {
   const Stream stream_;
   Mutex mutex_;
   std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 1;  // of the marker that is recorded next
-  std::atomic<std::uint64_t> passed_{0};  // as far as anybody has seen; changed with the lock held
+  std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // points without a gap, in order
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);
   // Of markers that have passed while a host thread may still be waiting for one of them.
