@@ -4,6 +4,7 @@
 // left of a program's CPU time is the host's own work; what it computes is wrong.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -55,6 +56,18 @@ void* spillway_emulator_proc_address(const char* name, int version) {
   }
   memcpy(&address, &replacement, sizeof address);
   return address;
+}
+
+/// The emulated GPU follows the program's threads by their locks, which is the machine's work too.
+int __pthread_mutex_lock(pthread_mutex_t* mutex);
+int __pthread_mutex_unlock(pthread_mutex_t* mutex);
+
+int pthread_mutex_lock(pthread_mutex_t* mutex) {
+  return __pthread_mutex_lock(mutex);
+}
+
+int pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  return __pthread_mutex_unlock(mutex);
 }
 
 #define AT_ONCE(name) \

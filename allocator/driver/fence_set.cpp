@@ -3,8 +3,7 @@
 
 namespace spillway::driver {
 
-void FenceSet::add(Fence fence) {
-  if (!fence.set()) return;
+void FenceSet::add_to_others(Fence fence) {
   Fence* const first = many_.empty() ? few_.data() : many_.data();
   Fence* const last = first + (end() - begin());
   Fence* const known =

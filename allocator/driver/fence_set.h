@@ -32,7 +32,13 @@ class FenceSet {
   }
 
   /// A default-made fence adds nothing.
-  void add(Fence fence);
+  void add(Fence fence) {
+    if (!fence.set()) return;
+    if (!empty()) return add_to_others(fence);
+    few_[0] = fence;
+    count_ = 1;
+  }
+
   void add(const FenceSet& other);
 
   void clear();
@@ -52,6 +58,8 @@ class FenceSet {
   }
 
  private:
+  void add_to_others(Fence fence);
+
   std::array<Fence, 2> few_{};
   std::size_t count_ = 0;    // of the few
   std::vector<Fence> many_;  // all, where they are more

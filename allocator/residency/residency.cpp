@@ -36,11 +36,11 @@ Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
 
 Stash Residency::leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written) {
   // Elsewhere its owner keeps the source alive, as the header asks.
-  heap_.add_fence(source, written);
+  const bool in_heap = heap_.add_fence(source, written);
   stashed_ += slot.size.count();
   on_host_ += slot.size.count();
   ++stashes_;
-  Stash stash{std::move(slot), written, false, false};
+  Stash stash{std::move(slot), written, false, false, in_heap};
   set_away(stash, true);
   return stash;
 }

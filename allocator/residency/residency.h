@@ -30,6 +30,7 @@ struct Stash {
   driver::Fence written;  // the copy out
   bool fetched = false;   // copies in were begun; slot.fences has the latest of each stream
   bool away = false;      // counted as not on the device
+  bool in_heap = false;   // the source was in our heap, whose block carries `written`
 };
 
 /// A part of a storage that leaves.

@@ -70,6 +70,15 @@ def microbatches(
     return Microbatches(offload_activations, activation_loading_horizon)
 
 
+def _room() -> int:
+    """Bytes that a step could have had more: what the device has free, and what its allocator keeps beyond
+    the most that has been handed out at one time."""
+    import torch
+
+    kept = torch.cuda.memory_reserved() - torch.cuda.max_memory_allocated()
+    return torch.cuda.mem_get_info()[0] + max(kept, 0)
+
+
 class Microbatches(AbstractContextManager["Microbatches"]):
     """See ``microbatches``. A context manager around one training step at a time."""
 
@@ -162,12 +171,9 @@ class Microbatches(AbstractContextManager["Microbatches"]):
     def _tune(self) -> None:
         if self._tuner is None or self._began is None:
             return
-        import torch
-
-        free = torch.cuda.mem_get_info()[0]
         step = self._engine.stats()
         self._horizon = self._tuner.observe(
-            time.perf_counter() - self._began, free, step["largest_unit_bytes"], step["batches"]
+            time.perf_counter() - self._began, _room(), step["largest_unit_bytes"], step["batches"]
         )
         self._engine.set_horizon(self._horizon)
 

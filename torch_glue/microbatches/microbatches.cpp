@@ -41,7 +41,7 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
     Microbatches& owner = unit_->owner();
     // What stays in any case makes no unit of its own.
     const bool moves = !why_not_movable(tensor, owner.options_.min_bytes) &&
-                       !why_not_now(current_stream(DeviceId{tensor.device().index()}));
+                       !why_not_now(stream_of(current_stream(DeviceId{tensor.device().index()})));
     if (!unit_->begun && moves) owner.begin(unit_);
     hook_.emplace(unit_->stays ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);

@@ -2,7 +2,6 @@
 #include "torch_glue/saved_tensors/host_copy.h"
 
 #include "torch_glue/compat.h"
-#include "torch_glue/streams.h"
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +20,7 @@ HostCopy::~HostCopy() {
 
 Result<Bytes> HostCopy::take(const ByteRange& wanted,
                              const c10::VariableVersion& version,
-                             c10::cuda::CUDAStream producer) {
+                             driver::Stream producer) {
   if (pieces_.empty()) return take_first(wanted, version, producer);
   ByteRange whole = wanted;
   std::vector<ByteRange> valid;
@@ -44,8 +43,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
   std::vector<Leaving> leaving;
   for (const ByteRange& bytes : missing)
     leaving.push_back({storage_ + bytes.begin, bytes.size()});
-  SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> taken,
-                            device_.residency().stash(leaving, stream_of(producer)));
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> taken, device_.residency().stash(leaving, producer));
   const auto kept = std::remove_if(pieces_.begin(), pieces_.end(), [&](Piece& piece) {
     if (!is_stale(piece)) return false;
     device_.residency().drop(std::move(piece.stash));
@@ -65,11 +63,10 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
 
 Result<Bytes> HostCopy::take_first(const ByteRange& wanted,
                                    const c10::VariableVersion& version,
-                                   c10::cuda::CUDAStream producer) {
+                                   driver::Stream producer) {
   const ByteRange bytes = with_what_is_near(wanted, {}, size_);
   SPILLWAY_ASSIGN_OR_RETURN(
-      Stash taken,
-      device_.residency().stash(storage_ + bytes.begin, bytes.size(), stream_of(producer)));
+      Stash taken, device_.residency().stash(storage_ + bytes.begin, bytes.size(), producer));
   hold(bytes, std::move(taken), version, producer);
   return bytes.size();
 }
@@ -77,10 +74,10 @@ Result<Bytes> HostCopy::take_first(const ByteRange& wanted,
 void HostCopy::hold(const ByteRange& bytes,
                     Stash taken,
                     const c10::VariableVersion& version,
-                    c10::cuda::CUDAStream producer) {
+                    driver::Stream producer) {
   last_written_ = taken.written;
   const std::uint32_t number = version.enabled() ? version.current_version() : 0;
-  pieces_.push_back({bytes, std::move(taken), version, number, producer.stream()});
+  pieces_.push_back({bytes, std::move(taken), version, number, producer.handle()});
 }
 
 Bytes HostCopy::size() const {

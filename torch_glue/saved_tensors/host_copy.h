@@ -5,7 +5,6 @@
 #include "torch_glue/saved_tensors/byte_ranges.h"
 
 #include <c10/core/TensorImpl.h>
-#include <c10/cuda/CUDAStream.h>
 #include <c10/util/SmallVector.h>
 
 namespace spillway {
@@ -36,7 +35,7 @@ class HostCopy {
   /// nothing has changed then.
   Result<Bytes> take(const ByteRange& wanted,
                      const c10::VariableVersion& version,
-                     c10::cuda::CUDAStream producer);
+                     driver::Stream producer);
 
   [[nodiscard]] bool empty() const { return pieces_.empty(); }
 
@@ -44,6 +43,9 @@ class HostCopy {
   [[nodiscard]] Bytes size() const;
   /// From its first byte to its last. Requires: not empty().
   [[nodiscard]] ByteRange extent() const;
+
+  /// Whether the storage's block in our heap knows of the copies. Requires: not empty().
+  [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap; }
 
   /// The last copy out that was begun; those before have passed when it has. Requires: not empty().
   [[nodiscard]] driver::Fence last_written() const { return last_written_; }
@@ -75,12 +77,12 @@ class HostCopy {
   /// take() where nothing is there yet.
   Result<Bytes> take_first(const ByteRange& wanted,
                            const c10::VariableVersion& version,
-                           c10::cuda::CUDAStream producer);
+                           driver::Stream producer);
 
   void hold(const ByteRange& bytes,
             Stash taken,
             const c10::VariableVersion& version,
-            c10::cuda::CUDAStream producer);
+            driver::Stream producer);
 
   DeviceRuntime& device_;
   const driver::DevicePtr storage_;

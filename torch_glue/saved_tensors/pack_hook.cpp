@@ -57,7 +57,7 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
     count_skip(region_->tag, *reason, tensor);
     return keep(tensor);
   }
-  const auto stream = current_stream(DeviceId{tensor.device().index()});
+  const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
   if (const auto not_now = why_not_now(stream)) {
     count_skip(region_->tag, *not_now, tensor);
     return keep(tensor);
@@ -79,16 +79,16 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
   return true;
 }
 
-bool PackHook::move(const at::Tensor& tensor, c10::cuda::CUDAStream stream) {
-  Layout layout(tensor);
-  if (layout.bytes().empty()) {
+bool PackHook::move(const at::Tensor& tensor, driver::Stream stream) {
+  layout_.set(tensor);
+  if (layout_.bytes().empty()) {
     // Nothing to move, and no reason to hold its storage.
-    kept_ = layout.over(c10::Storage(c10::Storage::use_byte_size_t{},
-                                     0,
-                                     c10::DataPtr(nullptr, tensor.device()),
-                                     /*allocator=*/nullptr,
-                                     /*resizable=*/false),
-                        version_.counter());
+    kept_ = layout_.over(c10::Storage(c10::Storage::use_byte_size_t{},
+                                      0,
+                                      c10::DataPtr(nullptr, tensor.device()),
+                                      /*allocator=*/nullptr,
+                                      /*resizable=*/false),
+                         version_.counter());
     return true;
   }
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
@@ -99,11 +99,7 @@ bool PackHook::move(const at::Tensor& tensor, c10::cuda::CUDAStream stream) {
   }
   const c10::Storage& storage = tensor.storage();
   storage_ = SavedStorage::of(storage, *device.value());
-  if (!storage_->save({storage, layout.bytes(), version_.counter(), stream}, *region_, round_)) {
-    return false;
-  }
-  layout_ = std::move(layout);
-  return true;
+  return storage_->save({storage, layout_.bytes(), version_.counter(), stream}, *region_, round_);
 }
 
 void PackHook::keep(const at::Tensor& tensor) {

@@ -46,7 +46,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks {
 
  private:
   struct Parts;
-  bool move(const at::Tensor& tensor, c10::cuda::CUDAStream stream);
+  bool move(const at::Tensor& tensor, driver::Stream stream);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
 

@@ -103,7 +103,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
     return std::nullopt;
   }
   if (copied.value().zero()) return Bytes{};
-  if (!device_.heap().find(driver::DevicePtr(saved.storage.data())).live) {
+  if (!copy_.heap_knows()) {
     PendingSources& pending = PendingSources::instance();
     if (first) {
       pending.hold(saved.storage, copy_.last_written());
@@ -114,7 +114,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
     if (region.budget) pending.bound(0);
     if (region.max_in_flight) pending.bound(*region.max_in_flight);
   } else if (region.max_in_flight == 0U) {
-    check(driver::Timeline::wait(stream_of(saved.stream), copy_.last_written()));
+    check(driver::Timeline::wait(saved.stream, copy_.last_written()));
   }
   return copied.value();
 }
@@ -178,7 +178,9 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   settle_arrival();
   arrival_.reset();
   const ByteRange bytes = on_device_again();
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_.device().id));
+  const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
+  std::optional<c10::cuda::CUDAGuard> guard;
+  if (c10::cuda::current_device() != device) guard.emplace(device);
   const TagScope tag(site_.tag);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
   c10::Storage storage(c10::Storage::use_byte_size_t{},

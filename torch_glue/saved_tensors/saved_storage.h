@@ -43,7 +43,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const c10::Storage& storage;
     const ByteRange& bytes;  // not empty
     const c10::VariableVersion& version;
-    c10::cuda::CUDAStream stream;  // the current one of its device
+    driver::Stream stream;  // the current one of its device
   };
 
   /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, and the hook need

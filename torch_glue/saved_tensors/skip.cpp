@@ -103,9 +103,10 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   return std::nullopt;
 }
 
-std::optional<SkipReason> why_not_now(c10::cuda::CUDAStream stream) {
+std::optional<SkipReason> why_not_now(driver::Stream stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &capture));
+  const cudaError_t error = cudaStreamIsCapturing(stream.handle(), &capture);
+  if (error != cudaSuccess) C10_CUDA_CHECK(error);
   if (capture == cudaStreamCaptureStatusNone) return std::nullopt;
   return SkipReason::kCapturing;
 }

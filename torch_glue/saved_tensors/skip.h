@@ -6,7 +6,6 @@
 #include "allocator/runtime/stats.h"
 
 #include <ATen/core/Tensor.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <optional>
 
@@ -17,7 +16,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 
 /// Why nothing can be moved from this stream now, although it could at other times: asks the
 /// driver.
-std::optional<SkipReason> why_not_now(c10::cuda::CUDAStream stream);
+std::optional<SkipReason> why_not_now(driver::Stream stream);
 
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);

@@ -370,3 +370,30 @@ def the_horizon_found_by_trying_grows_while_it_helps_and_there_is_room():
     tuner = run(lambda horizon: 1 / horizon, free=5 << 20)[1]
     assert tuner.observe(1.0, 0, 1 << 20, 4) == 4  # no room any more
     assert tuner.observe(1.0, 1 << 30, 1 << 20, 7) == 1  # another step: it begins anew
+
+
+@case
+def a_horizon_that_is_found_by_trying_is_told_of_each_step_and_of_the_room_in_the_cache():
+    from spillway._horizon import Tuner
+
+    kept = 64 << 20
+    told = []
+
+    class Told(Tuner):
+        def observe(self, seconds, free_bytes, unit_bytes, batches):
+            told.append((free_bytes, unit_bytes, batches))
+            return super().observe(seconds, free_bytes, unit_bytes, batches)
+
+    net, micro = network(), spillway.microbatches(activation_loading_horizon="auto")
+    micro._tuner = Told()
+    torch.empty(kept, dtype=torch.uint8, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    with Moved() as moved:
+        for _ in range(3):
+            step(net, micro)
+    assert moved.out > 0
+    assert len(told) == 2, told  # at the begin of each step, of the one before
+    used = torch.cuda.max_memory_allocated()
+    room = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - used
+    assert room > torch.cuda.mem_get_info()[0] + kept // 2
+    assert told[-1] == (room, UNIT, BATCHES), (told, room)
