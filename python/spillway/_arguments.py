@@ -7,6 +7,9 @@ from typing import Any
 
 __all__ = ["flag", "whole_number"]
 
+#: What the engine's counters hold.
+_MOST = 2**63 - 1
+
 
 def flag(name: str, value: Any) -> bool:
     """`value`. Raises TypeError where it is no bool."""
@@ -15,11 +18,11 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+def whole_number(name: str, value: Any, least: int, most: int = _MOST) -> int:
     """`value`. Raises TypeError where it is no whole number, ValueError where it is outside the range."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < least or (most is not None and value > most):
-        allowed = f"at least {least}" if most is None else f"from {least} to {most}"
+    if not least <= value <= most:
+        allowed = f"at least {least}" if most == _MOST and value < least else f"from {least} to {most}"
         raise ValueError(f"{name} must be {allowed}, not {value}")
     return value

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from abc import ABC, abstractmethod
 from contextlib import ContextDecorator
@@ -34,9 +35,27 @@ class Region(ContextDecorator, ABC):
         self._open.regions.append(region)
         return self
 
+    def __call__(self, func: Any) -> Any:
+        """As a decorator. Raises TypeError for a function whose body runs after its call has returned."""
+        if (
+            inspect.iscoroutinefunction(func)
+            or inspect.isgeneratorfunction(func)
+            or inspect.isasyncgenfunction(func)
+        ):
+            raise TypeError(
+                f"{func.__qualname__} is a generator or coroutine function, whose body runs after the call: "
+                "enter the region inside it, around the forward pass"
+            )
+        return super().__call__(func)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not getattr(self._open, "regions", None):
+            raise RuntimeError(
+                f"{type(self).__name__} is not open on this thread: "
+                "leave it once, on the thread that entered it"
+            )
         glue().leave_region(self._open.regions.pop())
 
     # What is open belongs to threads, not to the object: copies and pickles begin closed.

@@ -74,8 +74,7 @@ def _ratio(value: float) -> float:
 
 
 def _headroom(value: int | str | None) -> int | None:
-    nothing = value == 0 and not isinstance(value, bool)
-    return 0 if nothing else None if value is None else size_of("prefetch_headroom", value)
+    return None if value is None else size_of("prefetch_headroom", value, least=0)
 
 
 class CPUOffload(Region):
@@ -90,13 +89,14 @@ class CPUOffload(Region):
     Args:
         offload_ratio: the share of the bytes saved for backward that moves, from 0 to 1. Of the bytes that
             can be moved at most this share goes, and less than one tensor below it, from the first step
-            on. Parameters, CPU tensors and tensors that something else keeps alive cannot be moved;
-            ``spillway.stats()`` counts them by reason.
+            on. Parameters, CPU tensors, storages below 1024 bytes and tensors that something else keeps alive
+            cannot be moved; ``spillway.stats()`` counts them by reason.
         tag: a name under which the region is planned and counted; regions with the same tag share one
             ratio. Default: the empty name.
         prefetch_headroom: the most bytes of the tag that may be on the device again before the backward pass
             wants them, as a number or as text such as "512MiB"; 0: nothing comes back early. They come in the
-            order in which the last step wanted them. Default: one storage at a time, of whatever size.
+            order in which the last step wanted them. Of regions with one tag, what the last one that saved
+            something says counts. Default: one storage at a time, of whatever size.
 
     Where the logger ``spillway`` is at level INFO it gets the bytes of each tag when they change.
 

@@ -16,7 +16,7 @@ __all__ = ["memory_limit", "set_memory_limit", "size_of"]
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
-def size_of(name: str, value: Any) -> int:
+def size_of(name: str, value: Any, least: int = 1) -> int:
     """Bytes, given as a whole number or as text such as "20GiB". Errors: TypeError, ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f'{name} must be bytes as a whole number, or text such as "20GiB", not {value!r}')
@@ -25,8 +25,9 @@ def size_of(name: str, value: Any) -> int:
         if found is None:
             raise ValueError(f'{name} must be a size such as "512MiB" or "1.5GiB", not {value!r}')
         value = int(Decimal(found[1]) * 2 ** _UNITS[found[2]])
-    if not 0 < value < 2**63:
-        raise ValueError(f"{name} must be above 0 and at most what the device has, not {value} bytes")
+    if not least <= value < 2**63:
+        allowed = "above 0" if least == 1 else f"at least {least}"
+        raise ValueError(f"{name} must be {allowed} and at most what the device has, not {value} bytes")
     return value
 
 

@@ -101,6 +101,11 @@ class Microbatches(AbstractContextManager["Microbatches"]):
         self._began: float | None = None
         self._said = False
 
+    # A copy has seen no step yet.
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name != "_engine"}
+        return {**state, "_open": False, "_began": None}
+
     @property
     def activation_loading_horizon(self) -> int:
         """The horizon of the running step, or of the next one."""

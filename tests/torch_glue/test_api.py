@@ -30,6 +30,11 @@ def test_a_tag_that_is_no_string_is_refused():
         ({"max_fwd_stash_size": 0}, ValueError, "max_fwd_stash_size must be at least 1, not 0"),
         ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size must be a whole number, not 2.0"),
         ({"min_offload_size": -1}, ValueError, "min_offload_size must be at least 0, not -1"),
+        (
+            {"min_offload_size": 2**70},
+            ValueError,
+            f"min_offload_size must be from 0 to {2**63 - 1}, not {2**70}",
+        ),
         ({"min_offload_size": True}, TypeError, "min_offload_size must be a whole number, not True"),
         ({"use_streams": "no"}, TypeError, "use_streams must be True or False, not 'no'"),
         ({"use_pin_memory": 1}, TypeError, "use_pin_memory must be True or False, not 1"),
@@ -227,3 +232,57 @@ def test_two_budgets_in_a_step_are_refused_and_both_are_named():
 def test_a_headroom_that_is_no_size_is_refused(headroom, error):
     with pytest.raises(error, match="prefetch_headroom must be"):
         spillway.CPUOffload(1, prefetch_headroom=headroom)
+
+
+def test_a_headroom_may_be_nothing_and_the_error_says_so():
+    assert spillway.CPUOffload(1, prefetch_headroom=0).prefetch_headroom == 0
+    with pytest.raises(ValueError, match="prefetch_headroom must be at least 0"):
+        spillway.CPUOffload(1, prefetch_headroom=-1)
+
+
+def test_leaving_a_region_that_is_not_open_on_this_thread_is_refused():
+    region = spillway.CPUOffload(1)
+    with pytest.raises(RuntimeError, match="CPUOffload is not open on this thread"):
+        region.__exit__(None, None, None)
+    with region:
+        pass
+    with pytest.raises(RuntimeError, match="CPUOffload is not open on this thread"):
+        region.__exit__(None, None, None)
+
+
+def test_a_function_whose_body_runs_later_is_no_region():
+    def generator():
+        yield 1
+
+    async def coroutine():
+        return 1
+
+    async def asynchronous_generator():
+        yield 1
+
+    for function in (generator, coroutine, asynchronous_generator):
+        with pytest.raises(TypeError, match=f"{function.__name__} is a generator or coroutine function"):
+            spillway.CPUOffload(1)(function)
+
+
+def test_a_copy_of_used_micro_batches_has_seen_no_step(program):
+    copied = program(
+        """
+import copy, pickle, torch, spillway
+micro = spillway.microbatches(activation_loading_horizon=2)
+def step(micro):
+    x = torch.randn(64, 64, device="cuda", requires_grad=True)
+    with micro:
+        losses = []
+        for _ in range(3):
+            with micro.batch():
+                losses.append((x * 2).sigmoid().sum())
+        for loss in losses:
+            loss.backward()
+    return micro.stats()
+used = step(micro)
+ways = (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)))
+report([[step(copy_of(micro)) == used for copy_of in ways], used["units"]])
+"""
+    )
+    assert copied == [[True] * 3, 3]
