@@ -59,6 +59,7 @@ class HostGradients::Arrive final : public torch::autograd::Node {
     std::vector<FileTraffic::Outcome> kept;
     {
       const Lock lock(mutex_);
+      --queued_;
       copies = copies_;
       kept.swap(kept_);
     }
@@ -66,6 +67,13 @@ class HostGradients::Arrive final : public torch::autograd::Node {
     for (const auto& outcome : kept)
       check(outcome.get().status());
     return std::move(grads);
+  }
+
+  /// It is about to be queued for the host's thread, as number `turn` of all: in a queue the
+  /// highest number is first. One that waits in another pass's queue keeps its number.
+  void queued(std::uint64_t turn) {
+    const Lock lock(mutex_);
+    if (queued_++ == 0) set_sequence_nr(kFirst - turn);
   }
 
   void expect(const Leaving& leaving) {
@@ -81,6 +89,7 @@ class HostGradients::Arrive final : public torch::autograd::Node {
 
  private:
   Mutex mutex_;
+  int queued_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   driver::FenceSet copies_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<FileTraffic::Outcome> kept_ SPILLWAY_GUARDED_BY(mutex_);
 };
@@ -100,6 +109,7 @@ class HostGradients::Leave final : public torch::autograd::Node {
 
   variable_list apply(variable_list&& grads) override {
     at::Tensor gradient = std::move(grads[0]);
+    arrive_->queued(++gradients_->left_);
     if (!gradient.defined() || !gradient.is_cuda()) return {std::move(gradient)};
     if (!may_leave_by_copy(gradient)) {
       gradients_->moved_ += gradient.is_sparse()
@@ -133,6 +143,18 @@ std::shared_ptr<torch::autograd::Node> HostGradients::way_to(const compat::NodeP
   const std::shared_ptr<Arrive> arrive(new Arrive(accumulator), torch::autograd::deleteNode);
   return {new Leave(shared_from_this(), arrive, parameter, std::move(place)),
           torch::autograd::deleteNode};
+}
+
+compat::NodePtr GradientWay::begin(HostGradients& gradients,
+                                   const compat::NodePtr& accumulator,
+                                   const at::Tensor& parameter) {
+  if (compat::NodePtr shared = shared_.lock()) return shared;
+  return gradients.way_to(accumulator, parameter, place_);
+}
+
+void GradientWay::end(const compat::NodePtr& node) {
+  const bool used_more_than_once = node.use_count() > 2;  // the caller has it too
+  if (used_more_than_once) shared_ = node;
 }
 
 HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, GradientPlace* place) {

@@ -28,7 +28,8 @@ class GradientPlace : public std::enable_shared_from_this<GradientPlace> {
 
 /// Takes the gradients of parameters that live on the host there, as they come up in a backward
 /// pass. To autograd the parameter stays on the host: its own accumulator is where the gradient
-/// ends, with all hooks of the parameter, and the copy is a step of the graph before it.
+/// ends, with all hooks of the parameter, and the copy is a step of the graph before it. What
+/// several copies bring to one parameter is added in the order in which it left.
 ///
 /// Threads: safe. Ownership: graphs own it together with its maker.
 class HostGradients : public std::enable_shared_from_this<HostGradients> {
@@ -66,6 +67,32 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;
   std::atomic<std::uint64_t> moved_{0};
+  std::atomic<std::uint64_t> left_{0};
+};
+
+/// How the gradients of one parameter come to the host, over all runs of the parts that have it.
+/// Floating-point sums depend on their order, and autograd adds up what the uses of a parameter
+/// give in the order in which their nodes run. A run with one use has its gradient copied by itself
+/// and added on the host. Where a run has more of them, the runs after it give theirs to the same
+/// node, in whose input autograd adds them up on the device: the sum stays there from the first use
+/// of a backward pass to the last one, and is copied once.
+///
+/// Threads: confined, as the part is.
+class GradientWay {
+ public:
+  /// `place`: where gradients lie in a file; null without one.
+  explicit GradientWay(std::shared_ptr<GradientPlace> place) : place_(std::move(place)) {}
+
+  /// A run begins, with `parameter` on the device: what takes the place of `accumulator` in it.
+  compat::NodePtr begin(HostGradients& gradients,
+                        const compat::NodePtr& accumulator,
+                        const at::Tensor& parameter);
+  /// The run is over, and what it has computed holds `node` once for each use.
+  void end(const compat::NodePtr& node);
+
+ private:
+  const std::shared_ptr<GradientPlace> place_;
+  std::weak_ptr<torch::autograd::Node> shared_;  // of runs to come
 };
 
 }  // namespace spillway

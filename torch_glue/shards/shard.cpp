@@ -67,10 +67,11 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
     const at::Tensor values = place.tensor.detach();
     place.home = shard->own_ ? shard->own_->tensor(values, place.host_offset) : values.cpu();
     place.home.copy_(values);
+    std::shared_ptr<GradientPlace> in_file;
     if (shard->traffic_ && place.tensor.requires_grad() && !place.size.zero()) {
-      place.gradient_place =
-          std::make_shared<GradientPlace>(shard->traffic_->file(), aligned(place.size));
+      in_file = std::make_shared<GradientPlace>(shard->traffic_->file(), aligned(place.size));
     }
+    place.gradients = std::make_shared<GradientWay>(std::move(in_file));
   }
   for (Place& place : tied) {
     place.offset = shard->size_;
@@ -154,7 +155,7 @@ void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
     }
     place.tensor.set_data(at::Tensor(std::move(impl)));
     if (!place.tensor.requires_grad()) continue;
-    place.gradient = gradients.way_to(place.accumulator, place.tensor, place.gradient_place);
+    place.gradient = place.gradients->begin(gradients, place.accumulator, place.tensor);
     torch::autograd::impl::set_grad_accumulator(place.tensor, place.gradient);
   }
 }
@@ -164,6 +165,7 @@ void Shard::put_back() {
   for (Place& place : places_) {
     place.tensor.set_data(place.home);
     if (place.gradient == nullptr) continue;
+    place.gradients->end(place.gradient);
     place.gradient.reset();
     torch::autograd::impl::set_grad_accumulator(place.tensor, place.accumulator);
   }

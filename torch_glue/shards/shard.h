@@ -76,8 +76,8 @@ class Shard {
     Bytes offset;  // on the device
     Bytes size;
     bool buffer;
-    std::shared_ptr<GradientPlace> gradient_place;  // in a file
-    compat::NodePtr accumulator;                    // on the host; null for what needs no gradient
+    std::shared_ptr<GradientWay> gradients;  // tied members share it
+    compat::NodePtr accumulator;             // on the host; null for what needs no gradient
     compat::NodePtr gradient;  // while it is on the device, what leads to the accumulator
   };
 

@@ -21,6 +21,7 @@ MODULES = (
     "parts_gradients",
     "parts_inside",
     "parts_on_disk",
+    "parts_order",
     "prefetch",
     "ranges",
     "ratios",
