@@ -14,10 +14,11 @@ from torch.utils import _pytree as pytree
 
 from spillway._arguments import flag, whole_number
 from spillway._load import glue
+from spillway._parts import check_tensors, cuda_device, directory_of, parts_of
 from spillway.checkpointing import call_again_without_statistics
 from spillway.cpu_offload import end_steps_with_optimizers
 
-__all__ = ["OffloadModel", "split_by_bytes"]
+__all__ = ["OffloadModel"]
 
 
 class OffloadModel(nn.Module):
@@ -60,23 +61,15 @@ class OffloadModel(nn.Module):
         num_microbatches: int = 1,
     ) -> None:
         super().__init__()
-        self.device = _cuda_device(device)
-        directory = _directory(offload_device)
+        self.device = cuda_device(device)
+        directory = directory_of(offload_device)
         whole_number("num_microbatches", num_microbatches, 1)
         self.checkpoint_activation = flag("checkpoint_activation", checkpoint_activation)
         self.num_microbatches = num_microbatches
-        if isinstance(model, (nn.Sequential, nn.ModuleList, list, tuple)) and len(model) == 0:
-            raise ValueError("model has no layers")
-        if isinstance(model, nn.Sequential):
-            whole_number("num_slices", num_slices, 1, len(model))
-            parts = [nn.Sequential(*part) for part in split_by_bytes(list(model), num_slices)]
-            self._unpacks = False
-        elif isinstance(model, (list, tuple, nn.ModuleList)) and all(isinstance(m, nn.Module) for m in model):
-            parts, self._unpacks = list(model), True
-        else:
-            raise TypeError(
-                f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}"
-            )
+        parts = parts_of(model, num_slices)
+        self._unpacks = not isinstance(model, nn.Sequential)
+        whole = model if isinstance(model, nn.Module) else nn.ModuleList(model)
+        check_tensors(whole, OffloadModel)
         end_steps_with_optimizers()
         self._shards = glue().Shards(
             [[(p, False) for p in part.parameters()] + [(b, True) for b in part.buffers()] for part in parts],
@@ -84,7 +77,7 @@ class OffloadModel(nn.Module):
             min(2, len(parts)),
             directory,
         )
-        self.model = model if isinstance(model, nn.Module) else nn.ModuleList(model)
+        self.model = whole
         # Not registered: these are views of the model that `self.model` already is.
         self._parts: tuple[nn.Module, ...] = tuple(parts)
         self._buffers_of_parts = [_places(part, "_buffers") for part in parts]
@@ -206,32 +199,6 @@ class OffloadModel(nn.Module):
         )
 
 
-def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Module]]:
-    """`layers` in order in `parts` pieces, none of them empty, of which the largest has as few bytes of
-    parameters and buffers as can be."""
-    sizes = [sum(t.nbytes for t in (*layer.parameters(), *layer.buffers())) for layer in layers]
-
-    def fits(limit: int) -> list[int] | None:
-        """Where pieces begin that are no larger than `limit`, None where more than `parts` are needed."""
-        begins, total = [0], 0
-        for place, size in enumerate(sizes):
-            # As many layers must be left as pieces, so that none is empty.
-            if place > begins[-1] and (total + size > limit or len(sizes) - place <= parts - len(begins)):
-                begins.append(place)
-                total = 0
-            total += size
-            if total > limit:
-                return None
-        return begins if len(begins) == parts else None
-
-    low, high = max(sizes, default=0), sum(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    begins = fits(low) or [0]
-    return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
-
-
 _Place = tuple[dict[str, Any], str, torch.Tensor]
 
 
@@ -260,28 +227,3 @@ def _before_loading(
     if metadata.get("assign_to_params_buffers"):
         raise ValueError("load_state_dict of an OffloadModel copies into its tensors: assign must be False")
     _settle(module)
-
-
-def _cuda_device(device: torch.device | str) -> torch.device:
-    asked = torch.device(device)
-    if asked.type != "cuda":
-        raise ValueError(f"device must be a CUDA device, not {device!r}")
-    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
-
-
-def _directory(place: torch.device | str | os.PathLike[str]) -> str:
-    """The directory that `place` names, empty for the CPU. What names a device is one."""
-    wrong = f"offload_device must be the CPU or a directory, not {place!r}"
-    if isinstance(place, (torch.device, str)):
-        try:
-            if torch.device(place).type == "cpu":
-                return ""
-            raise ValueError(wrong)
-        except RuntimeError:
-            pass
-    elif not isinstance(place, os.PathLike):
-        raise TypeError(wrong)
-    directory = os.fsdecode(place)
-    if not os.path.isdir(directory):
-        raise ValueError(wrong)
-    return directory

@@ -18,6 +18,7 @@ MODULES = (
     "nesting",
     "parity",
     "parts",
+    "parts_arguments",
     "parts_gradients",
     "parts_inside",
     "parts_on_disk",

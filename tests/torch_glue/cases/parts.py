@@ -11,7 +11,7 @@ import threading
 
 import spillway
 import torch
-from spillway.offload_model import split_by_bytes
+from spillway._parts import split_by_bytes
 from torch import nn
 
 from cases import case
@@ -458,37 +458,3 @@ def no_other_split_has_a_smaller_largest_part():
                 for cuts in itertools.combinations(range(1, len(sizes)), count - 1)
             )
             assert largest == 4 * least, (seed, sizes, count)
-
-
-@case
-def what_cannot_be_used_is_refused_by_name():
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    for arguments, error, text in (
-        (
-            (nn.Linear(2, 2), "cuda"),
-            TypeError,
-            "model must be an nn.Sequential or a list of modules, not Linear",
-        ),
-        ((nn.Sequential(), "cuda"), ValueError, "model has no layers"),
-        ((model, "cpu"), ValueError, "device must be a CUDA device, not 'cpu'"),
-        ((model, "cuda", "cuda"), ValueError, "offload_device must be the CPU or a directory, not 'cuda'"),
-        ((model, "cuda", "cpu", 0), ValueError, "num_slices must be from 1 to 2, not 0"),
-        ((model, "cuda", "cpu", 3), ValueError, "num_slices must be from 1 to 2, not 3"),
-        (
-            (model, "cuda", "cpu", 1, "yes"),
-            TypeError,
-            "checkpoint_activation must be True or False, not 'yes'",
-        ),
-        ((model, "cuda", "cpu", 1, True, 0), ValueError, "num_microbatches must be at least 1, not 0"),
-    ):
-        try:
-            spillway.OffloadModel(*arguments)
-            raise AssertionError(f"{text}: it was to raise")
-        except error as raised:
-            assert str(raised) == text, raised
-    net = spillway.OffloadModel(model, "cuda", num_slices=2)
-    try:
-        net.half()
-        raise AssertionError("it was to raise")
-    except RuntimeError as raised:
-        assert "convert the model before wrapping it" in str(raised)

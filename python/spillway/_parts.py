@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an OffloadModel may be made of. Errors are TypeError and ValueError, and name the argument."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from spillway._arguments import whole_number
+
+__all__ = ["check_tensors", "cuda_device", "directory_of", "parts_of", "split_by_bytes"]
+
+
+def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
+    """The parts of `model`, in order: pieces of an ``nn.Sequential``, or a list's modules as they are."""
+    if isinstance(model, nn.Sequential):
+        _check_that_layers_follow_each_other(model)
+        _check_that_there_are_some(model)
+        whole_number("num_slices", num_slices, 1, len(model))
+        return [nn.Sequential(*part) for part in split_by_bytes(list(model), num_slices)]
+    if not isinstance(model, (list, tuple, nn.ModuleList)):
+        raise TypeError(f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}")
+    _check_that_there_are_some(model)
+    for place, part in enumerate(model):
+        if not isinstance(part, nn.Module):
+            raise TypeError(f"model must be a list of modules: number {place} is {type(part).__name__}")
+    whole_number("num_slices", num_slices, 1)  # it has its parts already
+    return list(model)
+
+
+def _check_that_there_are_some(model: Any) -> None:
+    if len(model) == 0:
+        raise ValueError("model has no layers")
+
+
+def _check_that_layers_follow_each_other(model: nn.Sequential) -> None:
+    if type(model).forward is not nn.Sequential.forward or "forward" in vars(model):
+        raise TypeError(
+            "model must be an nn.Sequential that runs its layers one after the other: this "
+            f"{type(model).__name__} has a forward of its own, which its parts could not follow. Give a list "
+            "of modules that do the same"
+        )
+
+
+def check_tensors(model: nn.Module, kind: type[nn.Module]) -> None:
+    """Raises ValueError where `model` has tensors that cannot move, or a module of `kind` that moves them."""
+    for name, module in model.named_modules():
+        if isinstance(module, kind):
+            raise ValueError(
+                f"model has an {kind.__name__} inside, as {name}: its parameters live on the host already. "
+                "Wrap the model that is in it"
+            )
+    for what, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in tensors:
+            if is_lazy(tensor):
+                raise ValueError(
+                    f"model must have shapes: {what} {name} gets its own in a first forward pass. Run one "
+                    "before the model is wrapped"
+                )
+            if tensor.is_meta:
+                raise ValueError(
+                    f"model must have values: {what} {name} is on the meta device. Make them with to_empty() "
+                    "and initialise them before the model is wrapped"
+                )
+            gradient = tensor.grad if tensor.is_leaf else None
+            if gradient is not None and gradient.device.type != "cpu":
+                raise ValueError(
+                    f"model must have no gradients on a device: {what} {name} has one on {gradient.device}. "
+                    "Call zero_grad() before the model is wrapped"
+                )
+
+
+def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Module]]:
+    """`layers` in order in `parts` pieces, none of them empty, of which the largest has as few bytes of
+    parameters and buffers as can be."""
+    sizes = [sum(t.nbytes for t in (*layer.parameters(), *layer.buffers())) for layer in layers]
+
+    def fits(limit: int) -> list[int] | None:
+        """Where pieces begin that are no larger than `limit`, None where more than `parts` are needed."""
+        begins, total = [0], 0
+        for place, size in enumerate(sizes):
+            # As many layers must be left as pieces, so that none is empty.
+            if place > begins[-1] and (total + size > limit or len(sizes) - place <= parts - len(begins)):
+                begins.append(place)
+                total = 0
+            total += size
+            if total > limit:
+                return None
+        return begins if len(begins) == parts else None
+
+    low, high = max(sizes, default=0), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    begins = fits(low) or [0]
+    return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
+
+
+def cuda_device(device: Any) -> torch.device:
+    """The CUDA device that `device` names, with its number; without one the current device."""
+    count = torch.cuda.device_count()
+    allowed = f"from cuda:0 to cuda:{count - 1}" if count else "(there is none here)"
+    wrong = f"device must be a CUDA device {allowed}, not {device!r}"
+    if isinstance(device, bool) or not isinstance(device, (torch.device, str, int)):
+        raise TypeError(wrong)
+    try:
+        asked = torch.device(device)
+    except RuntimeError:
+        raise ValueError(wrong) from None
+    if asked.type != "cuda" or count == 0 or (asked.index or 0) >= count:
+        raise ValueError(wrong)
+    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+
+
+def directory_of(place: torch.device | str | os.PathLike[str]) -> str:
+    """The directory that `place` names, empty for the CPU. What names a device is one."""
+    wrong = f"offload_device must be the CPU or a directory, not {place!r}"
+    if isinstance(place, (torch.device, str)):
+        try:
+            if torch.device(place).type == "cpu":
+                return ""
+            raise ValueError(wrong)
+        except RuntimeError:
+            pass
+    elif not isinstance(place, os.PathLike):
+        raise TypeError(wrong)
+    directory = os.fsdecode(place)
+    if not os.path.isdir(directory):
+        raise ValueError(wrong)
+    return directory

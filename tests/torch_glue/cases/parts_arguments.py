@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an OffloadModel refuses, by name, and leaves as it was."""
+
+import spillway
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from cases import case
+from cases.measure import same
+from cases.parts import WIDTH, batch, layers
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+def with_a_forward_of_its_own():
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.forward = lambda x: x
+    return model
+
+
+def with_a_gradient_on_the_device():
+    model = nn.Sequential(nn.Linear(2, 2).cuda())
+    model(torch.ones(1, 2, device="cuda")).sum().backward()
+    return model
+
+
+def places(model):
+    """Which tensors the model has, and where."""
+    return [
+        (id(t), t.device, None if is_lazy(t) else t.data_ptr())
+        for t in (*model.parameters(), *model.buffers())
+    ]
+
+
+def refusal(*arguments):
+    """What is wrong with these, as `Type: text`."""
+    try:
+        spillway.OffloadModel(*arguments)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError(f"{arguments} are accepted")
+
+
+@case
+def what_cannot_be_used_is_refused_by_name():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    parts = list(model)
+    last = torch.cuda.device_count() - 1
+    devices = f"device must be a CUDA device from cuda:0 to cuda:{last}, not"
+    places = "offload_device must be the CPU or a directory, not"
+    for arguments, text in (
+        (
+            (nn.Linear(2, 2), "cuda"),
+            "TypeError: model must be an nn.Sequential or a list of modules, not Linear",
+        ),
+        ((nn.Sequential(), "cuda"), "ValueError: model has no layers"),
+        (([], "cuda"), "ValueError: model has no layers"),
+        (
+            ([nn.Linear(2, 2), 3], "cuda"),
+            "TypeError: model must be a list of modules: number 1 is int",
+        ),
+        ((model, "cpu"), f"ValueError: {devices} 'cpu'"),
+        ((model, "gpu"), f"ValueError: {devices} 'gpu'"),
+        ((model, -1), f"ValueError: {devices} -1"),
+        ((model, f"cuda:{last + 1}"), f"ValueError: {devices} 'cuda:{last + 1}'"),
+        ((model, None), f"TypeError: {devices} None"),
+        ((model, True), f"TypeError: {devices} True"),
+        ((model, "cuda", "cuda"), f"ValueError: {places} 'cuda'"),
+        ((model, "cuda", 3), f"TypeError: {places} 3"),
+        ((model, "cuda", "cpu", 0), "ValueError: num_slices must be from 1 to 2, not 0"),
+        ((model, "cuda", "cpu", 3), "ValueError: num_slices must be from 1 to 2, not 3"),
+        ((parts, "cuda", "cpu", 0), "ValueError: num_slices must be at least 1, not 0"),
+        ((parts, "cuda", "cpu", "x"), "TypeError: num_slices must be a whole number, not 'x'"),
+        (
+            (model, "cuda", "cpu", 1, "yes"),
+            "TypeError: checkpoint_activation must be True or False, not 'yes'",
+        ),
+        (
+            (model, "cuda", "cpu", 1, True, 0),
+            "ValueError: num_microbatches must be at least 1, not 0",
+        ),
+    ):
+        assert refusal(*arguments) == text, (refusal(*arguments), text)
+    assert all(p.device.type == "cpu" and p.grad is None for p in model.parameters())
+
+
+@case
+def a_model_that_parts_cannot_be_made_of_is_refused_and_left_as_it_was():
+    torch.manual_seed(1)
+    wrapped = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2)), "cuda", num_slices=1)
+    for model, text in (
+        (Residual(nn.Linear(2, 2)), "this Residual has a forward of its own"),
+        (with_a_forward_of_its_own(), "this Sequential has a forward of its own"),
+        (
+            spillway.checkpoint_wrapper(nn.Sequential(nn.Linear(2, 2))),
+            "has a forward of its own, which its parts could not follow",
+        ),
+        (nn.Sequential(nn.Linear(2, 2, device="meta")), "parameter 0.weight is on the meta device"),
+        (nn.Sequential(nn.BatchNorm1d(2, affine=False).to("meta")), "buffer 0.running_mean is on the meta"),
+        (nn.Sequential(nn.LazyLinear(3)), "parameter 0.weight gets its own in a first forward pass"),
+        (with_a_gradient_on_the_device(), "parameter 0.weight has one on cuda:0. Call zero_grad()"),
+        (nn.Sequential(nn.ReLU(), wrapped), "model has an OffloadModel inside, as 1"),
+    ):
+        before = places(model)
+        found = refusal(model, "cuda", "cpu", 1)
+        assert text in found, (found, text)
+        assert places(model) == before, found
+    assert "model has an OffloadModel inside, as 0" in refusal([wrapped], "cuda")
+    wrapped(torch.ones(1, 2, device="cuda")).sum().backward()
+    assert wrapped.stats()["gradient_bytes"] > 0
+
+
+@case
+def a_subclass_of_sequential_that_runs_as_one_is_none_of_those():
+    class Named(nn.Sequential):
+        pass
+
+    net, plain = spillway.OffloadModel(Named(*layers()), "cuda"), layers().cuda()
+    assert same([net(batch())], [plain(batch())]) and net.stats()["loaded_bytes"] > 0
+
+
+@case
+def a_residual_model_is_given_as_a_list_that_does_the_same():
+    class Add(nn.Module):
+        def forward(self, x, start):
+            return x + start
+
+    class Keep(nn.Module):
+        def __init__(self, layer, first):
+            super().__init__()
+            self.layer, self.first = layer, first
+
+        def forward(self, x, start=None):
+            return self.layer(x), x if self.first else start
+
+    torch.manual_seed(1)
+    plain = Residual(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).cuda()
+    torch.manual_seed(1)
+    made = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+    net = spillway.OffloadModel([Keep(made[0], True), Keep(made[1], False), Add()], "cuda")
+    assert same([net(batch())], [plain(batch())]) and net.stats()["loaded_bytes"] > 0
+
+
+@case
+def the_parameters_of_a_model_in_parts_keep_their_dtype():
+    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "cuda", num_slices=2)
+    try:
+        net.half()
+        raise AssertionError("it was to raise")
+    except RuntimeError as raised:
+        assert "convert the model before wrapping it" in str(raised)
