@@ -17,12 +17,15 @@ __all__ = ["check_tensors", "cuda_device", "directory_of", "parts_of", "split_by
 
 
 def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
-    """The parts of `model`, in order: pieces of an ``nn.Sequential``, or a list's modules as they are."""
+    """The parts of `model`, in order, of which the device has two at a time: halves of the slices of an
+    ``nn.Sequential``, or a list's modules as they are."""
     if isinstance(model, nn.Sequential):
         _check_that_layers_follow_each_other(model)
         _check_that_there_are_some(model)
         whole_number("num_slices", num_slices, 1, len(model))
-        return [nn.Sequential(*part) for part in split_by_bytes(list(model), num_slices)]
+        # One half of a slice runs while the next one comes in: together they take a slice's memory.
+        halves = min(2 * num_slices, len(model))
+        return [nn.Sequential(*part) for part in split_by_bytes(list(model), halves)]
     if not isinstance(model, (list, tuple, nn.ModuleList)):
         raise TypeError(f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}")
     _check_that_there_are_some(model)

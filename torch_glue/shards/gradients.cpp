@@ -174,6 +174,8 @@ HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, Gradient
     leaving.copied = checked(device_.copies().to_host(at, home, producer));
     memory->note_copy(leaving.copied);
   }
+  // Those that left before it may have arrived.
+  PendingSources::instance().poll();
   // Autograd adds to a gradient in place as soon as it is the only one that has it.
   const std::size_t ours = source.is_same(gradient) ? 2 : 1;
   const bool others_have_it = source.use_count() > ours || source.storage().use_count() > 1;

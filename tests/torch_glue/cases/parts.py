@@ -281,7 +281,7 @@ def a_part_that_came_in_vain_is_not_read_after_the_pass():
         parameter.requires_grad_(False)
     net(batch()).sum().backward()
     with torch.no_grad():
-        net.model[0][0].weight.mul_(2)  # the order checker sees who still reads it
+        net.model[1][0].weight.mul_(2)  # the order checker sees who still reads it
 
 
 @case
@@ -427,6 +427,28 @@ def the_device_holds_two_parts_and_no_more():
     net(batch()).sum().backward()
     peak = torch.cuda.max_memory_allocated() - before
     assert net.stats()["slot_bytes"] <= whole // 5 and peak < whole // 3, (peak, whole)
+
+
+@case
+def two_halves_take_the_memory_of_one_slice():
+    """Which is what a part and its gradients take where one part after the other has the device."""
+    for checkpoint in (False, True):
+        gc.collect()
+        torch.cuda.synchronize()
+        spillway.step()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.manual_seed(1)
+        model = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(16)))
+        whole = sum(p.nbytes for p in model.parameters())
+        net = spillway.OffloadModel(model, "cuda", num_slices=4, checkpoint_activation=checkpoint)
+        for _ in range(3):
+            net(torch.ones(2, 512, device="cuda")).sum().backward()
+            net.zero_grad()
+        peak = torch.cuda.max_memory_allocated() - before
+        moved = net.stats()
+        assert moved["slot_bytes"] == whole // 4 and moved["extra_slots"] == 0, moved
+        assert moved["gradient_bytes"] == 3 * whole and peak <= whole // 2, (checkpoint, peak / whole)
 
 
 @case

@@ -186,7 +186,8 @@ def a_place_of_no_use_is_refused_and_the_model_stays_as_it_was():
                 assert str(raised) == f"offload_device must be the CPU or a directory, not {place!r}", raised
         file.unlink()
 
-        too_large = nn.Sequential(nn.Linear(1 << 25, 1 << 25, bias=False, device="meta"))
+        too_large = nn.Sequential(nn.Linear(1, 1, bias=False))
+        too_large[0].weight = nn.Parameter(torch.zeros(1).expand(1 << 25, 1 << 25))
         try:
             spillway.OffloadModel(too_large, "cuda", name, num_slices=1)
             raise AssertionError("it was to raise")
