@@ -34,12 +34,13 @@ class OffloadModel(nn.Module):
         optimizer.step()
 
     Args:
-        model: an ``nn.Sequential``, split into parts of about equal bytes, or a list of modules, each a part.
+        model: an ``nn.Sequential``, split into slices of about equal bytes, or a list of modules, its parts.
             Its parameters stay the same objects.
         device: the GPU that it runs on; tensors that it is given come there.
         offload_device: where it lives: the CPU, or a directory on a disk. There parameters, buffers and
             gradients are a file without a name, mapped into memory, which goes with the model.
-        num_slices: the number of parts of an ``nn.Sequential``, from 1 to its length.
+        num_slices: how many slices an ``nn.Sequential`` has, from 1 to its length; the GPU has memory for one.
+            Each is two parts where there are layers enough. Of a list's parts the GPU holds two.
         checkpoint_activation: whether parts keep nothing for the backward pass but their inputs, on the host,
             and run again.
         num_microbatches: into how many pieces along dimension 0 the tensors that it is given are split. All

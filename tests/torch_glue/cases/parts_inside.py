@@ -192,3 +192,31 @@ def a_cast_that_was_changed_is_no_cast():
     net = spillway.OffloadModel(make(), "cuda", num_slices=3)
     found = under_autocast(net, batch().requires_grad_())
     assert same(found, under_autocast(make().cuda(), batch().requires_grad_()))
+
+
+@case
+def a_gradient_scaler_works_on_the_host_with_a_loss_that_is_there():
+    """With a loss on the device PyTorch's scaler copies its scale to the host without waiting."""
+
+    def run(net, loss_of):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        scaler = torch.amp.GradScaler("cuda", init_scale=128.0)
+        seen = []
+        for step in range(4):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = net(batch(step)).float().square().mean()
+            if step == 1:
+                loss = loss * float("inf")  # a step that the scaler leaves out
+            scaler.scale(loss_of(loss)).backward()
+            scaler.unscale_(optimizer)
+            seen += [p.grad.clone() for p in net.parameters()]
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            seen.append(torch.tensor(scaler.get_scale()))
+        return [*seen, *(p.detach() for p in net.parameters())]
+
+    net = spillway.OffloadModel(layers(), "cuda")
+    found = run(net, lambda loss: loss.cpu())
+    assert same(found, run(layers().cuda(), lambda loss: loss))
+    assert net.stats()["gradient_bytes"] > 0
