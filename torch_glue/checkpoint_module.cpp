@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint_module.h"
 
+#include "torch_glue/checkpoint/parameters_used.h"
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -59,9 +61,16 @@ py::object python_checkpoint(const py::function& call,
   return result;
 }
 
+/// DeepSpeed's ZeRO 3 gathers parameters of its own into new memory whenever they are used.
+bool gathered_by_deepspeed(const at::Tensor& parameter) {
+  const py::gil_scoped_acquire gil;
+  return py::hasattr(py::cast(parameter), "ds_id");
+}
+
 }  // namespace
 
 void define_checkpoints(py::module_& module) {
+  set_gathered_anew(&gathered_by_deepspeed);
   module.def("checkpoint",
              &python_checkpoint,
              py::arg("call"),

@@ -75,7 +75,9 @@ def checkpoint(
 
     Raises:
         TypeError: what is no function, or no flag. In the backward pass a RuntimeError where the second run
-        saves other tensors than the first, or an argument was changed in place.
+        saves other tensors than the first or depends on other parameters (replaced, or put back as by
+        ``torch.func.functional_call``), or an argument was changed in place. Parameters that are arguments,
+        ``checkpoint(functional_call, module, parameters, x)``, are kept.
     """
     if not callable(function):
         raise TypeError(f"checkpoint takes a function, not {function!r}")

@@ -36,6 +36,12 @@ std::vector<torch::autograd::SavedVariable> saved(const std::vector<at::Tensor>&
   return all;
 }
 
+/// Regions that take part in a call's repetition put parameters elsewhere for it.
+bool memory_of_parameters_counts() {
+  const OffloadedRegion* const region = innermost_region();
+  return region == nullptr || region->covering == nullptr;
+}
+
 /// What the regions around the first call ask of another one.
 SavingRules::CallAgain call_again_in_the_regions_around() {
   const OffloadedRegion* const region = innermost_region();
@@ -80,6 +86,7 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
     number_ = frame_->saved_.size();
     version_ = SavedVersion(tensor);
     frame_->saved_.push_back(CheckpointFrame::Shape::of(tensor));
+    frame_->used_.saved(tensor, memory_of_parameters_counts());
   }
 
   at::Tensor call_unpack_hook() override {
@@ -99,9 +106,12 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
 class CheckpointFrame::Collector final : public SavingRules,
                                          public std::enable_shared_from_this<Collector> {
  public:
-  explicit Collector(const std::vector<Shape>& expected) : expected_(expected) {}
+  Collector(const std::vector<Shape>& expected, ParametersUsed nothing_yet)
+      : used(std::move(nothing_yet)), expected_(expected) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
+    // A backward pass inside the call saves for itself, on whichever thread it runs.
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<Collected>(shared_from_this());
   }
 
@@ -117,6 +127,7 @@ class CheckpointFrame::Collector final : public SavingRules,
         " where it had saved ",
         expected,
         ". It must depend on nothing but its inputs, parameters and random numbers.");
+    used.saved(tensor, memory_of_parameters_counts());
     values.push_back(tensor.detach());
     if (complete()) throw CollectedAll();
   }
@@ -124,6 +135,7 @@ class CheckpointFrame::Collector final : public SavingRules,
   [[nodiscard]] bool complete() const { return values.size() == expected_.size(); }
 
   std::vector<at::Tensor> values;
+  ParametersUsed used;
 
  private:
   class Collected final : public torch::autograd::SavedVariableHooks {
@@ -146,18 +158,22 @@ class CheckpointFrame::Collector final : public SavingRules,
   };
 
   const std::vector<Shape>& expected_;
+  const int pass_ = torch::autograd::get_current_graph_task_id();
 };
 
 CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
                                  Recompute recompute,
                                  const CheckpointOptions& options)
     : options_(options),
+      called_in_pass_(torch::autograd::get_current_graph_task_id()),
       recompute_(std::move(recompute)),
       call_again_in_(call_again_in_the_regions_around()),
       state_(options.preserve_rng_state, options.devices_drew),
-      inputs_(saved_arguments(inputs, options.offload_to_cpu)) {}
+      inputs_(saved_arguments(inputs, options.offload_to_cpu)),
+      used_(inputs) {}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> CheckpointFrame::hooks() {
+  if (torch::autograd::get_current_graph_task_id() != called_in_pass_) return nullptr;
   return std::make_unique<ForgottenTensor>(shared_from_this());
 }
 
@@ -182,13 +198,13 @@ at::Tensor CheckpointFrame::value(std::size_t number) {
   return wanted;
 }
 
-std::vector<at::Tensor> CheckpointFrame::call_again() {
+std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
   std::vector<at::Tensor> inputs;
   inputs.reserve(inputs_.size());
   for (const auto& input : inputs_)
     inputs.push_back(detached(input.unpack()));
 
-  const auto collector = std::make_shared<Collector>(saved_);
+  const auto collector = std::make_shared<Collector>(saved_, ParametersUsed(inputs, &used_));
   {
     const NothingMoves nothing_moves;
     const EnteredRegion entered(enter_region(collector));
@@ -213,7 +229,29 @@ std::vector<at::Tensor> CheckpointFrame::call_again() {
       " tensors where it had saved ",
       saved_.size(),
       ". It must depend on nothing but its inputs, parameters and random numbers.");
-  return std::move(collector->values);
+  return collector;
+}
+
+std::vector<at::Tensor> CheckpointFrame::call_again() {
+  const auto again = run_again();
+  std::vector<std::size_t> others = used_.others_in(again->used);
+  // Leaves that the call makes itself are others each time, and gone.
+  std::erase_if(others, [&](std::size_t other) { return !again->used.parameter(other).defined(); });
+  if (others.empty()) return std::move(again->values);
+
+  // Or kept by somebody: then the next time tells them from those that it finds.
+  const auto once_more = run_again();
+  for (const std::size_t other : others) {
+    if (!once_more->used.has(again->used, other)) continue;
+    const at::Tensor parameter = again->used.parameter(other);
+    TORCH_CHECK(false,
+                "Spillway: a checkpointed function used another parameter when it was run again, ",
+                Shape::of(parameter),
+                ", and the gradients would be wrong. Run the backward pass before parameters are "
+                "replaced, given other memory (.data), or put back (torch.func.functional_call); "
+                "or give such tensors to the function as arguments, which are kept.");
+  }
+  return std::move(again->values);
 }
 
 void CheckpointFrame::forget_at_the_end_of_the_pass() {

@@ -3,6 +3,7 @@
 
 #include "allocator/base/mutex.h"
 #include "torch_glue/checkpoint/forward_state.h"
+#include "torch_glue/checkpoint/parameters_used.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <torch/csrc/autograd/saved_variable.h>
@@ -35,11 +36,15 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
 
   /// The first call has ended.
-  void called() { state_.first_call_ended(); }
+  void called() {
+    state_.first_call_ended();
+    used_.ended();
+  }
 
   /// The saved tensor with this number, on the device. Each is there once for each backward pass,
   /// for a second use the call is made once more.
-  /// Errors: c10::Error where the call saves other tensors than before, and what it throws itself.
+  /// Errors: c10::Error where the call saves other tensors than before, or such as depend on other
+  /// parameters, and what it throws itself.
   at::Tensor value(std::size_t number);
 
   /// What the first call saved, to be compared.
@@ -61,15 +66,18 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
 
   class Collector;
 
+  std::shared_ptr<Collector> run_again();
   std::vector<at::Tensor> call_again();
   void forget_at_the_end_of_the_pass();
 
   const CheckpointOptions options_;
+  const int called_in_pass_;  // a backward pass inside the call is not part of it
   const Recompute recompute_;
   const SavingRules::CallAgain call_again_in_;  // empty where it makes no difference
   ForwardState state_;
   std::vector<torch::autograd::SavedVariable> inputs_;
   std::vector<Shape> saved_;  // complete once the call has ended
+  ParametersUsed used_;       // as well
 
   Mutex mutex_;
   int pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // whose tensors these are

@@ -9,6 +9,7 @@ import traceback
 MODULES = (
     "accepted",
     "budgets",
+    "checkpoint_parameters",
     "checkpoints",
     "compiled",
     "graphs",
