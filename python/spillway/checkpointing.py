@@ -102,6 +102,20 @@ def _checkpoint(
     aside: Callable[[Callable[..., Any]], AbstractContextManager[None]] | None = None,
 ) -> _Result:
     """`aside` gives what the second run happens in."""
+    result: _Result = _out_of_the_compiler()(
+        function, args, kwargs, offload_to_cpu, preserve_rng_state, aside
+    )
+    return result
+
+
+def _run(
+    function: Callable[..., _Result],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    offload_to_cpu: bool,
+    preserve_rng_state: bool,
+    aside: Callable[[Callable[..., Any]], AbstractContextManager[None]] | None,
+) -> _Result:
     import torch
     from torch.utils import _pytree as pytree
 
@@ -131,6 +145,20 @@ def _checkpoint(
     return result
 
 
+class _Runner:
+    run: Callable[..., Any] | None = None
+
+
+def _out_of_the_compiler() -> Callable[..., Any]:
+    """`_run`, and all that it calls, as Python runs it: the second run happens where nothing is compiled, and a
+    compiled first one would have saved other tensors. What is compiled on its own stays so."""
+    if _Runner.run is None:
+        import torch
+
+        _Runner.run = torch.compiler.disable(_run)
+    return _Runner.run
+
+
 def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) -> torch.nn.Module:
     """Makes `module` a checkpointed one, in place, and returns it: see ``checkpoint``.
 
@@ -144,7 +172,9 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
 
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
-    module._spillway_offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)  # type: ignore[assignment]
+    # Not by an attribute's way: what torch.compile gives passes attributes on to the module inside.
+    module.__dict__["_spillway_offload_to_cpu"] = flag("offload_to_cpu", offload_to_cpu)
+    _out_of_the_compiler()  # for whoever compiles what is around it
     if not hasattr(type(module), "_spillway_base"):
         # A forward of the object's own comes before its class's.
         if "forward" in module.__dict__:

@@ -9,6 +9,7 @@ import traceback
 MODULES = (
     "accepted",
     "budgets",
+    "checkpoint_compiled",
     "checkpoint_parameters",
     "checkpoints",
     "compiled",
