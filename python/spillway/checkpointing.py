@@ -150,8 +150,8 @@ class _Runner:
 
 
 def _out_of_the_compiler() -> Callable[..., Any]:
-    """`_run`, and all that it calls, as Python runs it: the second run happens where nothing is compiled, and a
-    compiled first one would have saved other tensors. What is compiled on its own stays so."""
+    """`_run`, and all that it calls, as Python runs it: the second run happens where nothing is compiled, and
+    a compiled first one would have saved other tensors. What is compiled on its own stays so."""
     if _Runner.run is None:
         import torch
 

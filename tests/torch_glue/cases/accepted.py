@@ -266,7 +266,7 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
     net = network()
     spillway.checkpoint_wrapper(net[1], offload_to_cpu=True)
     micro = spillway.microbatches(activation_loading_horizon=2)
-    held = []
+    held, moved_by_regions = [], 0
     with Moved() as moved:
         for number in range(200):
             kind = draw.randrange(4)
@@ -282,12 +282,13 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
                             loss.backward()
                         del losses, loss
                 else:
-                    with region("grows"):
+                    with region("grows"), Moved() as by_region:
                         y = net(batch(rows))
                         if kind == 1:
                             net(batch(rows)).exp()  # nobody uses it
                         if kind == 2:
                             raise KeyError("in the forward pass")
+                    moved_by_regions += by_region.out
                     y.sum().backward()
             except KeyError:
                 pass
@@ -297,5 +298,5 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
                 let_go()
                 gc.collect()
                 held.append((torch.cuda.memory_allocated(), residency()["on_host_bytes"]))
-    assert moved.out > 0 and moved.back > 0
+    assert moved.out > moved_by_regions > 0 and moved.back > 0  # by both
     assert len(set(held)) == 1 and held[0][1] == 0, f"TEST_SEED={seed}: {held}"

@@ -2,6 +2,7 @@
 """Checkpointed functions and modules: what is forgotten comes back, bit for bit."""
 
 import copy
+import functools
 import gc
 import inspect
 import pickle
@@ -158,8 +159,10 @@ def gradients_flow_through_a_frozen_module():
             parameter.requires_grad_(False)
         x = batch().requires_grad_()
         torch.manual_seed(9)
-        net(x).sum().backward()
+        with Moved() as moved:
+            net(x).sum().backward()
         assert net[1].a.weight.grad is None
+        assert [block.runs for block in net] == [1 + wrap] * 3 and (moved.out > 0) == wrap
         return [x.grad, *(p.grad for p in net[0].parameters())]
 
     assert same(run(True), run(False))
@@ -245,17 +248,24 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
         torch.manual_seed(2)
         return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()).cuda()
 
+    runs = []
+
     def after(net):
+        runs.clear()
+        net.get_submodule("net.0" if hasattr(net, "net") else "0").register_forward_hook(
+            lambda *_: runs.append(1)
+        )
         for seed in range(3):
             x = batch(seed).requires_grad_()
             net(x).square().sum().backward()
         return [*net.state_dict().values(), *(p.grad for p in net.parameters()), x.grad]
 
     plain = after(make())
+    assert len(runs) == 3
     inner = make()
     spillway.checkpoint_wrapper(inner[1])
     outer = spillway.checkpoint_wrapper(spillway.checkpoint_wrapper(inner), offload_to_cpu=True)
-    assert same(after(outer), plain)
+    assert same(after(outer), plain) and len(runs) == 6
     once = make()
     assert list(once.state_dict()) == list(outer.state_dict())
 
@@ -268,7 +278,7 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
             return spillway.checkpoint(lambda x: self.net(x), x)
 
     called = Called()
-    assert same(after(called), plain)
+    assert same(after(called), plain) and len(runs) == 6
     with torch.no_grad():
         before = once[1].num_batches_tracked.clone()
         spillway.checkpoint_wrapper(once)(batch())
@@ -323,12 +333,26 @@ def batch_norm_counts_once_wherever_the_function_finds_it():
 
 @case
 def batch_norm_in_a_compiled_module_counts_once():
-    net = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Tanh()).cuda()
-    y = spillway.checkpoint(torch.compile(net, backend="aot_eager"), batch().requires_grad_())
-    after = [value.clone() for value in net.state_dict().values()]
-    y.sum().backward()
-    assert same(net.state_dict().values(), after)
-    assert net[0].num_batches_tracked == 1
+    def by_itself(net):
+        return lambda x: net(x)
+
+    def by_partial(net):
+        return functools.partial(lambda *, net, x: net(x), net=net)
+
+    def by_nested_partial(net):
+        return functools.partial(functools.partial(lambda net, scale, x: net(x) * scale, net), 2)
+
+    for rows, find in enumerate((by_itself, by_partial, by_nested_partial), start=50):
+        torch._dynamo.reset()
+        net = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Tanh()).cuda()
+        function = find(torch.compile(net, backend="aot_eager"))
+        x = batch(rows=rows).requires_grad_()
+        with Moved() as moved:
+            y = spillway.checkpoint(function, x=x * 1, offload_to_cpu=True)
+            after = [value.clone() for value in net.state_dict().values()]
+            y.sum().backward()
+        assert same(net.state_dict().values(), after), find
+        assert net[0].num_batches_tracked == 1 and moved.out > 0
 
 
 @case
@@ -474,8 +498,16 @@ def a_copy_of_a_wrapped_module_runs_with_its_own_parameters():
     torch.manual_seed(0)
     assert torch.equal(loaded(batch()), mine)
     loaded(batch()).sum().backward()
+    # Each checkpointed still: it runs again, and its argument moves where that was asked for.
+    for one in (net, twin, loaded):
+        one.runs = 0
+        spillway.checkpoint_wrapper(one, offload_to_cpu=True)
+    for one in (net, twin, loaded, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        with Moved() as moved:
+            one(batch(rows=24).requires_grad_() * 1).sum().backward()
+        assert one.runs in (2, 4) and moved.out == 24 * WIDTH * 4, (one.runs, moved.out)
     for one in (twin, loaded):
-        assert isinstance(one, Block) and type(one).__name__ == "Block" and one.runs > net.runs - 1
+        assert isinstance(one, Block) and type(one).__name__ == "Block"
         assert list(one.state_dict()) == list(net.state_dict())
 
 
@@ -627,4 +659,62 @@ def a_saved_view_of_what_came_back_keeps_its_values():
         return [x.grad]
 
     plain = run(lambda function, y: function(y))
-    assert same(run(lambda function, y: spillway.checkpoint(function, y, offload_to_cpu=True)), plain)
+    with Moved() as moved:
+        found = run(lambda function, y: spillway.checkpoint(function, y, offload_to_cpu=True))
+    assert same(found, plain) and moved.out > 0 and moved.back > 0
+
+
+@case
+def autocasts_cache_is_as_it_was_in_the_first_run():
+    for cached in (False, True):
+        seen = []
+
+        def function(x, seen=seen):
+            seen.append(torch.is_autocast_cache_enabled())
+            return x.sigmoid()
+
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=cached):
+            y = spillway.checkpoint(function, batch().requires_grad_())
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=not cached):
+            y.sum().backward()
+            assert torch.is_autocast_cache_enabled() is not cached
+        assert seen == [cached, cached]
+
+
+class Kept(torch.autograd.Function):
+    """Appends what it has saved to `seen` when it goes backward."""
+
+    @staticmethod
+    def forward(ctx, x, kept, seen):
+        ctx.save_for_backward(kept)
+        ctx.seen = seen
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.seen.extend(ctx.saved_tensors)
+        return grad, None, None
+
+
+@case
+def a_backward_pass_inside_another_one_has_the_values_of_one_run():
+    first, second, nested = [], [], []
+
+    def function(x):
+        drawn = torch.rand_like(x)
+        return Kept.apply(x, drawn, first), Kept.apply(x, drawn, second)
+
+    x = batch().requires_grad_()
+    u, v = spillway.checkpoint(function, x, preserve_rng_state=False)
+
+    def once(_):
+        # Of the outer pass's run the second tensor is left.
+        if not nested:
+            nested.append(1)
+            with torch.enable_grad():
+                torch.autograd.grad((u + v).sum(), x, retain_graph=True)
+
+    x.register_hook(once)
+    torch.autograd.grad(u.sum(), x, retain_graph=True)
+    assert nested and len(first) == 2 and len(second) == 1
+    assert torch.equal(first[1], second[0]) and not torch.equal(first[0], first[1])

@@ -165,14 +165,18 @@ def an_output_saved_by_its_own_node_does_not_leak():
 @case
 def a_storage_saved_again_after_an_edit_comes_back_as_it_was_then():
     first, second = [], []
-    with spillway.CPUOffload(1, tag="edited"):
+    with spillway.CPUOffload(1, tag="edited"), Moved() as moved:
         t = torch.full((1024,), 1.0, device="cuda")
         a = save(first, t)
         torch.cuda.synchronize()
         t.add_(1)
         b = save(second, t)
         del t
-    b.backward()
+    torch.cuda.synchronize()
+    spillway.step()  # over PyTorch's allocator the source ends here
+    with Moved() as returned:
+        b.backward()
+    assert moved.out == 2 * 1024 * 4 and returned.back > 0  # each as it was when it was saved
     assert torch.equal(second[0], torch.full((1024,), 2.0, device="cuda"))
     try:
         a.backward()

@@ -102,8 +102,8 @@ def a_parameter_stays_whether_saved_as_it_is_or_transposed():
     parameter = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))
     seen = []
     with spillway.CPUOffload(1, tag="parameter"), Moved() as moved:
-        graph = save(seen, parameter, parameter.t())
-    assert moved.out == 0
+        graph = save(seen, parameter, parameter.t(), torch.randn(32, 64, device="cuda"))
+    assert moved.out == 32 * 64 * 4  # what is no parameter
     graph.backward()
     assert seen[0].data_ptr() == seen[1].data_ptr() == parameter.data_ptr()
 

@@ -13,7 +13,7 @@ from spillway.compat import torchtune, trl
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same
+from cases.measure import Moved, residency, same
 
 WIDTH = 64
 
@@ -212,7 +212,17 @@ def a_head_that_raises_leaves_nothing_behind():
         gradients(net, manager)
         raise AssertionError("it was to raise")
     except TypeError:
-        net.lm_head[1].forward = good
+        pass
+    # The head's own region has ended, too, before the one around it.
+    with manager, Moved() as moved:
+        try:
+            net(batch())
+            raise AssertionError("it was to raise")
+        except TypeError:
+            net.lm_head[1].forward = good
+        before = residency()["stashed_bytes"]
+        (batch().requires_grad_() * 2).tanh().sum().backward()
+    assert moved.out > 0 and residency()["stashed_bytes"] - before == ACTIVATION
     assert gradients(net, manager)[1].out == WITHOUT_HEAD
 
 
@@ -302,13 +312,15 @@ def the_backward_pass_may_run_inside():
 
 @case
 def a_branch_that_is_never_used_leaves_nothing():
-    net, manager = model(), spillway.OffloadActivations()
+    net, manager = model(), spillway.OffloadActivations(min_offload_size=1)
     for _ in range(3):
         with manager:
-            used, _unused = (
-                net(torch.randn(4, WIDTH, device="cuda")),
-                net(torch.randn(4, WIDTH, device="cuda")),
-            )
+            with Moved() as moved:
+                used = net(torch.randn(4, WIDTH, device="cuda"))
+            with Moved() as of_unused:
+                _unused = net(torch.randn(4, WIDTH, device="cuda"))
+        assert moved.out > 0 and of_unused.out > 0
+        assert residency()["on_host_bytes"] >= of_unused.out
         used.sum().backward()
         del used, _unused
     torch.cuda.synchronize()

@@ -90,7 +90,9 @@ def what_is_back_and_not_used_never_exceeds_the_headroom():
     changing = region(headroom)
     for order in (MIXED, REVERSE, MIXED[::-1], tuple(range(len(SIZES)))):
         used = 0
-        for index, back in zip(order, step(changing, order), strict=True):
+        backs = step(changing, order)
+        assert backs[-1] == sum(SIZES)
+        for index, back in zip(order, backs, strict=True):
             used += SIZES[index]
             assert back - used <= headroom, (order, index)
 

@@ -39,14 +39,17 @@ def one_object_may_be_entered_while_it_is_open():
 
 @case
 def the_inner_of_two_regions_has_the_saved_tensors():
-    with spillway.CPUOffload(1, tag="outer"), spillway.CPUOffload(0, tag="inner"):
-        assert not moves()
+    with spillway.CPUOffload(1, tag="outer"):
+        with spillway.CPUOffload(0, tag="inner"):
+            assert not moves()
+        assert moves()
 
 
 @case
 def an_exception_ends_the_region():
     try:
         with spillway.CPUOffload(1, tag="raises"):
+            assert moves()
             raise KeyError("inside")
     except KeyError:
         pass
