@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/ratio_chooser.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -12,9 +13,13 @@ __extension__ using Wide = unsigned __int128;
 
 constexpr unsigned kFractionBits = 40;
 
-/// Shapes that are remembered. A job with ever new shapes starts over instead of growing without
-/// end.
-constexpr std::size_t kMostPlans = 256;
+/// Shapes that are remembered. A job with ever new shapes forgets those that it used longest ago.
+constexpr std::size_t kMostShapes = 256;
+
+/// Of those that begin alike, the last used ones are looked at.
+constexpr std::size_t kMostCandidates = 8;
+
+constexpr unsigned kMostInARow = 64;
 
 }  // namespace
 
@@ -35,27 +40,57 @@ Bytes Ratio::share_of(Bytes total) const {
   return Bytes{static_cast<std::uint64_t>((Wide{total.count()} * numerator_) >> kFractionBits)};
 }
 
-RatioChooser::Choice RatioChooser::choose(Bytes size) {
-  if (sites_.empty()) {
-    const auto known = plans_.find(size.count());
-    plan_ = known == plans_.end() ? nullptr : &known->second;
-  } else if (plan_ != nullptr &&
-             (sites_.size() >= plan_->sites.size() || plan_->sites[sites_.size()].size != size)) {
-    plan_ = nullptr;
-    ++mismatches_;
-  }
-
-  Choice choice = Choice::kKeep;
-  if (plan_ != nullptr) {
-    choice = plan_->sites[sites_.size()].choice;
-  } else if (moved_bytes_ + size <= ratio_.share_of(seen_bytes_ + size)) {
-    choice = Choice::kMove;
-  }
-
-  sites_.push_back({size, choice, choice == Choice::kHeldElsewhere});
+RatioChooser::Choice RatioChooser::choose(Bytes size, std::optional<std::uint64_t> node) {
+  narrow_candidates(size);
+  const std::size_t index = sites_.size();
+  const bool known = planned();
+  Choice choice = known ? planned_choice(index) : Choice::kKeep;
   if (choice != Choice::kHeldElsewhere) seen_bytes_ += size;
+
+  while (!waiting_.empty() && fits(sites_[waiting_.front()].size)) {
+    Site& first = sites_[waiting_.front()];
+    first.choice = Choice::kMove;
+    moved_bytes_ += first.size;
+    due_.push_back(waiting_.front());
+    waiting_.pop_front();
+  }
+  if (!known && fits(size)) choice = Choice::kMove;
+  if (known && choice == Choice::kMove && !(waiting_.empty() && fits(size))) {
+    choice = Choice::kWait;
+    waiting_.push_back(index);
+  }
   if (choice == Choice::kMove) moved_bytes_ += size;
+
+  const bool equal = node && node == node_;
+  const std::size_t place = index == 0 ? 0 : sites_.back().place + (equal ? 0 : 1);
+  node_ = node;
+  sites_.push_back({size, place, choice});
   return choice;
+}
+
+void RatioChooser::narrow_candidates(Bytes size) {
+  const std::size_t index = sites_.size();
+  if (index == 0) {
+    for (Shape& shape : shapes_) {
+      if (shape.front().size == size) candidates_.push_back(&shape);
+      if (candidates_.size() == kMostCandidates) return;
+    }
+    return;
+  }
+  const bool known = planned();
+  std::erase_if(candidates_, [&](const Shape* shape) {
+    return index >= shape->size() || (*shape)[index].size != size;
+  });
+  if (known && !planned()) ++mismatches_;
+}
+
+RatioChooser::Choice RatioChooser::planned_choice(std::size_t index) const {
+  bool held = true;
+  for (const Shape* const shape : candidates_) {
+    if ((*shape)[index].moves) return Choice::kMove;
+    held = held && (*shape)[index].held;
+  }
+  return held ? Choice::kHeldElsewhere : Choice::kKeep;
 }
 
 void RatioChooser::not_moved(std::size_t index) {
@@ -66,41 +101,98 @@ void RatioChooser::not_moved(std::size_t index) {
   moved_bytes_ -= site.size;
 }
 
-void RatioChooser::alive_at_unpack(std::size_t index) {
+bool RatioChooser::alive_at_unpack(std::size_t index) {
   SPILLWAY_CHECK(index < sites_.size());
   sites_[index].alive = true;
+  return sites_[index].choice != Choice::kHeldElsewhere;
+}
+
+void RatioChooser::not_held(std::size_t index) {
+  SPILLWAY_CHECK(index < sites_.size());
+  sites_[index].not_held = true;
+}
+
+void RatioChooser::used_at_once(std::size_t index) {
+  SPILLWAY_CHECK(index < sites_.size());
+  sites_[index].at_once = true;
 }
 
 void RatioChooser::end_step() {
   if (sites_.empty()) return;
-  const std::uint64_t first = sites_.front().size.count();
-  if (plans_.size() >= kMostPlans && !plans_.contains(first)) plans_.clear();
-  plans_[first] = make_plan(std::exchange(sites_, {}));
+  const auto known = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
+    return shape.size() == sites_.size() &&
+           std::find(candidates_.begin(), candidates_.end(), &shape) != candidates_.end();
+  });
+  const bool is_new = known == shapes_.end();
+  if (is_new) {
+    if (shapes_.size() >= kMostShapes) shapes_.pop_back();
+    shapes_.emplace_front(sites_.size());
+  } else {
+    shapes_.splice(shapes_.begin(), shapes_, known);
+  }
+  Shape& shape = shapes_.front();
+  bool news = is_new;
+  for (std::size_t index = 0; index < sites_.size(); ++index) {
+    const Planned before = shape[index];
+    shape[index].learn(sites_[index]);
+    news = news || !(shape[index] == before);
+  }
+  if (news) make_plan(shape);
   abandon_step();
+}
+
+void RatioChooser::Planned::learn(const Site& seen) {
+  size = seen.size;
+  place = seen.place;
+  at_once = seen.at_once;
+  if (held && seen.not_held && !seen.alive) {
+    held = false;
+    in_a_row = 0;
+    needed = std::min(2 * needed, kMostInARow);
+  } else if (!held) {
+    in_a_row = seen.alive ? in_a_row + 1 : 0;
+    held = in_a_row >= needed;
+  }
 }
 
 void RatioChooser::abandon_step() {
   sites_.clear();
-  plan_ = nullptr;
+  waiting_.clear();
+  due_.clear();
+  candidates_.clear();
+  node_.reset();
   seen_bytes_ = Bytes{};
   moved_bytes_ = Bytes{};
 }
 
-RatioChooser::Plan RatioChooser::make_plan(std::vector<Site> sites) const {
+void RatioChooser::make_plan(Shape& shape) const {
   Bytes movable;
-  for (const Site& site : sites) {
-    if (!site.alive) movable += site.size;
+  Bytes largest;
+  std::vector<Planned*> order;
+  for (Planned& site : shape) {
+    site.moves = false;
+    if (site.held) continue;
+    movable += site.size;
+    largest = std::max(largest, site.size);
+    order.push_back(&site);
   }
+  std::stable_sort(order.begin(), order.end(), [](const Planned* left, const Planned* right) {
+    return left->place != right->place ? left->place < right->place : left->size > right->size;
+  });
   // Whatever is skipped did not fit: the rest of the share is smaller than it, and so than the
   // largest storage.
-  const Bytes share = ratio_.share_of(movable);
-  Bytes moved;
-  for (Site& site : sites) {
-    const bool fits = !site.alive && moved + site.size <= share;
-    site.choice = site.alive ? Choice::kHeldElsewhere : fits ? Choice::kMove : Choice::kKeep;
-    if (fits) moved += site.size;
+  Bytes rest = ratio_.share_of(movable);
+  const auto take = [&](Planned& site) {
+    if (site.size > rest) return;
+    site.moves = true;
+    rest -= site.size;
+  };
+  for (Planned* const site : order) {
+    if (!site->at_once) take(*site);
   }
-  return Plan{std::move(sites)};
+  for (Planned* const site : order) {
+    if (site->at_once && (ratio_.one() || rest >= largest)) take(*site);
+  }
 }
 
 }  // namespace spillway

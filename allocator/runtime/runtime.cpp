@@ -153,7 +153,10 @@ Runtime::Tag* Runtime::running_tag_locked(const Site& site) {
   return site.step == step_ ? find_tag_locked(site.tag) : nullptr;
 }
 
-Decision Runtime::decide(TagId tag, DeviceId device, Bytes size) {
+Decision Runtime::decide(TagId tag,
+                         DeviceId device,
+                         Bytes size,
+                         std::optional<std::uint64_t> node) {
   if (in_forked_child()) return {};
   Decision decision;
   bool measure = false;
@@ -164,7 +167,7 @@ Decision Runtime::decide(TagId tag, DeviceId device, Bytes size) {
     measure = std::exchange(measure_, false);
     found->used = true;
     decision.site = {tag, device, step_};
-    decision.move = choose_locked(*found, decision, size);
+    decision.move = choose_locked(*found, decision, size, node);
   }
   if (measure) {
     for (DeviceRuntime* each : made_devices())
@@ -173,7 +176,10 @@ Decision Runtime::decide(TagId tag, DeviceId device, Bytes size) {
   return decision;
 }
 
-bool Runtime::choose_locked(Tag& tag, Decision& decision, Bytes size) {
+bool Runtime::choose_locked(Tag& tag,
+                            Decision& decision,
+                            Bytes size,
+                            std::optional<std::uint64_t> node) {
   Site& site = decision.site;
   if (tag.budget) {
     tag.step.movable += size;
@@ -184,9 +190,15 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, Bytes size) {
     site.watched = true;
     return chooser.choose(size, device->second->curve().live_at_begin());
   }
-  const RatioChooser::Choice choice = tag.chooser.choose(size);
+  const RatioChooser::Choice choice = tag.chooser.choose(size, node);
   site.index = tag.chooser.seen() - 1;
-  if (choice == RatioChooser::Choice::kHeldElsewhere) {
+  site.held = choice == RatioChooser::Choice::kHeldElsewhere;
+  decision.waits = choice == RatioChooser::Choice::kWait;
+  for (const std::size_t index : tag.chooser.take_due())
+    decision.due.push_back({site.tag, site.device, site.step, index});
+  last_saved_ = site;
+  undisturbed_.store(true, std::memory_order_relaxed);
+  if (site.held) {
     SkipCount& held = tag.step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
     ++held.storages;
     held.bytes += size;

@@ -27,12 +27,15 @@ struct Site {
   std::uint64_t step = 0;
   std::size_t index = 0;
   bool watched = false;  // it reports to the device's curve
+  bool held = false;     // it stays because somebody else held it: not_held() is to be told
 };
 
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
+  bool waits = false;  // it may have to move later in the step
   Site site;
+  std::vector<Site> due;  // have waited, and are to move now
 };
 
 /// A step in which everything moved that could, and which needed more than its budget.
@@ -119,13 +122,22 @@ class Runtime {
 
   /// The next movable storage under `tag`. Requires: a region with that tag was entered in this
   /// step.
-  /// For a tag with a budget, the device's curve() has begun.
-  Decision decide(TagId tag, DeviceId device, Bytes size);
+  /// For a tag with a budget, the device's curve() has begun. `node`: as RatioChooser::choose.
+  Decision decide(TagId tag,
+                  DeviceId device,
+                  Bytes size,
+                  std::optional<std::uint64_t> node = std::nullopt);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
+  /// What waited was to move, and has ended or been used: it stays.
+  void stays(const Site& site);
   /// The storage was alive at its unpack: aliased, and not moved again in this shape. Ignored for
   /// an ended step.
   void alive_at_unpack(const Site& site, Bytes size);
+  /// A storage that stays as held elsewhere was held by nobody else at its unpack.
+  void not_held(const Site& site);
+  /// The storage is unpacked for the first time.
+  void wanted(const Site& site);
   /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per
   /// storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);
@@ -173,7 +185,10 @@ class Runtime {
   Runtime(RuntimeOptions options, Status settings);
 
   /// Whether the next storage of the decision's site moves; gives the site its index.
-  bool choose_locked(Tag& tag, Decision& decision, Bytes size) SPILLWAY_REQUIRES(mutex_);
+  bool choose_locked(Tag& tag,
+                     Decision& decision,
+                     Bytes size,
+                     std::optional<std::uint64_t> node) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole) SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   /// The tag of a site of the running step, null for an older one's.
@@ -198,6 +213,7 @@ class Runtime {
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);  // of those that a ratio decides on
   bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan
   bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;   // host memory, at least once
   bool settling_ SPILLWAY_GUARDED_BY(mutex_) =
@@ -209,6 +225,8 @@ class Runtime {
   std::atomic<std::int64_t> live_handles_{0};
   std::atomic<bool> handles_made_{false};  // in the running step
   std::atomic<bool> unpacked_{false};      // in the running step
+  /// Nothing was saved or wanted since by another node than that which saved last_saved_.
+  std::atomic<bool> undisturbed_{false};
   /// Those of `devices_`, by number, for who asks without the lock.
   std::array<std::atomic<DeviceRuntime*>, kMostDevices> made_{};
 };

@@ -23,13 +23,43 @@ void Runtime::not_moved(const Site& site, Bytes size) {
   skip.bytes += size;
 }
 
+void Runtime::stays(const Site& site) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const tag = running_tag_locked(site);
+  if (tag != nullptr && !tag->budget) tag->chooser.not_moved(site.index);
+}
+
 void Runtime::alive_at_unpack(const Site& site, Bytes) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was away
-  tag->chooser.alive_at_unpack(site.index);
+  if (tag->chooser.alive_at_unpack(site.index)) learned_ = true;
+}
+
+void Runtime::not_held(const Site& site) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const tag = running_tag_locked(site);
+  if (tag == nullptr || tag->budget) return;
+  tag->chooser.not_held(site.index);
   learned_ = true;
+}
+
+void Runtime::wanted(const Site& site) {
+  // Most are not the first one of a backward pass.
+  if (!undisturbed_.load(std::memory_order_relaxed) || in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const tag = running_tag_locked(site);
+  if (tag == nullptr || tag->budget) return;
+  const bool at_once = site.tag == last_saved_.tag && site.step == last_saved_.step &&
+                       tag->chooser.place(site.index) == tag->chooser.place(last_saved_.index);
+  if (at_once) {
+    tag->chooser.used_at_once(site.index);
+  } else {
+    undisturbed_.store(false, std::memory_order_relaxed);
+  }
 }
 
 void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {

@@ -19,11 +19,20 @@ Ratio ratio(double value) {
   return Ratio::of(value).value();
 }
 
-/// Offers a whole step without closing it.
-std::vector<Choice> offer(RatioChooser& chooser, const Sizes& sizes) {
+/// Offers a whole step without closing it; what waited and has moved by its end counts as moved.
+/// `nodes`: of the storages, none for a node of each one's own.
+std::vector<Choice> offer(RatioChooser& chooser,
+                          const Sizes& sizes,
+                          const std::vector<std::uint64_t>& nodes = {}) {
   std::vector<Choice> choices;
-  for (const Bytes size : sizes)
-    choices.push_back(chooser.choose(size));
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    choices.push_back(nodes.empty() ? chooser.choose(sizes[index])
+                                    : chooser.choose(sizes[index], nodes[index]));
+    for (const std::size_t due : chooser.take_due()) {
+      EXPECT_EQ(choices[due], Choice::kWait);
+      choices[due] = Choice::kMove;
+    }
+  }
   return choices;
 }
 
@@ -31,6 +40,13 @@ std::vector<Choice> step(RatioChooser& chooser, const Sizes& sizes) {
   std::vector<Choice> choices = offer(chooser, sizes);
   chooser.end_step();
   return choices;
+}
+
+Bytes sum(const Sizes& sizes) {
+  Bytes all;
+  for (const Bytes size : sizes)
+    all += size;
+  return all;
 }
 
 /// At most the share, and less than `largest` below it.
@@ -92,6 +108,41 @@ TEST_P(RandomShapes, EveryStepOfAChangingBatchSizeMeetsTheRatio) {
   }
 }
 
+TEST_P(RandomShapes, WhereverAStepEndsOrTurnsOffNoMoreThanItsShareHasMoved) {
+  std::mt19937_64 random(19);
+  for (int trial = 0; trial < 60; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    const Sizes unrolled = random_sizes(random);
+    for (int steps = 0; steps < 30; ++steps) {
+      Sizes sizes(unrolled.begin(), unrolled.begin() + 1 + static_cast<long>(random() % unrolled.size()));
+      if (random() % 4 == 0) sizes.back() += 1_B;  // it ends as no other does
+      Bytes largest;
+      for (const Bytes size : sizes) {
+        chooser.choose(size);
+        largest = std::max(largest, size);
+        ASSERT_TRUE(meets(chooser, largest)) << "trial " << trial << ", step " << steps;
+      }
+      chooser.end_step();
+    }
+  }
+}
+
+TEST_P(RandomShapes, WhatIsTakenAsDueIsWhatTheChooserCountsAsMoved) {
+  std::mt19937_64 random(23);
+  for (int trial = 0; trial < 60; ++trial) {
+    RatioChooser chooser(ratio(GetParam()));
+    const Sizes sizes = random_sizes(random);
+    for (int steps = 0; steps < 3; ++steps) {
+      const std::vector<Choice> choices = offer(chooser, sizes);
+      Bytes moved;
+      for (std::size_t index = 0; index < sizes.size(); ++index)
+        moved += choices[index] == Choice::kMove ? sizes[index] : 0_B;
+      ASSERT_EQ(moved, chooser.moved_bytes());
+      chooser.end_step();
+    }
+  }
+}
+
 TEST_P(RandomShapes, APlannedStepWithStoragesHeldElsewhereMeetsTheRatioOfTheRest) {
   std::mt19937_64 random(13);
   for (int trial = 0; trial < 100; ++trial) {
@@ -128,12 +179,7 @@ TEST_P(RandomShapes, ADifferenceInMidStepStillMeetsTheRatioOnceTheEvenSpreadHasC
     Sizes sizes = random_sizes(random);
     step(chooser, sizes);
     Bytes largest = *std::max_element(sizes.begin(), sizes.end());
-    const Bytes total = [&] {
-      Bytes sum;
-      for (const Bytes size : sizes)
-        sum += size;
-      return sum;
-    }();
+    const Bytes total = sum(sizes);
 
     offer(chooser, sizes);
     for (Bytes more; more < total;) {
@@ -187,6 +233,107 @@ TEST(RatioChooserTest, AKnownShapeMovesItsEarliestStorages) {
   const auto choices = step(chooser, Sizes(4, 100_B));
 
   EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kMove, Choice::kKeep, Choice::kKeep}));
+}
+
+TEST(RatioChooserTest, WhatIsToMoveWaitsUntilTheBytesSeenAllowIt) {
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, Sizes(4, 100_B));
+
+  EXPECT_EQ(chooser.choose(100_B), Choice::kWait);
+  EXPECT_EQ(chooser.moved_bytes(), 0_B);
+  EXPECT_EQ(chooser.choose(100_B), Choice::kWait);
+  EXPECT_EQ(chooser.take_due(), (std::vector<std::size_t>{0}));
+  EXPECT_EQ(chooser.moved_bytes(), 100_B);
+}
+
+TEST(RatioChooserTest, OfEqualsTheLargestMove) {
+  const Sizes sizes{100_B, 40_B, 200_B, 60_B};
+  const std::vector<std::uint64_t> nodes{7, 8, 8, 9};
+  RatioChooser chooser(ratio(0.75));
+  offer(chooser, sizes, nodes);
+  chooser.end_step();
+
+  const auto choices = offer(chooser, sizes, nodes);
+
+  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kMove, Choice::kKeep}));
+  RatioChooser without(ratio(0.75));
+  step(without, sizes);
+  EXPECT_EQ(offer(without, sizes),
+            (std::vector{Choice::kMove, Choice::kMove, Choice::kKeep, Choice::kMove}));
+}
+
+TEST(RatioChooserTest, WhatIsUsedAgainAtOnceStaysWhereTheShareIsMetWithoutIt) {
+  const Sizes sizes{100_B, 100_B, 100_B, 10_B};
+  RatioChooser chooser(ratio(0.5));
+  step(chooser, sizes);
+  EXPECT_EQ(offer(chooser, sizes).back(), Choice::kMove);  // it fits, and nothing speaks against it
+  chooser.used_at_once(3);
+  chooser.end_step();
+
+  const auto choices = offer(chooser, sizes);
+
+  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kKeep, Choice::kKeep}));
+}
+
+TEST(RatioChooserTest, WhatIsUsedAgainAtOnceMovesWhereTheShareNeedsItOrAllIsToMove) {
+  for (const double share : {0.5, 1.0}) {
+    RatioChooser chooser(ratio(share));
+    for (int steps = 0; steps < 2; ++steps) {
+      offer(chooser, {10_B, 100_B, 100_B});
+      chooser.used_at_once(1);
+      chooser.used_at_once(2);
+      chooser.end_step();
+    }
+
+    const auto choices = offer(chooser, {10_B, 100_B, 100_B});
+
+    EXPECT_EQ(choices.front(), Choice::kMove);
+    EXPECT_EQ(choices.back(), share == 1.0 ? Choice::kMove : Choice::kKeep);
+    EXPECT_TRUE(meets(chooser, 100_B));
+  }
+}
+
+TEST(RatioChooserTest, AVerdictEndsWhenNobodyElseHoldsTheStorageAnyMore) {
+  RatioChooser chooser(ratio(1.0));
+  offer(chooser, Sizes(2, 100_B));
+  EXPECT_TRUE(chooser.alive_at_unpack(0));
+  chooser.end_step();
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kHeldElsewhere);
+  EXPECT_FALSE(chooser.alive_at_unpack(0));  // known
+  chooser.end_step();
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kHeldElsewhere);
+  chooser.not_held(0);
+  chooser.end_step();
+
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kMove);
+}
+
+TEST(RatioChooserTest, AStorageThatIsHeldInEverySecondStepOnlyMovesAgainSoon) {
+  RatioChooser chooser(ratio(1.0));
+  int kept = 0;
+  for (int steps = 0; steps < 20; ++steps) {
+    const bool held = steps % 2 == 0;
+    const bool stays = offer(chooser, {100_B}).front() == Choice::kHeldElsewhere;
+    if (held) chooser.alive_at_unpack(0);
+    if (!held && stays) chooser.not_held(0);
+    kept += stays ? 1 : 0;
+    chooser.end_step();
+  }
+
+  EXPECT_EQ(kept, 1);
+}
+
+TEST(RatioChooserTest, AVerdictIsOfItsShapeOnly) {
+  RatioChooser chooser(ratio(1.0));
+  step(chooser, {100_B, 200_B});
+  offer(chooser, {100_B, 100_B});
+  chooser.alive_at_unpack(0);
+  chooser.end_step();
+
+  EXPECT_EQ(offer(chooser, {100_B, 200_B}).front(), Choice::kMove);
+  chooser.abandon_step();
+  step(chooser, {100_B, 300_B});
+  EXPECT_EQ(offer(chooser, {100_B, 300_B}).front(), Choice::kMove);
 }
 
 TEST(RatioChooserTest, AStorageThatWasAliveAtItsUnpackIsNotMovedAgain) {

@@ -6,6 +6,7 @@
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/saved_tensors/region_options.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -17,25 +18,6 @@
 #include <optional>
 
 namespace spillway {
-
-/// What happens to the tensors that are saved in a region.
-struct RegionOptions {
-  TagId tag;  // planned and counted under it
-  Ratio ratio;
-  Bytes min_bytes = Runtime::instance().options().min_bytes;  // smaller storages stay
-  /// Over an allocator that is not Spillway's: so many storages that have moved may still hold
-  /// device memory for their copy; at the next one the current stream waits for the earliest copy.
-  /// Without a value no stream waits, and memory is held until a later save finds the copy done.
-  std::optional<std::size_t> max_in_flight = std::nullopt;
-  /// The most that each device is to need; the ratio is of no account then.
-  std::optional<Bytes> budget = std::nullopt;
-  bool prefetch = true;  // storages come back before they are unpacked
-  /// The most bytes that are back before they are; none for one storage at a time.
-  std::optional<Bytes> prefetch_headroom = std::nullopt;
-  bool names_memory = true;  // what is allocated inside belongs to `tag`
-
-  [[nodiscard]] bool moves_nothing() const { return ratio.zero() && !budget; }
-};
 
 /// Gives the hooks of tensors in a region that has rules of its own.
 class SavingRules {

@@ -6,13 +6,17 @@
 #include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/storage_table.h"
 #include "torch_glue/saved_tensors/unpack_order.h"
+#include "torch_glue/saved_tensors/waiting.h"
 #include "torch_glue/streams.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -63,14 +67,42 @@ SavedStorage::~SavedStorage() {
 }
 
 bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::uint64_t& round) {
-  const Lock lock(mutex_);
-  ++hooks_;
-  round = round_;
-  if (decided_) return !copy_.empty() && save_again(saved, region);
-  decided_ = true;
+  Decision decision;
+  bool leaves = false;
+  {
+    const Lock lock(mutex_);
+    ++hooks_;
+    round = round_;
+    if (!std::exchange(decided_, true)) {
+      leaves = save_first(saved, region, decision);
+    } else if (waiting_ != nullptr) {
+      waiting_->saved.emplace_back(saved.bytes, saved.version);
+      leaves = true;
+    } else {
+      leaves = !copy_.empty() && save_again(saved, region);
+    }
+  }
+  for (const Site& due : decision.due) {
+    if (const auto storage = waiting::take(due)) {
+      storage->leave();
+    } else {
+      Runtime::instance().stays(due);
+    }
+  }
+  return leaves;
+}
+
+bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, Decision& decision) {
   if (region.budget) follow_step(device_);
-  const Decision decision = Runtime::instance().decide(region.tag, device_.device().id, size_);
+  decision = Runtime::instance().decide(
+      region.tag, device_.device().id, size_, at::sequence_number::peek());
   site_ = decision.site;
+  if (decision.waits) {
+    waiting_ = std::make_unique<Waiting>(
+        Waiting{saved.storage, region, saved.stream, {{saved.bytes, saved.version}}});
+    waiting::add(site_, weak_from_this());
+    return true;
+  }
   if (!decision.move) return false;
   const auto copied = copy_out(saved, region);
   if (!copied) {
@@ -78,12 +110,35 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
     return false;
   }
   if (site_.watched) device_.curve().watch(site_.step, address_of(saved.storage), site_.index);
+  has_left(region, *copied);
+  return true;
+}
+
+void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
   if (region.prefetch) {
     order_ = &UnpackOrder::of(region.tag);
     order_->moved(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
-  Runtime::instance().moved(site_, size_, *copied);
-  return true;
+  Runtime::instance().moved(site_, size_, copied);
+}
+
+void SavedStorage::leave() {
+  std::unique_ptr<Waiting> left;  // whose storage ends without the lock
+  const Lock lock(mutex_);
+  if (waiting_ == nullptr || used_ || hooks_ == 0 ||
+      !is_of(*waiting_->storage.unsafeGetStorageImpl()) || why_not_now(waiting_->stream)) {
+    return Runtime::instance().stays(site_);
+  }
+  Bytes copied;
+  for (const auto& [bytes, version] : waiting_->saved) {
+    const auto more =
+        copy_out({waiting_->storage, bytes, version, waiting_->stream}, waiting_->region);
+    // What is on the host by then is of no use, and the storage stays.
+    if (!more) return Runtime::instance().not_moved(site_, size_);
+    copied += *more;
+  }
+  has_left(waiting_->region, copied);
+  left = std::move(waiting_);
 }
 
 bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
@@ -132,6 +187,8 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const Byte
   {
     const Lock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
+    used_first();
+    if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
     if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
     back.storage = arrived();
     if (!back.storage || !arrival_->bytes.contains(bytes)) {
@@ -151,14 +208,21 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const Byte
   return back;
 }
 
+void SavedStorage::used_first() {
+  if (std::exchange(used_, true)) return;
+  Runtime::instance().wanted(site_);
+  if (waiting_ == nullptr && !copy_.empty()) return;  // alias() looks who holds it
+  const auto alive = original();
+  // The one who keeps it holds it once, each hook or what waits, and so does `alive`.
+  const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
+  const bool others = alive && alive.use_count() > keepers + 1;
+  if (others) Runtime::instance().alive_at_unpack(site_, size_);
+  if (!others && site_.held) Runtime::instance().not_held(site_);
+}
+
 void SavedStorage::kept_is_used() {
   const Lock lock(mutex_);
-  if (!copy_.empty() || kept_used_) return;
-  kept_used_ = true;
-  const auto alive = original();
-  // Each hook holds it once, and so does `alive`.
-  const bool others = alive && alive.use_count() > static_cast<std::size_t>(hooks_) + 1;
-  if (others) Runtime::instance().alive_at_unpack(site_, size_);
+  used_first();
 }
 
 c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,

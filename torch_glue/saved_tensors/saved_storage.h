@@ -4,6 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/host_copy.h"
+#include "torch_glue/saved_tensors/region_options.h"
 
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
@@ -11,10 +12,11 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace spillway {
 
-struct RegionOptions;
 class UnpackOrder;
 
 /// One storage that autograd saves, however many tensors view it: one decision, and each byte that
@@ -46,9 +48,10 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     driver::Stream stream;  // the current one of its device
   };
 
-  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, and the hook need
-  /// not hold the storage. False: the hook keeps it. Stream: the copy comes after what the stream
-  /// has been given (law 1). `round` is the hook's own from here on, until hook_gone().
+  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
+  /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
+  /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
+  /// the stream has been given (law 1). `round` is the hook's own from here on, until hook_gone().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -91,6 +94,20 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     std::int64_t waiting;          // hooks that have not unpacked since
   };
 
+  /// A storage that may move later in its step, and what is to be copied then.
+  struct Waiting {
+    c10::Storage storage;
+    RegionOptions region;
+    c10::cuda::CUDAStream stream;  // that it was saved on
+    std::vector<std::pair<ByteRange, c10::VariableVersion>> saved;
+  };
+
+  bool save_first(const Saved& saved, const RegionOptions& region, Decision& decision)
+      SPILLWAY_REQUIRES(mutex_);
+  void has_left(const RegionOptions& region, Bytes copied) SPILLWAY_REQUIRES(mutex_);
+  /// It moves now, if it can. Requires: the decision says so.
+  void leave();
+  void used_first() SPILLWAY_REQUIRES(mutex_);
   /// What of `bytes` is copied now; nothing where that cannot be done.
   std::optional<Bytes> copy_out(const Saved& saved, const RegionOptions& region)
       SPILLWAY_REQUIRES(mutex_);
@@ -117,7 +134,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   Mutex mutex_;
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  bool kept_used_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;  // unpacked
+  std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // null where it has moved, too
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
   HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty where it has not moved
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);
