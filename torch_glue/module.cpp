@@ -88,8 +88,10 @@ std::uint64_t memory_limit(int device, bool soft) {
 
 /// The arguments of a BudgetError.
 py::tuple as_tuple(const spillway::BudgetMiss& missed) {
-  return py::make_tuple(
-      static_cast<int>(missed.device), missed.budget.count(), missed.least.count());
+  return py::make_tuple(static_cast<int>(missed.device),
+                        missed.budget.count(),
+                        missed.shortage.least.count(),
+                        missed.shortage.lower_bound);
 }
 
 /// At the end of a backward pass, without the Python lock.
@@ -135,11 +137,13 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
-  // Device, budget and what would have done of the last budget that was missed, once.
+  // Device, budget, what would have done, and whether that is a lower bound, of the last budget
+  // that was missed, once.
   module.def("take_budget_miss", []() -> py::object {
     const auto missed = spillway::Runtime::instance().take_budget_miss();
     return missed ? py::object(as_tuple(*missed)) : py::none();
   });
+  module.def("take_end_of_memory", &spillway::take_end_of_memory);
   spillway::set_miss_teller(&tell_budget_miss);
   spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);

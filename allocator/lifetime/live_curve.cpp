@@ -17,16 +17,34 @@ Bytes StepCurve::peak() const {
   return Bytes{most == live.end() ? 0 : *most};
 }
 
+Bytes StepCurve::tail_peak() const {
+  std::uint64_t most = 0;
+  for (std::size_t place = tail; place < live.size(); ++place)
+    most = std::max(most, live[place]);
+  return Bytes{most};
+}
+
 void LiveCurve::begin(std::uint64_t step, Bytes live) {
   const Lock lock(mutex_);
   if (on()) return;
   step_ = step;
   curve_ = {};
+  tail_.reset();
   curve_.live.push_back(live.count());
   on_ = true;
 }
 
-StepCurve LiveCurve::end() {
+void LiveCurve::begin_tail() {
+  const Lock lock(mutex_);
+  if (on() && !tail_) tail_ = curve_.live.size();
+}
+
+bool LiveCurve::in_tail() const {
+  const Lock lock(mutex_);
+  return on() && tail_.has_value();
+}
+
+StepCurve LiveCurve::end(bool with_tail) {
   const Lock lock(mutex_);
   if (!on_.exchange(false)) return {};
   for (const auto& [storage, away] : away_)
@@ -34,6 +52,14 @@ StepCurve LiveCurve::end() {
   watched_.clear();
   away_.clear();
   if (curve_.live.size() > kMostPlaces) curve_ = {};
+  if (tail_ && !with_tail && *tail_ < curve_.live.size()) {
+    curve_.live.resize(*tail_);
+    for (StepCurve::Absence& away : curve_.absences) {
+      away.from = std::min(away.from, *tail_);
+      away.to = std::min(away.to, *tail_);
+    }
+  }
+  curve_.tail = std::min(tail_.value_or(curve_.live.size()), curve_.live.size());
   return std::exchange(curve_, {});
 }
 
@@ -87,6 +113,11 @@ void LiveCurve::change_away(std::size_t storage, std::uint64_t bytes) {
 Bytes LiveCurve::live_at_begin() const {
   const Lock lock(mutex_);
   return Bytes{on() ? curve_.live.front() : 0};
+}
+
+Bytes LiveCurve::peak() const {
+  const Lock lock(mutex_);
+  return on() ? curve_.peak() : Bytes{};
 }
 
 Bytes LiveCurve::live() const {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -24,9 +25,13 @@ struct StepCurve {
   };
 
   std::vector<std::uint64_t> live;  // bytes at each place
-  std::vector<Absence> absences;    // in the order of their ends
+  /// From here on its storages were back or given up and the optimizer ran: live.size() where that
+  /// was not followed.
+  std::size_t tail = 0;
+  std::vector<Absence> absences;  // in the order of their ends
 
   [[nodiscard]] Bytes peak() const;
+  [[nodiscard]] Bytes tail_peak() const;
 };
 
 /// Follows one device through a step. Off, it costs one relaxed load.
@@ -38,8 +43,12 @@ class LiveCurve {
 
   /// A step begins, with so many bytes live; does nothing where one is running.
   void begin(std::uint64_t step, Bytes live);
-  /// Ends it; empty where none is running, or where it had more events than are kept.
-  StepCurve end();
+  /// Its backward pass is over; what follows may be its optimizer's step, or none of it.
+  void begin_tail();
+  [[nodiscard]] bool in_tail() const;
+  /// Ends it, with or without what came after begin_tail(); empty where none is running, or where
+  /// it had more events than are kept.
+  StepCurve end(bool with_tail = true);
 
   /// Call these where on(). `bytes` as rounded; `died` comes before the memory can be handed out
   /// again.
@@ -58,6 +67,8 @@ class LiveCurve {
   /// The bytes live when the running step began, and now; zero where none is.
   [[nodiscard]] Bytes live_at_begin() const;
   [[nodiscard]] Bytes live() const;
+  /// The most so far.
+  [[nodiscard]] Bytes peak() const;
 
  private:
   struct Away {
@@ -73,6 +84,7 @@ class LiveCurve {
   mutable Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<std::size_t> tail_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, std::size_t> watched_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::size_t, Away> away_ SPILLWAY_GUARDED_BY(mutex_);
 };

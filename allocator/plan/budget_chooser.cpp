@@ -52,7 +52,13 @@ bool BudgetChooser::choose(Bytes size, Bytes live) {
   return moves;
 }
 
-std::optional<Bytes> BudgetChooser::end_step(const StepCurve& curve) {
+std::optional<BudgetShortage> BudgetChooser::shortage(Bytes peak, Bytes begin) const {
+  if (!whole_ || sizes_.empty() || peak <= budget_) return std::nullopt;
+  const bool known = optimized_begin_ == begin;
+  return BudgetShortage{known ? std::max(peak, optimized_peak_) : peak, !known};
+}
+
+std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
   if (sizes_.empty() || curve.live.empty()) {
     abandon_step();
     return std::nullopt;
@@ -70,9 +76,14 @@ std::optional<Bytes> BudgetChooser::end_step(const StepCurve& curve) {
     shape.sizes = sizes_;
     if (whole_) record(shape, curve);
   }
-  const bool missed = whole_ && curve.peak() > budget_;
+  const Bytes begin{curve.live.front()};
+  const auto missing = shortage(curve.peak(), begin);
+  if (optimized) {
+    optimized_begin_ = begin;
+    optimized_peak_ = curve.tail_peak();
+  }
   abandon_step();
-  return missed ? std::optional(curve.peak()) : std::nullopt;
+  return missing;
 }
 
 void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {

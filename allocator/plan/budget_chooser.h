@@ -12,6 +12,14 @@
 
 namespace spillway {
 
+/// What a budget would have had to be.
+struct BudgetShortage {
+  Bytes least;
+  /// A later step may need more: nothing is known yet of an optimizer's step after one that began
+  /// with the same bytes live.
+  bool lower_bound = false;
+};
+
 /// Chooses which of a step's movable storages move, so that one device needs at most a budget.
 /// Pure: no clock, no CUDA.
 ///
@@ -35,9 +43,11 @@ class BudgetChooser {
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }
 
-  /// Closes the step. The smallest budget that would have done for it, where everything moved and
-  /// it needed more than the budget.
-  std::optional<Bytes> end_step(const StepCurve& curve);
+  /// What is missing where everything moved and the step, which began with `begin` bytes, has
+  /// needed `peak`, more than the budget.
+  [[nodiscard]] std::optional<BudgetShortage> shortage(Bytes peak, Bytes begin) const;
+  /// Closes the step; `optimized`: with the optimizer's step. As shortage().
+  std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
   /// Closes a step that had no backward pass.
   void abandon_step();
 
@@ -69,6 +79,8 @@ class BudgetChooser {
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything has moved so far
   bool known_first_ = false;
+  std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
+  Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;
 };
 

@@ -71,6 +71,7 @@ class RatioChooser {
   /// `node` numbers the node that saves it: those that follow one another with the same number
   /// are equals. Without one it has no equals.
   Choice choose(Bytes size, std::optional<std::uint64_t> node = std::nullopt);
+
   /// The storages that waited and move now, since the last choose().
   std::vector<std::size_t> take_due() { return std::exchange(due_, {}); }
 
@@ -133,9 +134,11 @@ class RatioChooser {
 
   void narrow_candidates(Bytes size);
   [[nodiscard]] Choice planned_choice(std::size_t index) const;
+
   [[nodiscard]] bool fits(Bytes size) const {
     return moved_bytes_ + size <= ratio_.share_of(seen_bytes_);
   }
+
   void make_plan(Shape& shape) const;
 
   Ratio ratio_;

@@ -16,7 +16,7 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
           " is free";
   if (!limit.zero()) text += "; this process is limited to " + readable(limit);
   // Everything has moved that could, up to here.
-  if (LiveCurve& curve = runtime.curve(); curve.on()) {
+  if (LiveCurve& curve = runtime.curve(); curve.on() && !curve.in_tail()) {
     text += "; a budget of spillway.offload for this step must be at least " +
             std::to_string((curve.live() + size).count()) + " bytes (a lower bound)";
   }

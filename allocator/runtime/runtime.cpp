@@ -110,15 +110,26 @@ Status Runtime::enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(settings_);
   const Lock lock(mutex_);
+  if (const TagId* const other = budget ? other_budget_locked(tag) : nullptr) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "tag \"" + tag_name(*other) + "\" has a budget in this step, and tag \"" + tag_name(tag) +
+            "\" asks for one too: give both the same tag and the "
+            "same budget, which is what the GPU holds for all of them, or end the "
+            "step first (spillway.step())");
+  }
   const auto found = tags_.try_emplace(tag, ratio, budget).first;
   const Ratio before = found->second.chooser.ratio();
   const std::optional<Bytes> budget_before = found->second.budget;
   if (!(before == ratio) || budget_before != budget) {
     if (found->second.used || found->second.open > 0) {
-      return SPILLWAY_ERROR(Code::kInvalidArgument,
-                            "tag \"" + tag_name(tag) + "\" has " + share(before, budget_before) +
-                                " in this step, and " + share(ratio, budget) +
-                                " was asked for: end the step first, or use another tag");
+      return SPILLWAY_ERROR(
+          Code::kInvalidArgument,
+          "tag \"" + tag_name(tag) + "\" has " + share(before, budget_before) +
+              " in this step, and " + share(ratio, budget) + " was asked for: " +
+              (budget && budget_before ? "give both the same budget, or end the step first "
+                                         "(spillway.step())"
+                                       : "end the step first, or use another tag"));
     }
     const TagStepStats last = found->second.last;
     tags_.erase(found);
@@ -127,6 +138,13 @@ Status Runtime::enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget
   ++tags_.at(tag).open;
   ++open_regions_;
   return {};
+}
+
+const TagId* Runtime::other_budget_locked(TagId tag) const {
+  for (const auto& [id, other] : tags_) {
+    if (id != tag && other.budget && (other.used || other.open > 0)) return &id;
+  }
+  return nullptr;
 }
 
 void Runtime::leave_region(TagId tag) {

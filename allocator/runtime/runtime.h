@@ -42,7 +42,7 @@ struct Decision {
 struct BudgetMiss {
   DeviceId device{};
   Bytes budget;
-  Bytes least;  // that would have done
+  BudgetShortage shortage;
 };
 
 /// What to pause, and whether its contents are kept.
@@ -116,7 +116,7 @@ class Runtime {
 
   /// A region begins or ends. With a budget, each device that it saves tensors on is to need no
   /// more than that, and the ratio is of no account. Errors: kInvalidArgument where this tag
-  /// already has another ratio or budget in this step.
+  /// already has another ratio or budget in this step, or another one has a budget.
   Status enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget = std::nullopt);
   void leave_region(TagId tag);
 
@@ -154,6 +154,10 @@ class Runtime {
   void handle_gone();
   void unpacked();
 
+  /// The steps with a budget whose backward pass is over have no optimizer's step any more that
+  /// counts: another one begins.
+  void end_tails();
+
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
 
@@ -176,6 +180,8 @@ class Runtime {
     std::map<DeviceId, BudgetChooser> budgets{};  // of tags that have one
     int open = 0;
     bool used = false;  // something was saved in the running step
+    bool tail = false;  // the last step's budgets wait for its optimizer's step
+    Bytes told{};       // of a budget that the step has missed
     TagStepStats step;  // of the running step
     TagStepStats last;  // of the last step that saved anything
   };
@@ -185,17 +191,21 @@ class Runtime {
   Runtime(RuntimeOptions options, Status settings);
 
   /// Whether the next storage of the decision's site moves; gives the site its index.
-  bool choose_locked(Tag& tag,
-                     Decision& decision,
-                     Bytes size,
-                     std::optional<std::uint64_t> node) SPILLWAY_REQUIRES(mutex_);
-  void close_budgets_locked(Tag& tag, bool whole) SPILLWAY_REQUIRES(mutex_);
+  bool choose_locked(Tag& tag, Decision& decision, Bytes size, std::optional<std::uint64_t> node)
+      SPILLWAY_REQUIRES(mutex_);
+  /// The step's backward pass is over.
+  void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
+  void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
+  void end_tails_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
+  void tell_locked(Tag& tag, const BudgetMiss& miss) SPILLWAY_REQUIRES(mutex_);
+  /// The running step's tag with a budget, other than that one; null where there is none.
+  [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   /// The tag of a site of the running step, null for an older one's.
   Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
   /// The part of end_step() that needs the lock. True where host memory is to be fitted to what the
   /// step needed.
-  bool close_step_locked() SPILLWAY_REQUIRES(mutex_);
+  bool close_step_locked(bool optimized = false) SPILLWAY_REQUIRES(mutex_);
   void fit_host_memory();
   [[nodiscard]] Status usable() const;
   [[nodiscard]] Status nothing_under(const std::vector<std::string>& patterns,
@@ -213,7 +223,7 @@ class Runtime {
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);  // of those that a ratio decides on
+  Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);       // of those that a ratio decides on
   bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan
   bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;   // host memory, at least once
   bool settling_ SPILLWAY_GUARDED_BY(mutex_) =

@@ -133,7 +133,8 @@ void Runtime::end_step() {
   bool fit = false;
   {
     const Lock lock(mutex_);
-    fit = close_step_locked();
+    fit = close_step_locked(true);
+    end_tails_locked(true);
   }
   for (DeviceRuntime* const device : made_devices())
     device->heap().end_step();
@@ -144,7 +145,19 @@ std::uint64_t Runtime::step() const {
   return in_forked_child() ? 0 : step_.load();
 }
 
-bool Runtime::close_step_locked() {
+void Runtime::end_tails() {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  end_tails_locked(false);
+}
+
+void Runtime::end_tails_locked(bool optimized) {
+  for (auto& [id, tag] : tags_) {
+    if (std::exchange(tag.tail, false)) close_budgets_locked(tag, true, optimized);
+  }
+}
+
+bool Runtime::close_step_locked(bool optimized) {
   bool used = false;
   // Without a backward pass it was no whole step: an exception, or an evaluation with gradients on.
   const bool whole = unpacked_;
@@ -155,7 +168,11 @@ bool Runtime::close_step_locked() {
     if (tag.budget) {
       for (const auto& [device, budget] : tag.budgets)
         planned = planned && (budget.planned() || budget.seen() == 0);
-      close_budgets_locked(tag, whole);
+      if (whole && !optimized) {
+        begin_tail_locked(tag);
+      } else {
+        close_budgets_locked(tag, whole, optimized);
+      }
     } else {
       planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
     }
@@ -185,16 +202,36 @@ bool Runtime::close_step_locked() {
   return fit;
 }
 
-void Runtime::close_budgets_locked(Tag& tag, bool whole) {
+void Runtime::begin_tail_locked(Tag& tag) {
+  tag.tail = true;
   for (auto& [id, budget] : tag.budgets) {
     if (budget.seen() == 0) continue;
-    const StepCurve curve = devices_.at(id)->curve().end();
-    if (!whole) {
-      budget.abandon_step();
-    } else if (const auto least = budget.end_step(curve)) {
-      budget_miss_ = {id, budget.budget(), *least};
+    LiveCurve& curve = devices_.at(id)->curve();
+    curve.begin_tail();
+    if (const auto missing = budget.shortage(curve.peak(), curve.live_at_begin())) {
+      tell_locked(tag, {id, budget.budget(), *missing});
     }
   }
+}
+
+void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
+  for (auto& [id, budget] : tag.budgets) {
+    if (budget.seen() == 0) continue;
+    const StepCurve curve = devices_.at(id)->curve().end(optimized);
+    if (!whole) {
+      budget.abandon_step();
+    } else if (const auto missing = budget.end_step(curve, optimized)) {
+      tell_locked(tag, {id, budget.budget(), *missing});
+    }
+  }
+  tag.told = Bytes{};
+}
+
+void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
+  // The optimizer's step says no more than the backward pass did, unless it needs more.
+  if (miss.shortage.least <= tag.told) return;
+  tag.told = miss.shortage.least;
+  budget_miss_ = miss;
 }
 
 std::optional<BudgetMiss> Runtime::take_budget_miss() {

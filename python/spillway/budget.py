@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._load import glue
@@ -19,26 +21,34 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 __all__ = ["BudgetError", "BudgetRegion", "offload", "raise_where_missed"]
 
-#: What these regions are planned and counted under.
+#: What these regions are planned and counted under, unless they have a tag of their own.
 TAG = "budget"
 
 
 class BudgetError(RuntimeError):
     """A step needed more GPU memory than its budget although everything moved that could.
 
-    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes.
+    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes. It is
+    only a ``lower_bound`` until a step that began with as many bytes live has been followed to the end of its
+    optimizer's step: an optimizer may need more than the backward pass, and its states stay.
     """
 
-    def __init__(self, device: int, budget: int, smallest: int) -> None:
-        super().__init__(device, budget, smallest)
+    def __init__(self, device: int, budget: int, smallest: int, lower_bound: bool = False) -> None:
+        super().__init__(device, budget, smallest, lower_bound)
         self.device = device
         self.budget = budget
         self.smallest = smallest
+        self.lower_bound = lower_bound
 
     def __str__(self) -> str:
+        smallest = (
+            "a lower bound of the budget: an optimizer's step, and the states that it keeps, may need more"
+            if self.lower_bound
+            else "which is the smallest budget that would do"
+        )
         return (
             f"budget={self.budget} cannot be met on GPU {self.device} by moving activations: with all "
-            f"of them moved the step needed {self.smallest} bytes, which is the smallest budget that would do"
+            f"of them moved the step needed {self.smallest} bytes, {smallest}"
         )
 
 
@@ -52,9 +62,12 @@ def raise_where_missed() -> None:
 class BudgetRegion(Region):
     """What :func:`offload` gives without a model."""
 
-    def __init__(self, budget: int | str) -> None:
+    def __init__(self, budget: int | str, tag: str | None = None) -> None:
         super().__init__()
+        if tag is not None and not isinstance(tag, str):
+            raise TypeError(f"tag must be a string or None, not {tag!r}")
         self.budget = size_of("budget", budget)
+        self.tag = TAG if tag is None else tag
 
     def _enter(self) -> int:
         import torch
@@ -68,26 +81,43 @@ class BudgetRegion(Region):
                 f"not {self.budget} bytes"
             )
         end_steps_with_optimizers()
-        return glue().enter_region(1.0, TAG, prefetch=False, names_memory=False, budget=self.budget)
+        return glue().enter_region(1.0, self.tag, prefetch=False, names_memory=False, budget=self.budget)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        _say_lower_bound(error)
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
         self.__enter__()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         if getattr(self._open, "regions", None):  # another hook may have failed before _before ran
-            self.__exit__(None, None, None)
+            self.__exit__(*sys.exc_info())  # of a forward pass that failed
 
     def __repr__(self) -> str:
-        return f"offload(budget={self.budget})"
+        return f"offload(budget={self.budget}, tag={self.tag!r})"
+
+
+def _say_lower_bound(error: BaseException | None) -> None:
+    """Where PyTorch's allocator ran out of memory: its error says what the budget must be at least."""
+    import torch
+
+    if not isinstance(error, torch.OutOfMemoryError):
+        return
+    bound = glue().take_end_of_memory()
+    if bound:
+        error.args = (f"{error} ({bound})",)
 
 
 @overload
-def offload(model_or_region: None = None, *, budget: int | str) -> BudgetRegion: ...
+def offload(model_or_region: None = None, *, budget: int | str, tag: str | None = None) -> BudgetRegion: ...
 @overload
-def offload(model_or_region: _Module, *, budget: int | str) -> _Module: ...
+def offload(model_or_region: _Module, *, budget: int | str, tag: str | None = None) -> _Module: ...
 @overload
-def offload(model_or_region: _Function, *, budget: int | str) -> _Function: ...
-def offload(model_or_region: Any = None, *, budget: int | str) -> Any:
+def offload(model_or_region: _Function, *, budget: int | str, tag: str | None = None) -> _Function: ...
+def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None = None) -> Any:
     """Keep what a GPU holds within `budget`, moving no more saved activations than that takes.
 
     ::
@@ -98,24 +128,29 @@ def offload(model_or_region: Any = None, *, budget: int | str) -> Any:
 
     The first step of each sequence of shapes is recorded: everything moves that can. The steps after it move
     the earliest of the storages that lower the peak, as few as are enough. Memory counts from the first
-    tensor that a step saves to the step's end, as the allocator does: over Spillway's what the heap has
-    handed out, over PyTorch's what ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for
-    itself.
+    tensor that a step saves to the end of its backward pass, and on to the end of the first step of an
+    optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next entry. It counts as the
+    allocator does: over Spillway's what the heap has handed out, over PyTorch's what
+    ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for itself.
 
     Args:
         model_or_region: a module, whose forward passes run in the region from now on, and which is returned;
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``.
+        tag: a name under which the region is planned and counted. Regions that are entered in the same step
+            must have the same tag and the same budget, which a GPU holds for all of them; models that train
+            in steps of their own keep their plans under a tag each. Default: ``"budget"``.
 
     Raises:
         TypeError, ValueError: `budget` is no size, or not above 0; at the first entry, it is more than the
-            GPU has. The other argument is neither a module nor a function.
+            GPU has, or the step has another budget or a budget under another tag. The other argument is
+            neither a module nor a function, or `tag` no string.
         BudgetError: from the end of the step (``backward``, the optimizer's ``step``, ``spillway.step`` or
             the next entry, whichever comes first): moving everything was not enough.
     """
     import torch
 
-    region = BudgetRegion(budget)
+    region = BudgetRegion(budget, tag)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

@@ -81,6 +81,25 @@ TEST(LiveCurveTest, ReportsOnAnotherStepAreIgnored) {
   EXPECT_TRUE(curve.end().absences.empty());
 }
 
+TEST(LiveCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOptimizers) {
+  for (const bool optimized : {true, false}) {
+    LiveCurve curve;
+    curve.begin(7, 100_B);
+    curve.watch(7, 0x1000, 0);
+    curve.died(0x1000, 40_B);
+    EXPECT_FALSE(curve.in_tail());
+    curve.begin_tail();
+    curve.born(900_B);
+    EXPECT_TRUE(curve.in_tail());
+
+    const StepCurve step = curve.end(optimized);
+
+    EXPECT_EQ(step.live, optimized ? (Levels{100, 60, 960}) : (Levels{100, 60}));
+    EXPECT_EQ(step.absences.front().to, step.live.size());
+    EXPECT_EQ(step.tail_peak(), optimized ? 960_B : 0_B);
+  }
+}
+
 TEST(LiveCurveTest, AnAllocatorMayCorrectTheLastLevel) {
   LiveCurve curve;
   curve.begin(7, 100_B);

@@ -90,7 +90,8 @@ TEST(BudgetPlanTest, WhatLowersNoPeakStaysWhateverTheBudget) {
 std::vector<bool> step(BudgetChooser& chooser,
                        const std::vector<std::uint64_t>& sizes,
                        std::uint64_t base,
-                       std::optional<Bytes>* missed = nullptr) {
+                       std::optional<BudgetShortage>* missed = nullptr,
+                       std::uint64_t optimizer = 0) {
   std::vector<bool> moves;
   for (const std::uint64_t size : sizes)
     moves.push_back(chooser.choose(Bytes{size}, Bytes{base}));
@@ -103,8 +104,10 @@ std::vector<bool> step(BudgetChooser& chooser,
     for (std::size_t place = away.from; place < away.to; ++place)
       curve.live[place] += away.bytes;
   }
-  const auto least = chooser.end_step(curve);
-  if (missed != nullptr) *missed = least;
+  curve.tail = curve.live.size();
+  if (optimizer > 0) curve.live.push_back(optimizer);
+  const auto missing = chooser.end_step(curve, optimizer > 0);
+  if (missed != nullptr) *missed = missing;
   return moves;
 }
 
@@ -125,11 +128,34 @@ TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
 
 TEST(BudgetChooserTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo) {
   BudgetChooser chooser(999_B);
-  std::optional<Bytes> missed;
+  std::optional<BudgetShortage> missed;
 
   step(chooser, {100, 100}, 1000, &missed);
 
-  EXPECT_EQ(missed, 1000_B);
+  EXPECT_EQ(missed->least, 1000_B);
+}
+
+TEST(BudgetChooserTest, WhatTheOptimizerNeedsCounts) {
+  BudgetChooser chooser(1500_B);
+  std::optional<BudgetShortage> missed;
+
+  step(chooser, {100, 100}, 1000, &missed, 1501);
+
+  EXPECT_EQ(missed->least, 1501_B);
+}
+
+TEST(BudgetChooserTest, TheSmallestIsALowerBoundUntilAnOptimizersStepIsKnown) {
+  BudgetChooser chooser(999_B);
+  std::optional<BudgetShortage> missed;
+  step(chooser, {100, 100}, 900, &missed, 1000);
+  EXPECT_TRUE(missed->lower_bound);
+  step(chooser, {100, 100}, 1000, &missed, 1700);
+  EXPECT_TRUE(missed->lower_bound);  // it began with what the first one's optimizer left
+
+  step(chooser, {100, 100}, 1000, &missed);
+
+  EXPECT_FALSE(missed->lower_bound);
+  EXPECT_EQ(missed->least, 1700_B);
 }
 
 TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsRecordedNext) {

@@ -114,7 +114,8 @@ TEST_P(RandomShapes, WhereverAStepEndsOrTurnsOffNoMoreThanItsShareHasMoved) {
     RatioChooser chooser(ratio(GetParam()));
     const Sizes unrolled = random_sizes(random);
     for (int steps = 0; steps < 30; ++steps) {
-      Sizes sizes(unrolled.begin(), unrolled.begin() + 1 + static_cast<long>(random() % unrolled.size()));
+      Sizes sizes(unrolled.begin(),
+                  unrolled.begin() + 1 + static_cast<long>(random() % unrolled.size()));
       if (random() % 4 == 0) sizes.back() += 1_B;  // it ends as no other does
       Bytes largest;
       for (const Bytes size : sizes) {

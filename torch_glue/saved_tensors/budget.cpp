@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 
 namespace spillway {
 namespace {
@@ -44,17 +45,31 @@ void follow(const caching::TraceEntry& event) {
   }
 }
 
+std::atomic<std::uint64_t> needed_at_end{0};  // of memory, in a step with a budget
+
+/// Everything has moved that could, up to here.
+void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std::size_t) {
+  LiveCurve* const curve = followed.at(static_cast<std::size_t>(device));
+  if (curve == nullptr || !curve->on() || curve->in_tail()) return;
+  needed_at_end = (curve->live() + Bytes{asked}).count();
+}
+
 std::atomic<void (*)()> teller{nullptr};
 
 }  // namespace
 
 void follow_step(DeviceRuntime& device) {
   LiveCurve& curve = device.curve();
-  if (curve.on()) return;
+  if (curve.on() && !curve.in_tail()) return;
+  Runtime::instance().end_tails();
+  curve.end();  // of a tag that has another budget now
   const std::uint64_t step = Runtime::instance().step();
   if (serves_torch()) return curve.begin(step, device.heap().stats().live);
   static std::once_flag once;
-  std::call_once(once, [] { caching::attachAllocatorTraceTracker(follow); });
+  std::call_once(once, [] {
+    caching::attachAllocatorTraceTracker(follow);
+    caching::attachOutOfMemoryObserver(note_end_of_memory);
+  });
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   followed.at(static_cast<std::size_t>(index)) = &curve;
   curve.begin(step, live_in_pytorch(index));
@@ -68,6 +83,13 @@ void tell_misses_after_backward() {
   torch::autograd::Engine::get_default_engine().queue_callback([] {
     if (auto* const tell = teller.load()) tell();
   });
+}
+
+std::string take_end_of_memory() {
+  const std::uint64_t needed = needed_at_end.exchange(0);
+  if (needed == 0) return {};
+  return "a budget of spillway.offload for this step must be at least " + std::to_string(needed) +
+         " bytes (a lower bound)";
 }
 
 void set_miss_teller(void (*tell)()) {

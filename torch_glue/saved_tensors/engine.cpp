@@ -3,12 +3,15 @@
 
 #include "allocator/runtime/fork.h"
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <ATen/SavedTensorHooks.h>
 
 #include <mutex>
+#include <string>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -28,7 +31,13 @@ class ProxyEngine final : public autograd::Engine {
                                   bool create_graph,
                                   bool accumulate_grad,
                                   const autograd::edge_list& outputs) override {
-    return real_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    try {
+      return real_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    } catch (c10::OutOfMemoryError& error) {
+      if (std::string text = take_end_of_memory(); !text.empty())
+        error.add_context(std::move(text));
+      throw;
+    }
   }
 
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(

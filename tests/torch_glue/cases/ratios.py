@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import last
+from cases.measure import last, same_bits
 
 WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
 
@@ -92,6 +92,97 @@ def a_held_tensor_that_the_first_step_kept_is_not_chosen_by_the_second():
         loss.backward()
         skipped = last("kept")["skipped"].get("held_elsewhere", {"storages": 0})["storages"]
         assert skipped == (0 if step == 0 else 1), (step, skipped)
+
+
+def holding_its_input(held, tag):
+    """What a step moves of a saved tensor that its caller does or does not hold."""
+    with spillway.CPUOffload(1, tag=tag):
+        x = torch.randn(64, 64, device="cuda").requires_grad_() * 1
+        y = x.sin()
+        if not held:
+            del x
+    y.sum().backward()
+    return last(tag)["moved_bytes"]
+
+
+@case
+def a_tensor_that_was_held_once_is_moved_again_one_step_after_nobody_holds_it():
+    moved = [holding_its_input(held, "once") for held in (False, True, True, False, False, False)]
+    assert [bytes > 0 for bytes in moved] == [True, True, False, False, True, True], moved
+
+
+@case
+def a_tensor_that_another_model_of_the_tag_holds_is_moved_all_the_same():
+    moved = [holding_its_input(step % 2 == 0, "two models") for step in range(16)]
+    mine = moved[1::2]
+    assert [bytes > 0 for bytes in mine] == [False] + [True] * 7, mine
+
+
+def unrolled(cell, steps, region):
+    """The gradients of a recurrent cell over so many steps."""
+    torch.manual_seed(steps)
+    cell.zero_grad()
+    with region:
+        h = torch.zeros(32, 64, device="cuda")
+        for _ in range(steps):
+            h = cell(torch.randn(32, 64, device="cuda"), h).tanh()
+        loss = h.sum()
+    loss.backward()
+    return [p.grad.cpu() for p in cell.parameters()]
+
+
+@case
+def no_step_moves_more_than_its_share_however_their_lengths_change():
+    torch.manual_seed(0)
+    cell = torch.nn.GRUCell(64, 64).cuda()
+    largest = 32 * 5 * 64 * 4  # its workspace
+    for ratio in (0.1, 0.5, 0.9):
+        tag = f"unrolled {ratio}"
+        for steps in (10, 10, 4, 10, 3, 10, 1, 7, 2, 10):
+            expected = unrolled(cell, steps, spillway.NoOpManager())
+            found = unrolled(cell, steps, spillway.CPUOffload(ratio, tag=tag))
+            step = last(tag)
+            share = ratio * step["movable_bytes"]
+            assert share - largest < step["moved_bytes"] <= share, (steps, ratio, step)
+            assert steps < 3 or step["moved_bytes"] > 0
+            assert all(same_bits(a, b) for a, b in zip(found, expected, strict=True)), (steps, ratio)
+
+
+@case
+def what_waits_for_its_turn_and_is_saved_twice_comes_back_in_both_places():
+    def step(region):
+        torch.manual_seed(0)
+        x = torch.randn(64, 100, device="cuda", requires_grad=True)
+        with region:
+            y = (x * 2).sigmoid()
+            z = y[:32].exp() * y[:32] + y[32:].t().square().t()
+            for _ in range(6):
+                z = (z * 1.5).sigmoid()
+        z.sum().backward()
+        return x.grad.cpu()
+
+    expected = step(spillway.NoOpManager())
+    for _ in range(4):
+        assert same_bits(step(spillway.CPUOffload(0.4, tag="twice")), expected)
+    assert 0 < last("twice")["fetched_bytes"] <= last("twice")["moved_bytes"]
+
+
+@case
+def the_plan_moves_the_earliest_and_not_what_is_used_again_at_once():
+    widths = (100, 100, 100, 10)
+
+    def step():
+        with spillway.CPUOffload(0.5, tag="plan"):
+            x = torch.randn(64, 1, device="cuda", requires_grad=True)
+            for width in widths:
+                x = (x.mean(1, keepdim=True) * torch.ones(1, width, device="cuda")).sigmoid()
+            loss = x.sum()
+        del x
+        loss.backward()
+        return last("plan")["moved_bytes"] // (64 * 4)
+
+    # Evenly: the second, and what still fits. Planned: the first; the last one fits, too.
+    assert [step() for _ in range(3)] == [110, 100, 100]
 
 
 @case
