@@ -98,7 +98,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   struct Waiting {
     c10::Storage storage;
     RegionOptions region;
-    c10::cuda::CUDAStream stream;  // that it was saved on
+    driver::Stream stream;  // that it was saved on
     std::vector<std::pair<ByteRange, c10::VariableVersion>> saved;
   };
 
