@@ -39,7 +39,7 @@ class OffloadModel(nn.Module):
         device: the GPU that it runs on; tensors that it is given come there.
         offload_device: where it lives: the CPU, or a directory on a disk. There parameters, buffers and
             gradients are a file without a name, mapped into memory, which goes with the model.
-        num_slices: how many slices an ``nn.Sequential`` has, from 1 to its length; the GPU has memory for one.
+        num_slices: how many slices an ``nn.Sequential`` has, from 1 to its length; the GPU has room for one.
             Each is two parts where there are layers enough. Of a list's parts the GPU holds two.
         checkpoint_activation: whether parts keep nothing for the backward pass but their inputs, on the host,
             and run again.

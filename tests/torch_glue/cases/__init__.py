@@ -25,6 +25,7 @@ MODULES = (
     "parts_inside",
     "parts_on_disk",
     "parts_order",
+    "parts_waits",
     "prefetch",
     "ranges",
     "ratios",

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models whose parts take turns on the device."""
 
-import contextlib
 import copy
 import gc
 import itertools
 import pickle
 import random
-import threading
 
 import spillway
 import torch
@@ -274,52 +272,6 @@ def a_parameter_changed_between_forward_and_backward_is_noticed():
     change_a_weight_and_expect_the_error(net, loss)
 
 
-@case
-def a_part_that_came_in_vain_is_not_read_after_the_pass():
-    net = spillway.OffloadModel(layers(6), "cuda", num_slices=3)
-    for parameter in net.model[:2].parameters():
-        parameter.requires_grad_(False)
-    net(batch()).sum().backward()
-    with torch.no_grad():
-        net.model[1][0].weight.mul_(2)  # the order checker sees who still reads it
-
-
-@case
-def passes_on_several_streams_wait_for_each_other_where_they_share_a_slot():
-    net, plain = spillway.OffloadModel(layers(), "cuda", num_slices=6), layers().cuda()
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    inputs = [batch(seed) for seed in range(2)]
-    torch.cuda.synchronize()
-    for _ in range(2):
-        losses = []
-        for stream, x in zip(streams, inputs, strict=True):
-            with torch.cuda.stream(stream):
-                losses.append(net(x).square().sum())
-        for loss in losses:
-            loss.backward()
-    torch.cuda.synchronize()
-    for _ in range(2):
-        for x in inputs:
-            plain(x).square().sum().backward()
-    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
-
-
-@case
-def a_model_that_goes_away_leaves_memory_that_a_copy_still_fills():
-    class Fails(nn.Module):
-        def forward(self, x):
-            raise KeyError("mine")
-
-    for _ in range(3):
-        net = spillway.OffloadModel(nn.Sequential(Fails(), nn.Linear(1024, 1024)), "cuda", num_slices=2)
-        with contextlib.suppress(KeyError):
-            net(batch())  # the second part is on its way
-        del net
-        gc.collect()
-        others = [torch.zeros(1024, 1024, device="cuda") for _ in range(4)]
-        assert all(other.count_nonzero() == 0 for other in others)
-
-
 class Averages(nn.Module):
     def __init__(self, shape=()):
         super().__init__()
@@ -354,55 +306,6 @@ def a_buffer_that_is_assigned_anew_comes_home():
         ), error
         assert "not one of shape (48,) and torch.float32" in str(error), error
     assert net.model[0].mean.shape == ()
-
-
-@case
-def replaced_parameters_are_refused():
-    net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
-    state = {name: torch.zeros_like(value) for name, value in net.state_dict().items()}
-    try:
-        net.load_state_dict(state, assign=True)
-        raise AssertionError("it was to raise")
-    except ValueError as error:
-        assert "assign must be False" in str(error), error
-    net.load_state_dict(state)
-    assert net(batch()).count_nonzero() == 0
-    net.model[0][0].weight = nn.Parameter(torch.ones(WIDTH, WIDTH))
-    try:
-        net(batch())
-        raise AssertionError("it was to raise")
-    except RuntimeError as error:
-        assert "parameter weight of an OffloadModel has been replaced" in str(error), error
-
-
-@case
-def a_second_thread_in_a_part_is_refused_and_the_first_one_goes_on():
-    model, plain = layers(), layers().cuda()
-    net = spillway.OffloadModel(model, "cuda", num_slices=6)
-    errors = []
-
-    def other():
-        try:
-            net(batch())
-        except RuntimeError as error:
-            errors.append(str(error))
-
-    def in_the_middle(module, inputs):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-
-    handle = model[2][0].register_forward_pre_hook(in_the_middle)
-    loss = net(batch()).square().sum()
-    handle.remove()
-    loss.backward()
-    plain(batch()).square().sum().backward()
-    assert len(errors) == 1 and "runs on another thread" in errors[0], errors
-    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
-    thread = threading.Thread(target=other)
-    thread.start()
-    thread.join()
-    assert len(errors) == 1
 
 
 @case

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an OffloadModel refuses, by name, and leaves as it was."""
 
+import threading
+
 import spillway
 import torch
 from torch import nn
@@ -153,3 +155,52 @@ def the_parameters_of_a_model_in_parts_keep_their_dtype():
         raise AssertionError("it was to raise")
     except RuntimeError as raised:
         assert "convert the model before wrapping it" in str(raised)
+
+
+@case
+def replaced_parameters_are_refused():
+    net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
+    state = {name: torch.zeros_like(value) for name, value in net.state_dict().items()}
+    try:
+        net.load_state_dict(state, assign=True)
+        raise AssertionError("it was to raise")
+    except ValueError as error:
+        assert "assign must be False" in str(error), error
+    net.load_state_dict(state)
+    assert net(batch()).count_nonzero() == 0
+    net.model[0][0].weight = nn.Parameter(torch.ones(WIDTH, WIDTH))
+    try:
+        net(batch())
+        raise AssertionError("it was to raise")
+    except RuntimeError as error:
+        assert "parameter weight of an OffloadModel has been replaced" in str(error), error
+
+
+@case
+def a_second_thread_in_a_part_is_refused_and_the_first_one_goes_on():
+    model, plain = layers(), layers().cuda()
+    net = spillway.OffloadModel(model, "cuda", num_slices=6)
+    errors = []
+
+    def other():
+        try:
+            net(batch())
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def in_the_middle(module, inputs):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    handle = model[2][0].register_forward_pre_hook(in_the_middle)
+    loss = net(batch()).square().sum()
+    handle.remove()
+    loss.backward()
+    plain(batch()).square().sum().backward()
+    assert len(errors) == 1 and "runs on another thread" in errors[0], errors
+    assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
