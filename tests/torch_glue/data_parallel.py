@@ -11,12 +11,23 @@ import torch.distributed as dist
 from cases.measure import Moved, same_bits, save, unordered
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS = 2
-NAMES = ("all used", "some unused", "tensor parallel", "one sharded tensor")
+NAMES = (
+    "all used",
+    "some unused",
+    "tensor parallel",
+    "tensor parallel in micro-batches",
+    "tensor parallel in checkpointed micro-batches",
+    "one sharded tensor",
+    "one sharded parameter",
+    "checkpoints in a replica",
+    "checkpoints of sharded parameters",
+)
 
 
 class Branches(nn.Module):
@@ -85,7 +96,74 @@ def one_sharded_tensor(name, rank, region):
     return [back.to_local()]
 
 
-TRAIN = {"tensor parallel": parallel_tensors, "one sharded tensor": one_sharded_tensor}
+def one_sharded_parameter(name, rank, region):
+    mesh = init_device_mesh("cuda", (RANKS,))
+    parameter = nn.Parameter(distribute_tensor(data(0, 0), mesh, [Shard(0)]))
+    with region, Moved() as moved:
+        graph = save(seen := [], parameter, data(rank, 1))
+    torch.cuda.synchronize()
+    if isinstance(region, spillway.CPUOffload):
+        assert moved.out == 128 * 64 * 4  # of the other tensor
+    graph.backward()
+    return [seen[0].to_local(), seen[1]]
+
+
+def micro_batches_of_parallel_tensors(name, rank, region):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Linear(64, 256), nn.Sigmoid(), nn.Linear(256, 64)) for _ in range(2))
+    )
+    mesh = init_device_mesh("cuda", (RANKS,))
+    for block in net.cuda():
+        parallelize_module(block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        if "checkpointed" in name:
+            spillway.checkpoint_wrapper(block)
+    moves = isinstance(region, spillway.CPUOffload)
+    micro = spillway.microbatches(offload_activations=moves, activation_loading_horizon=1)
+    for step in range(2):
+        with micro:
+            losses = []
+            for number in range(4):
+                with micro.batch():
+                    losses.append(net(data(0, 4 * step + number) * 1).square().mean())
+            torch.cuda.synchronize()
+            for loss in losses:
+                loss.backward()
+    return [parameter.grad.to_local().clone() for parameter in net.parameters()]
+
+
+def checkpointed(name, rank, region):
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(3))).cuda()
+    moves = isinstance(region, spillway.CPUOffload)
+    for block in net:
+        if moves:
+            spillway.checkpoint_wrapper(block, offload_to_cpu=True)
+    if name == "checkpoints in a replica":
+        model = DistributedDataParallel(net)
+    else:
+        mesh = init_device_mesh("cuda", (RANKS,))
+        for block in net:
+            fully_shard(block, mesh=mesh)
+        model = fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        model(data(rank, step) * 1).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    local = (p.to_local() if isinstance(p, DTensor) else p for p in model.parameters())
+    return [parameter.detach().clone() for parameter in local]
+
+
+TRAIN = {
+    "tensor parallel": parallel_tensors,
+    "tensor parallel in micro-batches": micro_batches_of_parallel_tensors,
+    "tensor parallel in checkpointed micro-batches": micro_batches_of_parallel_tensors,
+    "one sharded tensor": one_sharded_tensor,
+    "one sharded parameter": one_sharded_parameter,
+    "checkpoints in a replica": checkpointed,
+    "checkpoints of sharded parameters": checkpointed,
+}
 
 
 def run(allocator):

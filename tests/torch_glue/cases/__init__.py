@@ -10,6 +10,7 @@ MODULES = (
     "accepted",
     "budgets",
     "checkpoint_compiled",
+    "checkpoint_memory",
     "checkpoint_parameters",
     "checkpoints",
     "compiled",
