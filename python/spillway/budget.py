@@ -81,6 +81,7 @@ class BudgetRegion(Region):
                 f"not {self.budget} bytes"
             )
         end_steps_with_optimizers()
+        glue().take_end_of_memory()  # of a backward pass before
         return glue().enter_region(1.0, self.tag, prefetch=False, names_memory=False, budget=self.budget)
 
     def __exit__(

@@ -315,6 +315,24 @@ def a_models_region_is_around_what_its_other_hooks_do():
 
 
 @case
+def a_forward_pass_that_fails_leaves_the_models_region():
+    model = spillway.offload(torch.nn.Linear(64, 64).cuda(), budget="1GiB", tag="failing")
+    try:
+        model(torch.ones(2, 3, device="cuda"))
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("no error")
+    x = torch.randn(128, 64, device="cuda", requires_grad=True)
+    with Moved() as moved:
+        (x * 1).sin().sum().backward()
+    spillway.step()
+    assert moved.out == 0 == last("failing")["movable_bytes"], (moved.out, last("failing"))
+    with spillway.CPUOffload(1, tag="failing"):  # what is not open may have something else
+        pass
+
+
+@case
 def two_budgets_in_a_step_are_refused_with_what_can_be_done():
     one = spillway.offload(torch.nn.Linear(64, 64).cuda(), budget="1GiB", tag="one")
     two = spillway.offload(torch.nn.Linear(64, 64).cuda(), budget="2GiB", tag="two")
