@@ -69,8 +69,9 @@ def the_peak_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
     assert peak(lambda function, y: function(y)) == ((3 * count + 1) * SIZE + scalars, 0)
     # The arguments but the first, what one block saves, and the gradient that comes up.
     assert peak(spillway.checkpoint) == ((count - 1 + 3 + 1) * SIZE + scalars, 0)
-    # One argument, the next on its way, what one block saves, the gradient of its result and of its argument.
-    assert peak(offloaded) == ((1 + 1 + 3 + 2) * SIZE + scalars, (count - 1) * SIZE)
+    # The next argument on its way, what one block saves, and two more: while it runs again its argument and
+    # the gradient of its result, afterwards two gradients.
+    assert peak(offloaded) == ((1 + 3 + 2) * SIZE + scalars, (count - 1) * SIZE)
 
 
 @case
