@@ -46,18 +46,21 @@ class RuntimeTest : public testing::Test {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     Saved saved{runtime_->decide(tag, DeviceId{0}, size), size, {}, {}};
     saved.kept = device.heap().allocate(size, kStream, tag).value();
-    if (saved.decision.move) {
-      Result<Stash> stash = device.residency().stash(saved.kept, size, kStream);
-      if (stash.ok()) {
-        saved.stash = std::move(stash).value();
-        device.heap().free(std::exchange(saved.kept, {}));
-        runtime_->moved(saved.decision.site, size, size);
-      } else {
-        runtime_->not_moved(saved.decision.site, size);
-      }
-    }
+    if (saved.decision.move) leave(saved);
     runtime_->handle_made();
     return saved;
+  }
+
+  void leave(Saved& saved) {
+    DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
+    Result<Stash> stash = device.residency().stash(saved.kept, saved.size, kStream);
+    if (stash.ok()) {
+      saved.stash = std::move(stash).value();
+      device.heap().free(std::exchange(saved.kept, {}));
+      runtime_->moved(saved.decision.site, saved.size, saved.size);
+    } else {
+      runtime_->not_moved(saved.decision.site, saved.size);
+    }
   }
 
   /// Unpacks it as the backward pass does, and lets the handle go.
@@ -84,8 +87,11 @@ class RuntimeTest : public testing::Test {
   std::vector<Saved> forward(TagId tag, double ratio, const std::vector<Bytes>& sizes) {
     enter(tag, ratio);
     std::vector<Saved> saved;
-    for (const Bytes size : sizes)
+    for (const Bytes size : sizes) {
       saved.push_back(save(tag, size));
+      for (const Site& due : saved.back().decision.due)
+        leave(saved.at(due.index));
+    }
     runtime_->leave_region(tag);
     return saved;
   }

@@ -30,16 +30,21 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_leaf() && tensor.requires_grad();
 }
 
+/// Not whether it is enabled: it never is inside an operator that it has cast for.
+bool inside_autocast() {
+  const int deeper = at::autocast::increment_nesting();
+  at::autocast::decrement_nesting();
+  return deeper > 1;
+}
+
 /// A parameter in the dtype of autocast, which its cache holds until the outermost autocast ends.
 bool is_cached_cast(const at::Tensor& tensor) {
-  if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) {
-    return false;
-  }
   const auto& node = tensor.grad_fn();
   if (node == nullptr || node->num_outputs() != 1) return false;
   const auto* const source = node->next_edge(0).function.get();
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(source) != nullptr &&
-         node->name() == "ToCopyBackward0";
+         node->name() == "ToCopyBackward0" && inside_autocast() &&
+         at::autocast::is_autocast_cache_enabled();
 }
 
 /// Storages counted in the running step. The weak references keep their addresses from being used

@@ -468,6 +468,7 @@ def an_argument_that_was_changed_in_place_is_noticed():
     for offload in (False, True):
         x = batch().requires_grad_() * 1
         y = spillway.checkpoint(lambda x: x.sigmoid() * 2, x, offload_to_cpu=offload)
+        torch.cuda.synchronize()  # the copy of it is a reader
         with torch.no_grad():
             x.add_(1)
         try:

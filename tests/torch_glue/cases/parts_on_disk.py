@@ -43,12 +43,16 @@ def pinned():
     return (device["host"]["in_slots_bytes"], device["host"]["in_slots_peak_bytes"]) if device else (0, 0)
 
 
+#: Of the modules with cases of models in parts.
+MODULES = ("parts", "parts_gradients", "parts_inside", "parts_order", "parts_waits")
+
+
 @case
 def what_holds_for_parts_in_memory_holds_for_parts_on_disk():
     claims = [
         function
         for name, function in CASES.items()
-        if function.__module__ in ("cases.parts", "cases.parts_gradients", "cases.parts_inside")
+        if function.__module__ in [f"cases.{name}" for name in MODULES]
         and "split" not in name
         and "refused_by_name" not in name
     ]
@@ -122,8 +126,12 @@ def pinned_memory_does_not_grow_with_the_number_of_parts():
             gc.collect()
             torch.cuda.synchronize()
             spillway.step()
-            with spillway.CPUOffload(1.0, tag="a new peak"):
-                torch.ones(4096, device="cuda", requires_grad=True).exp()
+            for size in (4096, 8192):  # after a step that was new the need of host memory is measured anew
+                with spillway.CPUOffload(1.0, tag=f"a new peak {count}"):
+                    y = torch.ones(size, device="cuda", requires_grad=True).exp()
+                y.sum().backward()
+                del y
+                spillway.step()
             before, _ = pinned()
             model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(count)))
             net = spillway.OffloadModel(model, "cuda", name, num_slices=count)
