@@ -11,23 +11,53 @@
 namespace spillway {
 namespace {
 
-std::uint64_t enter(double offload_ratio, std::string_view tag) {
+std::uint64_t enter(double offload_ratio, std::string_view tag, const RegionSettings& settings) {
   const auto ratio = Ratio::of(offload_ratio);
   TORCH_CHECK_VALUE(ratio.ok(), "Spillway: offload_ratio: ", ratio.status().detail());
   const Status named = tag.empty() ? Status() : check_tag_name(tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
-  const auto id = enter_region({intern_tag(tag), ratio.value()});
+  RegionOptions options{intern_tag(tag), ratio.value()};
+  if (settings.min_bytes) options.min_bytes = Bytes{*settings.min_bytes};
+  if (settings.prefetch_headroom) options.prefetch_headroom = Bytes{*settings.prefetch_headroom};
+  options.max_in_flight = settings.max_in_flight;
+  const auto id = enter_region(options);
   TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
   return id.value();
 }
 
 }  // namespace
 
-OffloadRegion::OffloadRegion(double offload_ratio, std::string_view tag)
-    : id_(enter(offload_ratio, tag)) {}
+OffloadRegion::OffloadRegion(double offload_ratio,
+                             std::string_view tag,
+                             const RegionSettings& settings)
+    : id_(enter(offload_ratio, tag, settings)) {}
 
 OffloadRegion::~OffloadRegion() {
   SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
+KeepingRegion::KeepingRegion() : id_(enter_keeping_region()) {}
+
+KeepingRegion::~KeepingRegion() {
+  SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
+TagTotals last_step(std::string_view tag) {
+  TagTotals totals;
+  for (const TagStats& stats : Runtime::instance().stats().tags) {
+    if (tag_name(stats.tag) != tag) continue;
+    const TagStepStats& last = stats.last;
+    totals.movable = last.movable.count();
+    totals.moved = last.moved.count();
+    totals.copied = last.copied.count();
+    totals.fetched = last.fetched.count();
+    for (std::size_t reason = 0; reason < last.skipped.size(); ++reason) {
+      if (last.skipped[reason].storages == 0) continue;
+      totals.skipped.emplace(skip_reason_name(static_cast<SkipReason>(reason)),
+                             last.skipped[reason].bytes.count());
+    }
+  }
+  return totals;
 }
 
 void end_step() {

@@ -79,19 +79,15 @@ struct CopyEngine::State {
     return copy(submit, queue, other, fences);
   }
 
-  /// As above, one copy of at most kCopyPart, which needs no list.
-  Result<Fence> copy_one(CopyDirection direction,
+  /// For copy(): one copy of at most kCopyPart, which needs no list. Borrows the slot.
+  [[nodiscard]] auto one(CopyDirection direction,
                          driver::DevicePtr at,
-                         const HostSlot& slot,
-                         Haste haste,
-                         Stream other,
-                         const driver::FenceSet& fences) {
-    const auto submit = [&](Stream stream, bool& queued) {
-      Status status = copy_at_once(*device.api, direction, at, slot.data, slot.size, stream);
+                         const HostSlot& slot) const {
+    return [this, direction, at, &slot](Stream stream, bool& queued) {
+      Status status = copy_at_once(*device.api, direction, {at, slot.data, slot.size}, stream);
       queued = status.ok();
       return status;
     };
-    return copy(submit, queue(direction, haste), other, fences);
   }
 
   /// As Timeline::wait, but nothing is asked of the driver where the queue has waited for the same
@@ -181,8 +177,10 @@ Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
     return to_host({&copy, 1}, producer, haste);
   }
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
-  Result<Fence> written =
-      state_->copy_one(CopyDirection::kOut, source, slot, haste, producer, slot.fences);
+  Result<Fence> written = state_->copy(state_->one(CopyDirection::kOut, source, slot),
+                                       state_->queue(CopyDirection::kOut, haste),
+                                       producer,
+                                       slot.fences);
   if (written.ok()) slot.fences.clear();
   return written;
 }
@@ -197,7 +195,10 @@ Result<Fence> CopyEngine::to_device(const HostSlot& slot,
     return to_device({&copy, 1}, consumer, haste);
   }
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
-  return state_->copy_one(CopyDirection::kIn, destination, slot, haste, consumer, {written});
+  return state_->copy(state_->one(CopyDirection::kIn, destination, slot),
+                      state_->queue(CopyDirection::kIn, haste),
+                      consumer,
+                      {written});
 }
 
 void CopyEngine::drain_sync() {

@@ -7,14 +7,13 @@ namespace spillway {
 
 Status copy_at_once(const driver::Api& api,
                     CopyDirection direction,
-                    driver::DevicePtr device,
-                    std::byte* host,
-                    Bytes size,
+                    const OneCopy& copy,
                     driver::Stream stream) {
-  const CUdeviceptr at = device.address();
+  const CUdeviceptr at = copy.device.address();
+  const std::size_t size = copy.size.count();
   return direction == CopyDirection::kOut
-             ? SPILLWAY_CALL(api, MemcpyDtoHAsync, host, at, size.count(), stream.handle())
-             : SPILLWAY_CALL(api, MemcpyHtoDAsync, at, host, size.count(), stream.handle());
+             ? SPILLWAY_CALL(api, MemcpyDtoHAsync, copy.host, at, size, stream.handle())
+             : SPILLWAY_CALL(api, MemcpyHtoDAsync, at, copy.host, size, stream.handle());
 }
 
 void CopyParts::add(driver::DevicePtr device, std::byte* host, Bytes size) {
@@ -62,12 +61,9 @@ Status CopyParts::submit(const driver::Api& api,
                          1,
                          stream.handle());
   }
-  return copy_at_once(api,
-                      direction_,
-                      driver::DevicePtr(device_[from]),
-                      static_cast<std::byte*>(driver::DevicePtr(host_[from]).raw()),
-                      Bytes{sizes_[from]},
-                      stream);
+  auto* const host = static_cast<std::byte*>(driver::DevicePtr(host_[from]).raw());
+  return copy_at_once(
+      api, direction_, {driver::DevicePtr(device_[from]), host, Bytes{sizes_[from]}}, stream);
 }
 
 }  // namespace spillway

@@ -17,12 +17,17 @@ inline constexpr Bytes kCopyPart{32ULL << 20U};
 
 enum class CopyDirection { kOut, kIn };
 
-/// One copy in one call. Errors: kDriver; then nothing is queued.
+/// One copy that one call makes.
+struct OneCopy {
+  driver::DevicePtr device;
+  std::byte* host;
+  Bytes size;
+};
+
+/// Queues it. Errors: kDriver; then nothing is queued.
 Status copy_at_once(const driver::Api& api,
                     CopyDirection direction,
-                    driver::DevicePtr device,
-                    std::byte* host,
-                    Bytes size,
+                    const OneCopy& copy,
                     driver::Stream stream);
 
 /// Copies of one direction, cut into parts and gathered into calls of at most kCopyPart each: a

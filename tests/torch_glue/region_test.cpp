@@ -76,6 +76,57 @@ TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
   EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
 }
 
+TEST_F(OffloadRegionTest, TheLastStepOfATagIsToldWithWhatStayedAndWhy) {
+  const at::Tensor x = input();
+  {
+    const OffloadRegion region(1.0, "told", {.min_bytes = 4096 * sizeof(float)});
+    at::Tensor loss = (x * 2).sigmoid().sum();
+    {
+      const KeepingRegion stays;
+      loss = loss + (x * 3).tanh().sum();
+    }
+    loss = loss + x.narrow(0, 0, 16).mul(1).sigmoid().sum();
+    torch::autograd::backward({loss}, {});
+  }
+  end_step();
+
+  const TagTotals told = last_step("told");
+  EXPECT_EQ(told.movable, 4096 * sizeof(float));
+  EXPECT_EQ(told.moved, told.movable);
+  EXPECT_EQ(told.copied, told.movable);
+  EXPECT_EQ(told.fetched, told.movable);
+  EXPECT_EQ(told.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
+  EXPECT_EQ(last_step("never").movable, 0U);
+}
+
+/// Ways back that have begun when the last of four storages has been used.
+std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view tag) {
+  const auto fetches = [] {
+    const auto devices = Runtime::instance().stats().devices;
+    return devices.empty() ? 0 : devices.front().residency.fetches;
+  };
+  std::uint64_t begun = 0;
+  const std::uint64_t before = fetches();
+  at::Tensor y = input() * 2;
+  {
+    const OffloadRegion region(1.0, tag, {.prefetch_headroom = headroom});
+    for (int i = 0; i < 3; ++i)
+      y = y.sigmoid();
+    y.register_hook([&](const at::Tensor&) { begun = fetches() - before; });
+    y = y.sigmoid();
+  }
+  at::Tensor loss = y.sum();
+  y.reset();
+  torch::autograd::backward({loss}, {});
+  end_step();
+  return begun;
+}
+
+TEST_F(OffloadRegionTest, WithoutHeadroomNothingComesBackEarly) {
+  EXPECT_EQ(ways_back_after_one_use(0, "no headroom"), 1U);
+  EXPECT_EQ(ways_back_after_one_use(1ULL << 30U, "headroom"), 4U);
+}
+
 TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
   const at::Tensor plain = input();
   torch::autograd::backward({loss_of(plain)}, {});
