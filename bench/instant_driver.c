@@ -12,6 +12,12 @@ static int done(void) {
   return 0;
 }
 
+static void* address_of(void (*function)(void)) {
+  void* address = NULL;
+  memcpy(&address, &function, sizeof address);
+  return address;
+}
+
 static int (*push_context)(void*);
 
 /// A thread's context is made current once and then left so: calls that are not listed need one.
@@ -38,24 +44,16 @@ void* spillway_emulator_proc_address(const char* name, int version) {
       "cuStreamIsCapturing",  // leaves the answer as the caller set it: no
       "cuThreadExchangeStreamCaptureMode",
   };
-  int (*replacement)(void) = NULL;
   for (size_t i = 0; i < sizeof at_once / sizeof at_once[0]; ++i) {
-    if (strcmp(name, at_once[i]) == 0) replacement = done;
+    if (strcmp(name, at_once[i]) == 0) return address_of((void (*)(void))done);
   }
-  void* address = NULL;
-  if (replacement == NULL) {
-    void* const found = dlsym(RTLD_NEXT, "spillway_emulator_proc_address");
-    void* (*next)(const char*, int) = NULL;
-    memcpy(&next, &found, sizeof next);
-    address = next(name, version);
-    if (address == NULL || strcmp(name, "cuCtxPushCurrent") != 0) return address;
-    memcpy(&push_context, &address, sizeof push_context);
-    int (*const once)(void*) = push_context_once;
-    memcpy(&address, &once, sizeof address);
-    return address;
-  }
-  memcpy(&address, &replacement, sizeof address);
-  return address;
+  void* const found = dlsym(RTLD_NEXT, "spillway_emulator_proc_address");
+  void* (*next)(const char*, int) = NULL;
+  memcpy(&next, &found, sizeof next);
+  void* const address = next(name, version);
+  if (address == NULL || strcmp(name, "cuCtxPushCurrent") != 0) return address;
+  memcpy(&push_context, &address, sizeof push_context);
+  return address_of((void (*)(void))push_context_once);
 }
 
 /// The emulated GPU follows the program's threads by their locks, which is the machine's work too.

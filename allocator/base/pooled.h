@@ -92,4 +92,13 @@ class PoolAllocator {
 #endif
 };
 
+/// A base for classes of which single objects, made by new, come from their pool.
+template <typename T>
+class Pooled {
+ public:
+  static void* operator new(std::size_t) { return PoolAllocator<T>().allocate(1); }
+
+  static void operator delete(void* at) { PoolAllocator<T>().deallocate(static_cast<T*>(at), 1); }
+};
+
 }  // namespace spillway

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/timeline.h"
 
-#include <algorithm>
 #include <string>
 
 namespace spillway::driver {

@@ -25,15 +25,9 @@ namespace spillway {
 enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
 /// What a block is tied to besides its region's stream.
-struct Ties {
+struct Ties : Pooled<Ties> {
   driver::FenceSet fences;
   std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
-
-  static void* operator new(std::size_t) { return PoolAllocator<Ties>().allocate(1); }
-
-  static void operator delete(void* at) {
-    PoolAllocator<Ties>().deallocate(static_cast<Ties*>(at), 1);
-  }
 };
 
 /// A piece of a region's addresses. Those of a region lie side by side and cover it.

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,10 @@ def fairscale() -> Peer:
 
 
 ALL: dict[str, Callable[[], Peer]] = {"torchtune": torchtune, "trl": trl, "fairscale": fairscale}
+
+
+def report(found: Any) -> NoReturn:
+    """Prints what a probe has found and ends its process, at once: what TRL's manager has given autograd to
+    call is freed on autograd's thread, and now and then that aborts a process that ends by itself."""
+    print(json.dumps(found), flush=True)
+    os._exit(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["flag", "whole_number"]
+__all__ = ["flag", "text_or_none", "whole_number"]
 
 #: What the engine's counters hold.
 _MOST = 2**63 - 1
@@ -15,6 +15,13 @@ def flag(name: str, value: Any) -> bool:
     """`value`. Raises TypeError where it is no bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def text_or_none(name: str, value: Any) -> str | None:
+    """`value`. Raises TypeError where it is neither a string nor None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a string or None, not {value!r}")
     return value
 
 

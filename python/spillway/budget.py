@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
@@ -64,10 +65,8 @@ class BudgetRegion(Region):
 
     def __init__(self, budget: int | str, tag: str | None = None) -> None:
         super().__init__()
-        if tag is not None and not isinstance(tag, str):
-            raise TypeError(f"tag must be a string or None, not {tag!r}")
+        self.tag = TAG if text_or_none("tag", tag) is None else tag
         self.budget = size_of("budget", budget)
-        self.tag = TAG if tag is None else tag
 
     def _enter(self) -> int:
         import torch

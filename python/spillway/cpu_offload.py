@@ -9,6 +9,7 @@ import math
 import numbers
 from typing import TYPE_CHECKING
 
+from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
 from spillway.limits import size_of
@@ -113,10 +114,8 @@ class CPUOffload(Region):
     def __init__(
         self, offload_ratio: float, tag: str | None = None, *, prefetch_headroom: int | str | None = None
     ) -> None:
-        if tag is not None and not isinstance(tag, str):
-            raise TypeError(f"tag must be a string or None, not {tag!r}")
+        self.tag = text_or_none("tag", tag)
         self.offload_ratio = _ratio(offload_ratio)
-        self.tag = tag
         self.prefetch_headroom = _headroom(prefetch_headroom)
         super().__init__()
 

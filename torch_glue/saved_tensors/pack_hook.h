@@ -16,19 +16,13 @@ namespace spillway {
 /// it takes to rebuild it over its storage's bytes, or hooks for the tensors that it wraps.
 ///
 /// Threads: as autograd's nodes; ends without the Python lock.
-class PackHook final : public torch::autograd::SavedVariableHooks {
+class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled<PackHook> {
  public:
   /// `region`: what it moves, null where it moves nothing. It must live until the tensor is packed.
   explicit PackHook(const RegionOptions* region);
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
-
-  static void* operator new(std::size_t) { return PoolAllocator<PackHook>().allocate(1); }
-
-  static void operator delete(void* at) {
-    PoolAllocator<PackHook>().deallocate(static_cast<PackHook*>(at), 1);
-  }
 
   void call_pack_hook(const at::Tensor& tensor) override;
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -91,7 +89,4 @@ for number in range(ROUNDS):
         spent, after = once(chosen[name]), once(contextlib.nullcontext)
         times[name].append(spent - (before + after) / 2)
         before = after
-print(json.dumps({name: median(values) for name, values in times.items()}), flush=True)
-# What TRL's manager has given autograd to call is freed on autograd's thread: now and then that aborts a
-# process that ends.
-os._exit(0)
+systems.report({name: median(values) for name, values in times.items()})
