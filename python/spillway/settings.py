@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of Spillway: their options, their environment variables, and what they may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARIES = Path(__file__).absolute().parent / "lib"
+EMULATOR = LIBRARIES / "libspillway_emulator.so"
+
+_SECONDS = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+class LaunchError(ValueError):
+    """A value that cannot be used, or a library that is missing. Its text is one line for the user."""
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        if value not in allowed:
+            raise LaunchError(f"{name}={value}: expected one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def _schedule(name: str, value: str) -> str:
+    if not re.fullmatch(r"eager|late|shuffled:[0-9]{1,18}", value):
+        raise LaunchError(
+            f"{name}={value}: expected one of eager, late, shuffled:SEED with a whole number for SEED, "
+            "such as shuffled:7"
+        )
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
+            raise LaunchError(f"{name}={value}: expected a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _size(name: str, value: str) -> str:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
+    if found is None or not 0 < float(found[1]) * 2 ** _UNITS[found[2]] < 2**63:
+        raise LaunchError(
+            f"{name}={value}: expected a size such as 512MiB or 1.5GiB, above 0 and below 2^63 bytes"
+        )
+    return value
+
+
+def _duration(name: str, value: str) -> str:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|ms|us|ns)", value)
+    if found is None or float(found[1]) * _SECONDS[found[2]] > 3600:
+        raise LaunchError(f"{name}={value}: expected a time up to 3600s with its unit, such as 3us or 0.5ms")
+    return value
+
+
+def _fault(name: str, value: str) -> str:
+    """Asks the emulator, which alone knows its functions and their errors."""
+    if EMULATOR.exists():
+        import ctypes
+
+        say = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
+        say.restype = ctypes.c_char_p
+        if (wrong := say(value.encode())) is not None:
+            raise LaunchError(f"{name}: {wrong.decode()}")
+    return value
+
+
+def _ratio(name: str, value: str) -> str:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", value) or not 0 <= float(value) <= 1:
+        raise LaunchError(f"{name}={value}: expected a number from 0 to 1, such as 0.5")
+    return value
+
+
+def _tag_ratios(name: str, value: str) -> str:
+    tag_ratios(name, value)
+    return value
+
+
+def tag_ratios(name: str, value: str) -> dict[str, float]:
+    """Shares by pattern. Raises LaunchError for text that is not a list such as "mlp=0.8,attn*=0.5"."""
+    found: dict[str, float] = {}
+    for item in value.split(","):
+        pattern, equals, ratio = item.partition("=")
+        if not equals or not re.fullmatch(r"[\w.*?/ -]+", pattern):
+            raise LaunchError(
+                f"{name}={value}: expected PATTERN=SHARE such as 'mlp=0.8', with a pattern of module names"
+            )
+        _ratio(f"{name}={pattern}", ratio)
+        if pattern in found:
+            raise LaunchError(f"{name}={value}: {pattern} has two ratios")
+        found[pattern] = float(ratio)
+    return found
+
+
+def _folder(name: str, value: str) -> str:
+    """An absolute path: programs change their folder."""
+    folder = Path(value).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise LaunchError(f"{name}={value}: is a file: name a folder, which is made where it is missing")
+    return str(folder)
+
+
+def _not_yet(name: str, value: str) -> str:
+    raise LaunchError(f"{name}={value}: not available yet; leave it unset")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its option, its variable, and what is allowed."""
+
+    option: str
+    variable: str
+    check: Callable[[str, str], str]
+    help: str
+    metavar: str | None = None
+    is_switch: bool = False
+    repeats: bool = False  # the option may be given several times; the variable separates by commas
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.option.replace("_", "-")
+
+
+# What becomes of a job that is not changed for it.
+JOB = (
+    Setting(
+        "budget", "SPILLWAY_BUDGET", _size, "Keep each GPU within this much memory, such as 20GiB.", "SIZE"
+    ),
+    Setting(
+        "ratio",
+        "SPILLWAY_OFFLOAD_RATIO",
+        _ratio,
+        "Move this share of the saved activations, from 0 to 1.",
+        "SHARE",
+    ),
+    Setting(
+        "tag_ratio",
+        "SPILLWAY_TAG_RATIO",
+        _tag_ratios,
+        "Another share inside the modules, or NVTX ranges, whose name fits. May be given several times.",
+        "PATTERN=SHARE",
+        repeats=True,
+    ),
+    Setting(
+        "allocator",
+        "SPILLWAY_ALLOCATOR",
+        _choice("spillway", "torch"),
+        "Whose memory PyTorch uses with any of the above; default: spillway.",
+        "NAME",
+    ),
+    Setting("report", "SPILLWAY_REPORT", _folder, "Record what happens, for `spillway report`.", "DIR"),
+)
+
+# Those of the emulated GPU.
+SETTINGS = (
+    Setting(
+        "schedule",
+        "SPILLWAY_EMULATE_SCHEDULE",
+        _schedule,
+        "When asynchronous copies run: eager, late or shuffled:SEED.",
+        "WHEN",
+    ),
+    Setting(
+        "check",
+        "SPILLWAY_EMULATE_CHECK",
+        _choice("0", "1"),
+        "Report operations that touch the same bytes unordered.",
+        is_switch=True,
+    ),
+    Setting("devices", "SPILLWAY_EMULATE_DEVICES", _whole(1, 8), "How many devices there are, 1 to 8.", "N"),
+    Setting("memory", "SPILLWAY_EMULATE_MEMORY", _size, "Memory of each device, such as 8GiB.", "SIZE"),
+    Setting(
+        "rng",
+        "SPILLWAY_EMULATE_RNG",
+        _choice("philox", "cpu"),
+        "Random numbers: the CUDA generator's, or a CPU run's.",
+        "WHICH",
+    ),
+    Setting(
+        "clock",
+        "SPILLWAY_EMULATE_CLOCK",
+        _choice("real", "virtual"),
+        "What events tell: this machine's time, or a modelled one.",
+        "WHICH",
+    ),
+    Setting(
+        "link_h2d",
+        "SPILLWAY_EMULATE_LINK_H2D",
+        _size,
+        "Virtual clock: bytes per second to each device, such as 50GiB.",
+        "SIZE",
+    ),
+    Setting("link_d2h", "SPILLWAY_EMULATE_LINK_D2H", _size, "Virtual clock: bytes per second back.", "SIZE"),
+    Setting(
+        "latency", "SPILLWAY_EMULATE_LATENCY", _duration, "Virtual clock: of each copy, such as 3us.", "TIME"
+    ),
+    Setting(
+        "poison",
+        "SPILLWAY_EMULATE_POISON",
+        _choice("0", "1"),
+        "Fill freed and new device memory with a pattern that is no number.",
+        is_switch=True,
+    ),
+    Setting(
+        "fault",
+        "SPILLWAY_EMULATE_FAULT",
+        _fault,
+        "Chosen calls fail: cuMemCreate:3=out_of_memory, with 3+ for all later ones too.",
+        "WHAT",
+    ),
+)
+
+OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
+
+# The other settings, with what they may be. What the emulated GPU does not have yet may not be set.
+OTHERS: dict[str, Callable[[str, str], str]] = {
+    "SPILLWAY_LOG": _choice("0", "1"),
+    "SPILLWAY_DISABLE": _choice("0", "1"),
+    "SPILLWAY_PINNED_LIMIT": _size,
+    "SPILLWAY_NODE_PINNED_LIMIT": _size,
+    "SPILLWAY_PLAN_REPLAY": _choice("0", "1"),
+    "SPILLWAY_MEMORY_LIMIT": _size,
+    "SPILLWAY_UNSUPPORTED": _choice("error", "warn"),
+    "SPILLWAY_PRELOAD": _choice("observe", "substitute"),
+    "SPILLWAY_PRELOAD_TRACE": lambda _, value: value,
+    "SPILLWAY_EMULATE": _choice("0", "1"),
+    "SPILLWAY_EMULATE_REPORTS": lambda _, value: value,
+    "SPILLWAY_DEVELOPER": _choice("0", "1"),
+    "SPILLWAY_OFFLINE": _choice("0", "1"),
+    **dict.fromkeys(
+        (f"SPILLWAY_EMULATE_{name}" for name in ("PROFILE", "SHAPE_ONLY")),
+        _not_yet,
+    ),
+}
