@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes the emulated GPU in a process that has the emulated CUDA runtime.
-
-PyTorch calls `run` itself at the end of `import torch` (entry point group torch.backends), so scripts need no
-change.
-"""
+"""What happens at the end of `import torch`: PyTorch calls `run` itself (entry point group torch.backends),
+so that scripts need no change."""
 
 import ctypes
 import os
@@ -13,6 +10,15 @@ BAD_USAGE = 2
 
 
 def run() -> None:
+    """Completes the emulated GPU, then sets the job up as the environment says."""
+    _emulate()
+
+    from spillway import _job
+
+    _job.start()
+
+
+def _emulate() -> None:
     """Does nothing unless SPILLWAY_EMULATE=1 and the emulated CUDA runtime is preloaded.
 
     Ends the process with one line where both are so and the emulation cannot work: a script must not go on to

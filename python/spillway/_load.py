@@ -6,16 +6,33 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
-_NAME = re.compile(r"_glue_t(\d)(\d+)\..*\bso$")
+_NAME = re.compile(r"_glue_t(\d)(\d+)(\..*\bso)$")
+
+
+def python_tag() -> str:
+    """What the names of this interpreter's extension modules say: "cpython-311-x86_64-linux-gnu"."""
+    return EXTENSION_SUFFIXES[0].strip(".").removesuffix(".so")
+
+
+def _layers() -> list[re.Match[str]]:
+    """The layers beside this file, for any interpreter."""
+    found = (_NAME.fullmatch(file.name) for file in Path(__file__).parent.iterdir())
+    return [name for name in found if name]
+
+
+def fits_interpreter() -> bool:
+    """Whether a layer was built for this Python, whatever its torch."""
+    return any(name[3] in EXTENSION_SUFFIXES for name in _layers())
 
 
 def _built_for() -> dict[str, str]:
-    """Module name by torch version ("2.11") of the layers beside this file."""
-    found = (_NAME.fullmatch(file.name) for file in Path(__file__).parent.iterdir())
-    return {f"{name[1]}.{name[2]}": name[0].split(".")[0] for name in found if name}
+    """Module name by torch version ("2.11") of the layers that this interpreter can load."""
+    layers = (name for name in _layers() if name[3] in EXTENSION_SUFFIXES)
+    return {f"{name[1]}.{name[2]}": name[0].split(".")[0] for name in layers}
 
 
 @functools.cache

@@ -51,12 +51,17 @@ class Region(ContextDecorator, ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not getattr(self._open, "regions", None):
+        if not self.is_open:
             raise RuntimeError(
                 f"{type(self).__name__} is not open on this thread: "
                 "leave it once, on the thread that entered it"
             )
         glue().leave_region(self._open.regions.pop())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this thread is in it."""
+        return bool(getattr(self._open, "regions", None))
 
     # What is open belongs to threads, not to the object: copies and pickles begin closed.
     def __getstate__(self) -> dict[str, Any]:

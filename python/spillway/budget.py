@@ -93,7 +93,7 @@ class BudgetRegion(Region):
         self.__enter__()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if getattr(self._open, "regions", None):  # another hook may have failed before _before ran
+        if self.is_open:  # another hook may have failed before _before ran
             self.__exit__(*sys.exc_info())  # of a forward pass that failed
 
     def __repr__(self) -> str:

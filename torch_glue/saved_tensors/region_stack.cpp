@@ -8,6 +8,7 @@
 #include <ATen/SavedTensorHooks.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,9 @@ RegionStack& this_thread() {
 }
 
 thread_local bool nothing_moves = false;
+
+/// Never destroyed: threads may save tensors while the process ends.
+std::atomic<const OffloadedRegion*> process_region{nullptr};
 
 std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRules> rules) {
   static std::atomic<std::uint64_t> next{1};
@@ -71,6 +75,21 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
   return open(options, std::move(rules));
 }
 
+Status set_process_region(const RegionOptions& options) {
+  Runtime& runtime = Runtime::instance();
+  SPILLWAY_RETURN_IF_ERROR(runtime.enter_region(options.tag, options.ratio, options.budget));
+  runtime.leave_region(options.tag);  // known from now on, and open for nobody: steps end without
+  const auto* const region =
+      new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
+  const OffloadedRegion* none = nullptr;
+  if (!process_region.compare_exchange_strong(none, region)) {
+    delete region;
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "this process has a region already");
+  }
+  install_engine();
+  return {};
+}
+
 std::uint64_t enter_keeping_region() {
   return open(std::nullopt, nullptr);
 }
@@ -103,9 +122,9 @@ Status leave_region(std::uint64_t id) {
   return {};
 }
 
-OffloadedRegion* innermost_region() {
-  auto& regions = this_thread().regions;
-  return regions.empty() ? nullptr : &regions.back();
+const OffloadedRegion* innermost_region() {
+  const auto& regions = this_thread().regions;
+  return regions.empty() ? process_region.load(std::memory_order_acquire) : &regions.back();
 }
 
 const OffloadedRegion* region_around(const SavingRules& rules) {
@@ -114,8 +133,9 @@ const OffloadedRegion* region_around(const SavingRules& rules) {
       std::find_if(regions.rbegin(), regions.rend(), [&](const OffloadedRegion& one) {
         return one.rules.get() == &rules;
       });
-  if (found == regions.rend() || found + 1 == regions.rend()) return nullptr;
-  return &*(found + 1);
+  if (found == regions.rend()) return nullptr;
+  return found + 1 == regions.rend() ? process_region.load(std::memory_order_acquire)
+                                     : &*(found + 1);
 }
 
 }  // namespace spillway

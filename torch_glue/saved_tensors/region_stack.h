@@ -77,6 +77,11 @@ Result<std::uint64_t> enter_region(const RegionOptions& options);
 /// around it.
 std::uint64_t enter_keeping_region();
 
+/// The region that every thread is in, around those that it opens: for programs that open none.
+/// Autograd of all threads, running ones too, saves in it from now on. It renames no memory.
+/// Errors: as enter_region(options); kInvalidArgument where there is one already.
+Status set_process_region(const RegionOptions& options);
+
 /// Opens a region with rules of its own.
 std::uint64_t enter_region(std::shared_ptr<SavingRules> rules);
 
@@ -115,10 +120,10 @@ class NothingMoves {
   const bool before_;
 };
 
-/// The region of this thread around the innermost one with these rules, null where there is none.
+/// The region around this thread's innermost one with these rules, null where there is none.
 const OffloadedRegion* region_around(const SavingRules& rules);
 
-/// The innermost open region of this thread, null where there is none.
-OffloadedRegion* innermost_region();
+/// The innermost region that this thread is in, null where there is none.
+const OffloadedRegion* innermost_region();
 
 }  // namespace spillway

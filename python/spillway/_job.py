@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets Spillway up in a job that is not changed for it, as the environment says (settings.JOB)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from spillway.settings import JOB, LaunchError, tag_ratios
+
+#: What the saved tensors of such a job are planned and counted under.
+TAG = "job"
+
+
+def wanted() -> dict[str, str]:
+    """The settings that are given, by option. Raises LaunchError for a value that cannot be used."""
+    given = {setting.option: os.environ.get(setting.variable, "") for setting in JOB}
+    for setting in JOB:
+        if given[setting.option]:
+            setting.check(setting.variable, given[setting.option])
+    if given["budget"] and given["ratio"]:
+        raise LaunchError("SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them")
+    return {option: value for option, value in given.items() if value}
+
+
+def start() -> None:
+    """Does nothing where nothing was asked for, or with SPILLWAY_DISABLE=1. Called once, at the end of
+    `import torch`, when CUDA has not started.
+
+    Raises SystemExit with one line where what was asked for cannot be had: a job that needs Spillway to fit
+    must not go on without it. An interpreter that no part of this build was made for goes on without, and
+    one line says so: a job may start others beside its own.
+    """
+    if os.environ.get("SPILLWAY_DISABLE") == "1":
+        return
+    try:
+        given = wanted()
+    except LaunchError as error:
+        raise SystemExit(_say(str(error))) from None
+    if not given:
+        return
+
+    from spillway import _load
+
+    if not _load.fits_interpreter():
+        _say(
+            f"this build is not for Python {_load.python_tag()} ({sys.executable}): it runs without Spillway"
+        )
+        return
+    try:
+        _load.glue()
+    except ImportError as error:
+        warned = _say(str(error))
+        if os.environ.get("SPILLWAY_UNSUPPORTED") == "warn":
+            return
+        raise SystemExit(warned) from None
+    _set_up(given)
+
+
+def _set_up(given: dict[str, str]) -> None:
+    from spillway._load import glue
+    from spillway.allocator import use_allocator
+    from spillway.cpu_offload import end_steps_with_optimizers
+    from spillway.limits import size_of
+
+    try:
+        if given.get("allocator") != "torch":
+            use_allocator()
+        if "budget" in given:
+            glue().set_process_region(1.0, TAG, budget=size_of("SPILLWAY_BUDGET", given["budget"]))
+        elif "ratio" in given:
+            glue().set_process_region(float(given["ratio"]), TAG)
+        if "tag_ratio" in given:
+            from spillway import _named_regions
+
+            _named_regions.start(tag_ratios("SPILLWAY_TAG_RATIO", given["tag_ratio"]))
+    except (RuntimeError, ValueError) as error:
+        raise SystemExit(_say(str(error))) from None
+    end_steps_with_optimizers()
+
+
+def _say(text: str) -> int:
+    """One line on stderr; the exit status of bad usage."""
+    print(f"spillway: {text}", file=sys.stderr)
+    return 2
