@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -47,6 +48,8 @@ class _Modules:
         self._found: WeakKeyDictionary[torch.nn.Module, CPUOffload | None] = WeakKeyDictionary()
 
     def watch(self) -> None:
+        # It is the module around a compiled one that has the name, so the extra call is the one that counts.
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         modules.register_module_forward_pre_hook(self._before)
         modules.register_module_forward_hook(self._after, always_call=True)
 
@@ -58,12 +61,17 @@ class _Modules:
                 self._found[inner] = _fitting(name, self._regions)
             return self._found[module]
 
+    # What is compiled saves its tensors as a whole: the region around it counts.
     def _before(self, module: torch.nn.Module, _: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         region = self._region(module)
         if region is not None:
             region.__enter__()
 
     def _after(self, module: torch.nn.Module, _: Any, __: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         region = self._found.get(module)
         if region is not None and region.is_open:
             region.__exit__(*sys.exc_info())

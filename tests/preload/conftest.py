@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the scripts that know nothing of Spillway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    stdout: str
+    stderr: str
+    moved: list[int]  # bytes, by step of an optimizer, over all processes
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Without anything of Spillway's but its package, and with what tells `Done.moved`."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
+    }
+    path = os.pathsep.join([str(HERE / "probe"), os.environ["PYTHONPATH"]])
+    return clean | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "JOB_PROBE": str(folder / "moved")}
+
+
+def done(command: list[str], env: dict[str, str]) -> Done:
+    probe = Path(env["JOB_PROBE"])
+    probe.unlink(missing_ok=True)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    lines = probe.read_text().splitlines() if probe.exists() else []
+    return Done(ended.returncode, ended.stdout, ended.stderr, [int(line) for line in lines])
+
+
+def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> Done:
+    """`spillway run --emulate OPTIONS -- python scripts/SCRIPT.py`; a script that is for several ranks runs
+    under torchrun."""
+    command = [sys.executable, str(SCRIPTS / f"{script}.py")]
+    if script == "ddp":
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        options = ("--devices", "2", *options)
+    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--memory", "1GiB", *options, "--"]
+    return done(launcher + command, environment(folder) | changes)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the settings of a job do in a script that knows nothing of Spillway, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SCRIPTS, Done, done, environment, under_spillway
+from spillway import launch
+
+SCRIPT = str(SCRIPTS / "compiled.py")
+
+
+def directly(folder: Path, *command: str, **changes: str) -> Done:
+    """By LD_PRELOAD alone."""
+    libraries = {"LD_PRELOAD": f"{launch.SHIM}:{launch.EMULATOR}", "SPILLWAY_EMULATE": "1"}
+    return done(list(command), environment(folder) | libraries | changes)
+
+
+def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
+    plain = under_spillway("compiled", tmp_path)
+    mlp = under_spillway("compiled", tmp_path, "--tag-ratio", "mlp=1")
+    outside = under_spillway("compiled", tmp_path, "--tag-ratio", "mlp=0", "--ratio", "1")
+    everything = under_spillway("compiled", tmp_path, "--ratio", "1")
+    assert (mlp.status, mlp.stdout, mlp.stderr) == (0, plain.stdout, plain.stderr)
+    assert (outside.status, outside.stdout, outside.stderr) == (0, plain.stdout, plain.stderr)
+    assert 0 < mlp.moved[-1] < everything.moved[-1]
+    assert 0 < outside.moved[-1] < everything.moved[-1]
+    assert mlp.moved[-1] + outside.moved[-1] == everything.moved[-1]
+
+
+def test_a_share_that_nvtx_ranges_have_by_name(tmp_path: Path) -> None:
+    script = tmp_path / "ranges.py"
+    source = (SCRIPTS / "plain_loop.py").read_text()
+    call = "loss = nn.functional.cross_entropy(model(images), labels)"
+    assert call in source
+    ranged = f"torch.cuda.nvtx.range_push('forward')\n    {call}\n    torch.cuda.nvtx.range_pop()"
+    script.write_text(source.replace(call, ranged))
+    settings = {"SPILLWAY_TAG_RATIO": "forw*=1"}
+    ours = directly(tmp_path, sys.executable, str(script), **settings)
+    plain = under_spillway("plain_loop", tmp_path)
+    assert (ours.status, ours.stdout) == (0, plain.stdout), ours.stderr
+    assert ours.moved[-1] > 0
+
+
+DEEP = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(8))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    torch.cuda.reset_peak_memory_stats()
+    loss = model(torch.randn(8192, 64, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(torch.cuda.max_memory_allocated(), loss.item().hex())
+"""
+
+
+def test_a_budget_is_kept(tmp_path: Path) -> None:
+    def run(**settings: str) -> tuple[list[int], list[str], int]:
+        ours = directly(tmp_path, sys.executable, "-c", DEEP, **settings)
+        assert ours.status == 0, ours.stderr
+        lines = [line.split() for line in ours.stdout.splitlines()]
+        return [int(line[0]) for line in lines], [line[1] for line in lines], ours.moved[-1]
+
+    plain, losses, _ = run(SPILLWAY_ALLOCATOR="spillway")
+    budget = plain[-1] - 8 * 2**20
+    peaks, same, moved = run(SPILLWAY_BUDGET=str(budget))
+    assert same == losses
+    assert max(peaks[1:]) <= budget < plain[-1], (peaks, plain)
+    assert moved > 0
+
+
+def test_a_budget_that_cannot_be_met_says_what_could(tmp_path: Path) -> None:
+    ours = directly(tmp_path, sys.executable, SCRIPT, SPILLWAY_BUDGET="64KiB")
+    assert ours.status == 1
+    assert "budget=65536 cannot be met on GPU 0" in ours.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("allocator", ["spillway", "torch"])
+def test_the_preload_library_alone_is_enough(allocator: str, tmp_path: Path) -> None:
+    settings = {"SPILLWAY_OFFLOAD_RATIO": "0.5", "SPILLWAY_ALLOCATOR": allocator}
+    code = f"import runpy, torch; runpy.run_path({SCRIPT!r}); print(torch.cuda.get_allocator_backend())"
+    ours = directly(tmp_path, sys.executable, "-c", code, **settings)
+    assert ours.status == 0, ours.stderr
+    assert ours.stdout.splitlines()[-1] == {"spillway": "spillway", "torch": "native"}[allocator]
+    assert ours.moved[-1] > 0
+
+
+def test_disabled_nothing_happens(tmp_path: Path) -> None:
+    ours = directly(tmp_path, sys.executable, SCRIPT, SPILLWAY_OFFLOAD_RATIO="0.5", SPILLWAY_DISABLE="1")
+    plain = under_spillway("compiled", tmp_path)
+    assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert max(ours.moved) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SPILLWAY_BUDGET", "20GB", "SPILLWAY_BUDGET=20GB: expected a size such as 512MiB or 1.5GiB"),
+        ("SPILLWAY_OFFLOAD_RATIO", "1.5", "SPILLWAY_OFFLOAD_RATIO=1.5: expected a number from 0 to 1"),
+        ("SPILLWAY_TAG_RATIO", "mlp", "SPILLWAY_TAG_RATIO=mlp: expected PATTERN=SHARE such as 'mlp=0.8'"),
+        ("SPILLWAY_TAG_RATIO", "mlp=2", "SPILLWAY_TAG_RATIO=mlp=2: expected a number from 0 to 1"),
+        ("SPILLWAY_ALLOCATOR", "other", "SPILLWAY_ALLOCATOR=other: expected one of spillway, torch"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_ends_the_job_with_one_line(
+    name: str, value: str, said: str, tmp_path: Path
+) -> None:
+    ours = directly(tmp_path, sys.executable, SCRIPT, **{name: value})
+    assert (ours.status, ours.stdout) == (2, "")
+    assert ours.stderr.startswith(f"spillway: {said}")
+    assert ours.stderr.count("\n") == 1
+
+
+def test_a_path_with_spaces(tmp_path: Path) -> None:
+    package = tmp_path / "with a space" / "spillway"
+    shutil.copytree(launch.PACKAGE, package, symlinks=False, ignore=shutil.ignore_patterns("__pycache__"))
+    for info in launch.PACKAGE.parent.glob("*.dist-info"):
+        shutil.copytree(info, package.parent / info.name)
+    probe = os.pathsep.join([str(package.parent), str(SCRIPTS.parent / "probe")])
+    script = tmp_path / "with a space" / "my script.py"
+    shutil.copy(SCRIPT, script)
+    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--ratio", "0.5", "--"]
+    ours = done([*command, sys.executable, str(script)], environment(tmp_path) | {"PYTHONPATH": probe})
+    assert ours.status == 0, ours.stderr
+    assert ours.moved[-1] > 0
+
+
+@pytest.mark.parametrize("unsupported", ["error", "warn"])
+def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Path) -> None:
+    package = tmp_path / "spillway"
+    shutil.copytree(launch.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for info in launch.PACKAGE.parent.glob("*.dist-info"):
+        shutil.copytree(info, tmp_path / info.name)
+    (layer,) = package.glob("_glue_t211.*.so")
+    layer.rename(package / layer.name.replace("t211", "t999"))
+    code = "import torch; print(torch.ones(2).sum().item())"
+    settings = {
+        "PYTHONPATH": str(tmp_path),
+        "SPILLWAY_OFFLOAD_RATIO": "1",
+        "SPILLWAY_UNSUPPORTED": unsupported,
+    }
+    ours = done([sys.executable, "-c", code], environment(tmp_path) | settings)
+    assert "is for torch 9.99, but torch 2.11.0" in ours.stderr
+    assert ours.stderr.count("\n") == 1
+    assert (ours.status, ours.stdout) == ((2, "") if unsupported == "error" else (0, "2.0\n"))
+
+
+def test_another_python_is_told_and_left_alone(tmp_path: Path) -> None:
+    package = tmp_path / "spillway"
+    shutil.copytree(launch.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for info in launch.PACKAGE.parent.glob("*.dist-info"):
+        shutil.copytree(info, tmp_path / info.name)
+    (layer,) = package.glob("_glue_t211.*.so")
+    layer.rename(package / "_glue_t211.cpython-399-x86_64-linux-gnu.so")
+    settings = {"PYTHONPATH": str(tmp_path), "SPILLWAY_OFFLOAD_RATIO": "1"}
+    ours = done([sys.executable, "-c", "import torch; print(1)"], environment(tmp_path) | settings)
+    assert (ours.status, ours.stdout) == (0, "1\n")
+    assert ours.stderr.startswith("spillway: this build is not for Python cpython-3")
+    assert ours.stderr.count("\n") == 1
+
+
+def test_a_job_that_opens_regions_itself_keeps_them(tmp_path: Path) -> None:
+    code = """
+import json, torch, spillway
+from torch import nn
+model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).cuda()
+with spillway.CPUOffload(0.0, tag="mine"):
+    loss = model(torch.ones(64, 64, device="cuda")).sum()
+(loss + model(torch.ones(64, 64, device="cuda")).sum()).backward()
+spillway.step()
+print(json.dumps({tag: counts["last"]["moved_bytes"] for tag, counts in spillway.stats()["tags"].items()}))
+"""
+    ours = directly(tmp_path, sys.executable, "-c", code, SPILLWAY_OFFLOAD_RATIO="1")
+    assert ours.status == 0, ours.stderr
+    moved = json.loads(ours.stdout)
+    assert moved["mine"] == 0
+    assert moved["job"] > 0
+
+
+def test_starting_costs_a_process_without_torch_nothing() -> None:
+    command = [sys.executable, "-c", "import sys; print('spillway' in sys.modules)"]
+    env = os.environ | {"LD_PRELOAD": str(launch.SHIM), "SPILLWAY_OFFLOAD_RATIO": "0.5"}
+    assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout == "False\n"
