@@ -29,7 +29,7 @@ def fits_interpreter() -> bool:
     return any(name[3] in EXTENSION_SUFFIXES for name in _layers())
 
 
-def _built_for() -> dict[str, str]:
+def built_for() -> dict[str, str]:
     """Module name by torch version ("2.11") of the layers that this interpreter can load."""
     layers = (name for name in _layers() if name[3] in EXTENSION_SUFFIXES)
     return {f"{name[1]}.{name[2]}": name[0].split(".")[0] for name in layers}
@@ -45,7 +45,7 @@ def glue() -> ModuleType:
     import torch
 
     version = re.match(r"(\d+\.\d+)", torch.__version__)
-    built = _built_for()
+    built = built_for()
     module = built.get(version[1] if version else "")
     if module is None:
         have = ", ".join(sorted(built)) or "no version"

@@ -17,6 +17,7 @@ BAD_USAGE = 2
 COMMANDS = {
     "run": "Run a command under Spillway.",
     "env": "Print what `run` would set, for a shell to evaluate.",
+    "doctor": "Look at this machine for what Spillway needs.",
     "trace": "Show what a trace of allocations holds.",
 }
 

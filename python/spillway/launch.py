@@ -28,6 +28,7 @@ __all__ = [
     "SETTINGS",
     "SHIM",
     "LaunchError",
+    "check_inherited",
     "environment",
 ]
 
@@ -35,7 +36,7 @@ PACKAGE = Path(__file__).absolute().parent
 SHIM = LIBRARIES / "libspillway_preload.so"
 
 
-def _check_inherited(env: Mapping[str, str]) -> None:
+def check_inherited(env: Mapping[str, str]) -> None:
     """LaunchError for the first SPILLWAY_* variable that is unknown or has a value that cannot be used."""
     known = {**OTHERS, **{setting.variable: setting.check for setting in JOB + SETTINGS}}
     for name, value in sorted(env.items()):
@@ -63,7 +64,7 @@ def environment(
     Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
     """
     env = dict(os.environ if base is None else base)
-    _check_inherited(env)
+    check_inherited(env)
     changes = _preloaded([SHIM] * preload + [EMULATOR] * emulate, env)
     unknown = options.keys() - {setting.option for setting in JOB + SETTINGS}
     if unknown:

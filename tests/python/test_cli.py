@@ -175,6 +175,71 @@ def test_no_command_is_a_mistake() -> None:
     assert "expected a command" in result.stderr
 
 
+def test_a_job_needs_a_gpu_or_the_emulated_one(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    result = spillway("run", "--ratio", "0.5", "--", "touch", started, CUDA_VISIBLE_DEVICES="")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "spillway run: there is no GPU here: add --emulate, or see spillway doctor\n"
+    assert not started.exists()
+
+
+def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
+    env = seen_by_command(
+        *("--emulate", "--ratio", "0.5", "--tag-ratio", "mlp=0.8", "--tag-ratio", "attention.*=0.25"),
+        *("--allocator", "torch", "--report", str(tmp_path / "out")),
+    )
+    assert {name: value for name, value in env.items() if name.startswith("SPILLWAY_")} == {
+        "SPILLWAY_EMULATE": "1",
+        "SPILLWAY_OFFLOAD_RATIO": "0.5",
+        "SPILLWAY_TAG_RATIO": "mlp=0.8,attention.*=0.25",
+        "SPILLWAY_ALLOCATOR": "torch",
+        "SPILLWAY_REPORT": str(tmp_path / "out"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--budget", "20GB"], "--budget=20GB: expected a size such as 512MiB or 1.5GiB"),
+        (["--budget", "1GiB", "--ratio", "1"], "--budget and --ratio: give one of them"),
+        (["--ratio", "half"], "--ratio=half: expected a number from 0 to 1, such as 0.5"),
+        (["--ratio", "1.01"], "--ratio=1.01: expected a number from 0 to 1"),
+        (["--tag-ratio", "mlp"], "--tag-ratio=mlp: expected PATTERN=SHARE such as 'mlp=0.8'"),
+        (["--tag-ratio", "a=1", "--tag-ratio", "a=0"], "--tag-ratio=a=1,a=0: a has two ratios"),
+        (["--report", __file__], f"--report={__file__}: is a file: name a folder"),
+        (["--allocator", "mine"], "--allocator=mine: expected one of spillway, torch"),
+    ],
+)
+def test_a_bad_option_of_a_job_is_one_line(tmp_path: Path, options: list[str], said: str) -> None:
+    started = tmp_path / "started"
+    result = spillway("run", "--emulate", *options, "--", "touch", started)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not started.exists()
+
+
+def test_two_spillways_at_once_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "libspillway_preload.so"
+    result = spillway("run", "--", "true", LD_PRELOAD=f"libm.so.6:{other}")
+    assert result.returncode == 2
+    assert f"{other} is preloaded already, of another Spillway" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["env", "--help"], ["doctor", "--help"]]
+)
+def test_help_has_examples_or_says_how_to_complete(arguments: list[str]) -> None:
+    result = spillway(*arguments)
+    assert result.returncode == 0
+    assert "Example" in result.stdout or "bash_source" in result.stdout
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    completed = spillway(_SPILLWAY_COMPLETE="bash_complete", COMP_WORDS="spillway run --ra", COMP_CWORD="2")
+    assert completed.stdout == "plain,--ratio\n"
+
+
 def test_env_prints_what_a_shell_can_evaluate() -> None:
     result = spillway("env", "--emulate", "--memory", "2GiB")
     assert result.returncode == 0, result.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,8 @@ import click
 from spillway.checked_run import run_checked
 from spillway.commands import options
 from spillway.commands.interpreters import is_python, torch_without_cuda
+from spillway.doctor import gpu
+from spillway.settings import JOB
 
 BAD_USAGE = 2
 NOT_EXECUTABLE = 126
@@ -40,7 +42,13 @@ def run(command: tuple[str, ...], **values: Any) -> None:
     env = options.environment(**values)
     if not command:
         raise click.UsageError("expected a command after --, as in: spillway run -- python train.py")
+    if any(env.get(setting.variable) for setting in JOB) and not (emulated(env) or gpu.device_count()):
+        raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
     sys.exit(start(command, env))
+
+
+def emulated(env: Mapping[str, str]) -> bool:
+    return env.get("SPILLWAY_EMULATE") == "1"
 
 
 def start(command: Sequence[str], env: dict[str, str]) -> int:
@@ -51,13 +59,13 @@ def start(command: Sequence[str], env: dict[str, str]) -> int:
         why = "is not executable" if there else "was not found"
         print(f"spillway run: {command[0]} {why}", file=sys.stderr)
         return NOT_EXECUTABLE if there else NOT_FOUND
-    if env.get("SPILLWAY_EMULATE") == "1" and is_python(program) and (version := torch_without_cuda()):
+    if emulated(env) and is_python(program) and (version := torch_without_cuda()):
         print(
             f"spillway run: torch {version} has no CUDA build: install one that has",
             file=sys.stderr,
         )
         return BAD_USAGE
-    if env.get("SPILLWAY_EMULATE") == "1" and env.get("SPILLWAY_EMULATE_CHECK") == "1":
+    if emulated(env) and env.get("SPILLWAY_EMULATE_CHECK") == "1":
         return run_checked(program, command, env)
     try:
         os.execve(program, list(command), env)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a machine for what Spillway needs and what gets in its way. Changes nothing and starts no CUDA
+beyond asking the driver what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from spillway.doctor import environment, gpu, host, software
+from spillway.doctor.finding import Finding
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    software.python,
+    software.torch,
+    software.libraries,
+    gpu.driver,
+    gpu.devices,
+    host.memory,
+    host.locked_memory,
+    host.numa,
+    host.shared_memory,
+    environment.settings,
+    environment.interposers,
+    environment.profilers,
+    environment.pytorch,
+)
+
+
+def examine() -> list[Finding]:
+    return [finding for check in CHECKS for finding in check()]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver, asked by its C interface, and what the kernel says of each GPU's link."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from spillway.doctor.finding import Finding, gib, ok, problem, warning
+
+#: The driver interface that torch's CUDA 13 wheels need (cuDriverGetVersion).
+NEEDED = 13000
+EMULATE = "or run on the emulated GPU: spillway run --emulate"
+PCI = Path("/sys/bus/pci/devices")
+
+# Values of CUdevice_attribute.
+_MAJOR, _MINOR, _DOMAIN, _BUS, _DEVICE = 75, 76, 50, 33, 34
+
+
+def emulated() -> bool:
+    return os.environ.get("SPILLWAY_EMULATE") == "1"
+
+
+@cache
+def library() -> Any:
+    """The driver library, None where the machine has none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+@cache
+def device_count() -> int:
+    """GPUs that a program here would see."""
+    count = ctypes.c_int()
+    if library() is None or library().cuInit(0) != 0 or library().cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def driver() -> Iterator[Finding]:
+    if emulated():
+        yield ok("driver", "the emulated GPU (SPILLWAY_EMULATE=1)")
+        return
+    if library() is None:
+        yield problem(
+            "driver", "there is no libcuda.so.1", f"install NVIDIA's driver 580 or newer, {EMULATE}"
+        )
+        return
+    number = ctypes.c_int()
+    library().cuDriverGetVersion(ctypes.byref(number))
+    text = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
+    if number.value < NEEDED:
+        yield problem(
+            "driver", f"{text} is older than torch's CUDA 13", "install NVIDIA's driver 580 or newer"
+        )
+    else:
+        yield ok("driver", text)
+
+
+def devices() -> Iterator[Finding]:
+    if emulated():
+        return
+    count = device_count()
+    if count == 0:
+        yield problem("GPU", "none that a program can use here", f"look at nvidia-smi, {EMULATE}")
+    for index in range(count):
+        yield from _device(index)
+
+
+def _device(index: int) -> Iterator[Finding]:
+    name, size, handle = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.c_int()
+    library().cuDeviceGet(ctypes.byref(handle), index)
+    library().cuDeviceGetName(name, 256, handle)
+    library().cuDeviceTotalMem_v2(ctypes.byref(size), handle)
+
+    def attribute(number: int) -> int:
+        value = ctypes.c_int()
+        library().cuDeviceGetAttribute(ctypes.byref(value), number, handle)
+        return value.value
+
+    text = f"{name.value.decode()}, {gib(size.value)}, compute {attribute(_MAJOR)}.{attribute(_MINOR)}"
+    yield ok(f"GPU {index}", text)
+    yield from link(
+        f"GPU {index}: link", f"{attribute(_DOMAIN):04x}:{attribute(_BUS):02x}:{attribute(_DEVICE):02x}.0"
+    )
+
+
+def link(what: str, address: str) -> Iterator[Finding]:
+    """Of the device at this PCI address, as far as the kernel tells."""
+    try:
+        now, most = (
+            (
+                (PCI / address / f"{which}_link_speed").read_text().strip(),
+                int((PCI / address / f"{which}_link_width").read_text()),
+            )
+            for which in ("current", "max")
+        )
+    except (OSError, ValueError):
+        return
+    text = f"{now[0]}, {now[1]} lanes"
+    if now[1] < most[1]:
+        yield warning(
+            what, f"{text} of {most[1]}", "activations move no faster: look at the slot and its risers"
+        )
+    else:
+        yield ok(what, text)
