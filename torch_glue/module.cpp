@@ -5,6 +5,7 @@
 #include "torch_glue/checkpoint_module.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/cuda_allocator.h"
+#include "torch_glue/job.h"
 #include "torch_glue/lifetime_module.h"
 #include "torch_glue/microbatches_module.h"
 #include "torch_glue/pause_module.h"
@@ -63,21 +64,6 @@ std::uint64_t enter_region(double offload_ratio,
   auto id = spillway::enter_region(options);
   raise(id.status());
   return id.value();
-}
-
-void set_process_region(double offload_ratio,
-                        const std::string& tag,
-                        std::optional<std::uint64_t> budget) {
-  auto ratio = spillway::Ratio::of(offload_ratio);
-  raise(ratio.status());
-  raise(spillway::check_tag_name(tag));
-  spillway::RegionOptions options{spillway::intern_tag(tag), ratio.value()};
-  options.names_memory = false;
-  if (budget) {
-    options.budget = spillway::Bytes{*budget};
-    options.prefetch = false;
-  }
-  raise(spillway::set_process_region(options));
 }
 
 using Limit = spillway::DeviceRuntime::Limit;
@@ -142,11 +128,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("names_memory") = true,
              py::arg("budget") = py::none(),
              py::arg("prefetch_headroom") = py::none());
-  module.def("set_process_region",
-             &set_process_region,
-             py::arg("offload_ratio"),
-             py::arg("tag"),
-             py::arg("budget") = py::none());
+  module.def("start_job", [] { raise(spillway::start_job()); });
   module.def("enter_keeping_region", &spillway::enter_keeping_region);
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {

@@ -8,9 +8,6 @@ import sys
 
 from spillway.settings import JOB, LaunchError, tag_ratios
 
-#: What the saved tensors of such a job are planned and counted under.
-TAG = "job"
-
 
 def wanted() -> dict[str, str]:
     """The settings that are given, by option. Raises LaunchError for a value that cannot be used."""
@@ -59,17 +56,10 @@ def start() -> None:
 
 def _set_up(given: dict[str, str]) -> None:
     from spillway._load import glue
-    from spillway.allocator import use_allocator
     from spillway.cpu_offload import end_steps_with_optimizers
-    from spillway.limits import size_of
 
     try:
-        if given.get("allocator") != "torch":
-            use_allocator()
-        if "budget" in given:
-            glue().set_process_region(1.0, TAG, budget=size_of("SPILLWAY_BUDGET", given["budget"]))
-        elif "ratio" in given:
-            glue().set_process_region(float(given["ratio"]), TAG)
+        glue().start_job()
         if "tag_ratio" in given:
             from spillway import _named_regions
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -123,11 +124,34 @@ def test_a_setting_that_cannot_be_used_ends_the_job_with_one_line(
     assert ours.stderr.count("\n") == 1
 
 
-def test_a_path_with_spaces(tmp_path: Path) -> None:
-    package = tmp_path / "with a space" / "spillway"
-    shutil.copytree(launch.PACKAGE, package, symlinks=False, ignore=shutil.ignore_patterns("__pycache__"))
+def test_an_isolated_interpreter_that_has_the_package(tmp_path: Path) -> None:
+    """-I ignores PYTHONPATH: what is installed is found."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    show = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(
+        subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    copy_package(site)
+    shutil.copytree(SCRIPTS.parent / "probe", site, dirs_exist_ok=True)
+    others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site / "torch.pth").write_text("\n".join(sorted(others)))
+    command = [str(python), "-m", "spillway", "run", "--emulate", "--ratio", "0.5", "--"]
+    ours = done([*command, str(python), "-I", SCRIPT], environment(tmp_path) | {"PYTHONPATH": ""})
+    assert ours.status == 0, ours.stderr
+    assert ours.moved[-1] > 0
+
+
+def copy_package(folder: Path) -> Path:
+    package = folder / "spillway"
+    shutil.copytree(launch.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     for info in launch.PACKAGE.parent.glob("*.dist-info"):
-        shutil.copytree(info, package.parent / info.name)
+        shutil.copytree(info, folder / info.name)
+    return package
+
+
+def test_a_path_with_spaces(tmp_path: Path) -> None:
+    package = copy_package(tmp_path / "with a space")
     probe = os.pathsep.join([str(package.parent), str(SCRIPTS.parent / "probe")])
     script = tmp_path / "with a space" / "my script.py"
     shutil.copy(SCRIPT, script)
@@ -139,10 +163,7 @@ def test_a_path_with_spaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unsupported", ["error", "warn"])
 def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Path) -> None:
-    package = tmp_path / "spillway"
-    shutil.copytree(launch.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for info in launch.PACKAGE.parent.glob("*.dist-info"):
-        shutil.copytree(info, tmp_path / info.name)
+    package = copy_package(tmp_path)
     (layer,) = package.glob("_glue_t211.*.so")
     layer.rename(package / layer.name.replace("t211", "t999"))
     code = "import torch; print(torch.ones(2).sum().item())"
@@ -158,10 +179,7 @@ def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Pa
 
 
 def test_another_python_is_told_and_left_alone(tmp_path: Path) -> None:
-    package = tmp_path / "spillway"
-    shutil.copytree(launch.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for info in launch.PACKAGE.parent.glob("*.dist-info"):
-        shutil.copytree(info, tmp_path / info.name)
+    package = copy_package(tmp_path)
     (layer,) = package.glob("_glue_t211.*.so")
     layer.rename(package / "_glue_t211.cpython-399-x86_64-linux-gnu.so")
     settings = {"PYTHONPATH": str(tmp_path), "SPILLWAY_OFFLOAD_RATIO": "1"}

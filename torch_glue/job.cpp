@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/job.h"
+
+#include "allocator/base/env.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <optional>
+#include <string>
+
+namespace spillway {
+
+Status start_job() {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto budget, env::size("SPILLWAY_BUDGET"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto share, env::number("SPILLWAY_OFFLOAD_RATIO"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto allocator,
+                            env::choice("SPILLWAY_ALLOCATOR", {"spillway", "torch"}));
+  if (budget && share) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them");
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const Ratio ratio, Ratio::of(budget ? 1.0 : share.value_or(0)));
+  if (allocator != "torch") SPILLWAY_RETURN_IF_ERROR(use_allocator());
+  if (!budget && !share) return {};
+  RegionOptions options{intern_tag("job"), ratio};
+  options.names_memory = false;
+  options.budget = budget;
+  options.prefetch = !budget;  // as regions with a budget
+  return set_process_region(options);
+}
+
+}  // namespace spillway
