@@ -72,9 +72,11 @@ def test_every_item_of_the_list_names_tests_that_exist():
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "README.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 39))
     tests = "".join(path.read_text() for path in HERE.glob("test_*.py"))
-    for number, named in rows[:-1]:
+    for number, named in rows:
         names = [
-            name for name in re.findall(r"`([^`]+)`", named) if not name.endswith(".py") and name != "late"
+            name
+            for name in re.findall(r"`([^`]+)`", named)
+            if not name.endswith(".py") and name not in ("late", "bench", "scripts/peers")
         ]
         missing = [name for name in names if name not in cases.load() and f"def {name}(" not in tests]
         assert not missing, f"item {number}: {missing}"

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -54,7 +55,9 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
     c10::Device device;
 
     static Shape of(const at::Tensor& tensor) {
-      return {tensor.sizes().vec(), tensor.scalar_type(), tensor.device()};
+      // A nested tensor has no sizes.
+      auto sizes = tensor.is_nested() ? std::vector{tensor.numel()} : tensor.sizes().vec();
+      return {std::move(sizes), tensor.scalar_type(), tensor.device()};
     }
 
     bool operator==(const Shape&) const = default;

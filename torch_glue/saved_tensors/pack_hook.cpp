@@ -110,12 +110,16 @@ void PackHook::keep(const at::Tensor& tensor) {
               : at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
 }
 
+at::IntArrayRef PackHook::sizes() const {
+  if (parts_ != nullptr) return parts_->sizes;
+  if (!kept_.defined()) return layout_.sizes();
+  return kept_.is_nested() ? at::IntArrayRef() : kept_.sizes();  // a nested tensor has none
+}
+
 at::Tensor PackHook::call_unpack_hook() {
   PendingSources::instance().poll();
   Runtime::instance().unpacked();
-  version_.check(parts_ != nullptr ? at::IntArrayRef(parts_->sizes)
-                 : kept_.defined() ? kept_.sizes()
-                                   : layout_.sizes());
+  if (version_.changed()) version_.raise(sizes());
   if (parts_ != nullptr) {
     std::vector<at::Tensor> inner;
     for (const auto& hook : parts_->hooks)

@@ -43,6 +43,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   bool move(const at::Tensor& tensor, driver::Stream stream);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
+  [[nodiscard]] at::IntArrayRef sizes() const;
 
   const RegionOptions* const region_;  // until the tensor is packed
   SavedVersion version_;

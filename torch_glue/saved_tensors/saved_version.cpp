@@ -8,16 +8,18 @@ SavedVersion::SavedVersion(const at::Tensor& tensor)
   if (counter_.enabled()) saved_ = counter_.current_version();
 }
 
-void SavedVersion::check(at::IntArrayRef sizes) const {
-  if (!counter_.enabled()) return;
-  const std::uint32_t now = counter_.current_version();
+bool SavedVersion::changed() const {
+  return counter_.enabled() && counter_.current_version() != saved_;
+}
+
+void SavedVersion::raise(at::IntArrayRef sizes) const {
   TORCH_CHECK(
-      now == saved_,
+      false,
       "one of the variables needed for gradient computation has been modified by an inplace "
       "operation: a tensor of shape ",
       sizes,
       " is at version ",
-      now,
+      counter_.current_version(),
       "; expected version ",
       saved_,
       " instead. Hint: torch.autograd.set_detect_anomaly(True) shows the forward operation "

@@ -15,8 +15,15 @@ class SavedVersion {
 
   [[nodiscard]] const c10::VariableVersion& counter() const { return counter_; }
 
-  /// Errors: c10::Error where the tensor, of these sizes, has been changed since.
-  void check(at::IntArrayRef sizes) const;
+  /// Whether the tensor has been changed since.
+  [[nodiscard]] bool changed() const;
+
+  /// Throws the c10::Error that says so, of a tensor of these sizes.
+  [[noreturn]] void raise(at::IntArrayRef sizes) const;
+
+  void check(at::IntArrayRef sizes) const {
+    if (changed()) raise(sizes);
+  }
 
  private:
   c10::VariableVersion counter_;

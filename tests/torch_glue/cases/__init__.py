@@ -14,6 +14,7 @@ MODULES = (
     "checkpoint_parameters",
     "checkpoints",
     "compiled",
+    "costs",
     "graphs",
     "layouts",
     "managers",
@@ -31,6 +32,7 @@ MODULES = (
     "ranges",
     "ratios",
     "regions",
+    "skipped",
     "steady",
     "streams",
 )

@@ -203,35 +203,6 @@ def a_captured_step_keeps_its_tensors_and_counts_them():
 
 
 @case
-def what_is_no_plain_tensor_on_the_device_passes_through():
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        fake = torch.empty(64, 64, device="cuda")
-    strange = {
-        "cpu": torch.randn(64, 64),
-        "sparse": torch.eye(64, device="cuda").to_sparse(),
-        "empty": torch.empty(0, 64, device="cuda"),
-        "scalar": torch.tensor(3.0, device="cuda"),
-        "fake": fake,
-    }
-    seen = []
-    with region("strange"), Moved() as moved:
-        graph = save(seen, *strange.values(), batch() * 1)
-    let_go()
-    graph.backward()
-    assert moved.out == UNIT and moved.stashes == 1
-    for (name, tensor), back in zip(strange.items(), seen, strict=False):
-        assert type(back) is type(tensor) and back.layout == tensor.layout and back.shape == tensor.shape, (
-            name
-        )
-        assert back.device == tensor.device
-        if name != "fake":
-            assert torch.equal(back.to_dense(), tensor.to_dense()), name
-    assert torch.equal(seen[-1].cpu(), batch().cpu())
-
-
-@case
 def the_summary_counts_the_bytes_that_were_copied():
     for _ in range(2):
         with Moved() as moved:

@@ -60,6 +60,24 @@ def overlapping_windows_come_back():
 
 
 @case
+def a_tensor_without_elements_and_one_without_dimensions_come_back():
+    seen = []
+    with spillway.OffloadActivations(min_offload_size=1), Moved() as moved:
+        graph = save(seen, torch.empty(0, 64, device="cuda"), torch.tensor(3.0, device="cuda"))
+    torch.cuda.synchronize()
+    spillway.step()
+    graph.backward()
+    empty, scalar = seen
+    assert (empty.shape, empty.stride(), empty.device.type) == ((0, 64), (64, 1), "cuda")
+    assert scalar.shape == () and scalar.item() == 3 and moved.out == 4
+
+
+@case
+def permuted_dimensions_come_back():
+    comes_back(lambda: torch.randn(8, 16, 32, device="cuda").permute(2, 0, 1))
+
+
+@case
 def half_precision_comes_back():
     comes_back(lambda: torch.randn(64, 64, device="cuda").to(torch.bfloat16))
 
