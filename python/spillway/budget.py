@@ -111,6 +111,16 @@ def _say_lower_bound(error: BaseException | None) -> None:
         error.args = (f"{error} ({bound})",)
 
 
+def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
+    """Where the model has a region already: that one is what is wanted from its next entry on."""
+    for hook in model._forward_pre_hooks.values():
+        region = getattr(hook, "__self__", None)
+        if isinstance(region, BudgetRegion):
+            region.tag, region.budget = wanted.tag, wanted.budget
+            return True
+    return False
+
+
 @overload
 def offload(model_or_region: None = None, *, budget: int | str, tag: str | None = None) -> BudgetRegion: ...
 @overload
@@ -134,7 +144,8 @@ def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None =
     ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for itself.
 
     Args:
-        model_or_region: a module, whose forward passes run in the region from now on, and which is returned;
+        model_or_region: a module, whose forward passes run in the region from now on, and which is returned
+            (one that is given again has the new budget and tag instead);
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
@@ -154,6 +165,8 @@ def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None =
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):
+        if _given_again(model_or_region, region):
+            return model_or_region
         model_or_region.register_forward_pre_hook(region._before, prepend=True)
         model_or_region.register_forward_hook(region._after, always_call=True)
         return model_or_region

@@ -8,7 +8,8 @@ import os
 import spillway
 import torch
 import torch.distributed as dist
-from cases.measure import Moved, same_bits, save, unordered
+from cases.measure import Moved, last, same_bits, save, unordered
+from spillway._region import Region
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,9 +18,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 RANKS = 2
+WIDTHS = (256, 640, 384, 128, 512)
 NAMES = (
     "all used",
     "some unused",
+    "half of the bytes",
+    "within a budget",
     "tensor parallel",
     "tensor parallel in micro-batches",
     "tensor parallel in checkpointed micro-batches",
@@ -28,6 +32,8 @@ NAMES = (
     "checkpoints in a replica",
     "checkpoints of sharded parameters",
 )
+
+moved_in_steps = {}  # by name
 
 
 class Branches(nn.Module):
@@ -62,6 +68,37 @@ def parallel_data(name, rank, region):
         optimizer.step()
         optimizer.zero_grad()
     return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def choosing(name, rank, region):
+    """Each rank chooses from its storages for itself, from the second step on by a plan."""
+    torch.manual_seed(0)
+    layers = (nn.Sequential(nn.Linear(64, width), nn.Sigmoid(), nn.Linear(width, 64)) for width in WIDTHS)
+    net = nn.Sequential(*layers).cuda()
+
+    def step(model, number, region):
+        with region:
+            loss = model(data(rank, number)).square().mean()
+        loss.backward()
+
+    if isinstance(region, spillway.CPUOffload):
+        region = spillway.CPUOffload(0.5, tag=name)
+        if name == "within a budget":
+            try:
+                step(net, 0, spillway.offload(budget=1, tag=name))
+            except spillway.BudgetError as error:
+                buckets = sum(parameter.nbytes for parameter in net.parameters())
+                region = spillway.offload(budget=error.smallest + buckets + (64 << 10), tag=name)
+            net.zero_grad()
+    model = DistributedDataParallel(net)
+    moved_in_steps[name] = []
+    for number in range(6):
+        step(model, number, region)
+        if isinstance(region, Region):
+            moved_in_steps[name].append(last(name)["moved_bytes"])
+        if number < 5:
+            model.zero_grad()
+    return [parameter.grad.clone() for parameter in model.parameters()]
 
 
 def parallel_tensors(name, rank, region):
@@ -156,6 +193,8 @@ def checkpointed(name, rank, region):
 
 
 TRAIN = {
+    "half of the bytes": choosing,
+    "within a budget": choosing,
     "tensor parallel": parallel_tensors,
     "tensor parallel in micro-batches": micro_batches_of_parallel_tensors,
     "tensor parallel in checkpointed micro-batches": micro_batches_of_parallel_tensors,
@@ -167,8 +206,9 @@ TRAIN = {
 
 
 def run(allocator):
-    """For each name: whether the bits are those of the plain job, and the bytes that moved out and back; and
-    what was not ordered."""
+    """For each name: whether the bits are those of the plain job, the bytes that moved out and back, and
+    those of each step, where there was a choice; and what was not ordered.
+    """
     if allocator == "spillway":
         spillway.use_allocator()
     rank = int(os.environ["RANK"])
@@ -185,7 +225,7 @@ def run(allocator):
         expected = train(name, rank, contextlib.nullcontext())
         with Moved() as moved:
             got = train(name, rank, spillway.CPUOffload(1, tag=name))
-        found[name] = (all(map(same_bits, got, expected)), moved.out, moved.back)
+        found[name] = (all(map(same_bits, got, expected)), moved.out, moved.back, moved_in_steps.get(name))
     dist.barrier()
     dist.destroy_process_group()
     return found, unordered()

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import EMULATED, run
-from data_parallel import NAMES, RANKS
+from data_parallel import NAMES, RANKS, WIDTHS
 
 #: Each allocator, and on the emulated GPU one schedule with it.
 JOBS = (("spillway", "late"), ("torch", "eager"))
+
+ALL_THAT_CAN_MOVE = 128 * sum(width + 64 for width in WIDTHS) * 4
 
 
 @functools.cache
@@ -32,7 +34,22 @@ def test_two_ranks_whose_activations_move_have_the_bits_of_the_plain_job(name, a
         if isinstance(rank, BaseException):
             raise rank
     for found, reports in ranks:
-        equal, out, back = found[name]
+        equal, out, back, _ = found[name]
         assert equal, found
         assert out >= back > 0, found
         assert not reports, reports
+
+
+@pytest.mark.parametrize(("allocator", "schedule"), JOBS)
+@pytest.mark.parametrize("name", ["half of the bytes", "within a budget"])
+def test_ranks_choose_the_same_storages(name, allocator, schedule):
+    ranks = job(allocator, schedule)
+    for rank in ranks:
+        if isinstance(rank, BaseException):
+            raise rank
+    first, second = (found[name][3] for found, _ in ranks)
+    if name == "within a budget":
+        # A rank whose second step finds buckets of the first one not yet freed records once more.
+        first, second = first[-3:], second[-3:]
+    assert first == second and min(first) > 0, (first, second)
+    assert first[-1] < ALL_THAT_CAN_MOVE and first[-1] == first[-2], first

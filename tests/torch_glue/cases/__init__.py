@@ -32,6 +32,7 @@ MODULES = (
     "ranges",
     "ratios",
     "regions",
+    "replanning",
     "skipped",
     "steady",
     "streams",

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To plan again, for other shapes or with other wishes, leaves nothing behind of the plan before."""
+
+import contextlib
+import ctypes
+
+import spillway
+import torch
+
+from cases import case
+from cases.measure import Moved, residency, same
+
+LAYERS = 12
+
+
+def network():
+    torch.manual_seed(1)
+    layers = (torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh()) for _ in range(LAYERS))
+    return torch.nn.Sequential(*layers).cuda()
+
+
+def step(net, rows, region):
+    x = torch.randn(rows, 32, generator=torch.Generator().manual_seed(rows)).cuda()
+    with region:
+        loss = net(x * 1).square().sum()
+    loss.backward()
+    return [p.grad for p in net.parameters()]
+
+
+def hooks(net):
+    """Of all its modules and parameters."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+    of_modules = sum(len(getattr(module, kind)) for module in net.modules() for kind in kinds)
+    return of_modules + sum(
+        len(p._backward_hooks or ()) + len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()
+    )
+
+
+class HeapInUse(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _names = ("arena", "free_chunks", "fast_chunks", "maps", "mapped", "_", "fast", "used", "free", "top")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+def host_bytes():
+    """What the process has of malloc's."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = HeapInUse
+    now = mallinfo2()
+    return now.used + now.mapped
+
+
+@case
+def plans_for_ever_new_shapes_leave_nothing_on_the_device_or_the_host():
+    net = network()
+    held, rows = [], 32
+    for region in (spillway.CPUOffload(0.5, tag="new shapes"), spillway.offload(budget="1GiB", tag="new")):
+        for _ in range(2):
+            with Moved() as moved:
+                for _ in range(20):
+                    rows += 1
+                    step(net, rows, region)
+                    net.zero_grad()
+            torch.cuda.synchronize()
+            held.append((torch.cuda.memory_allocated(), residency()["on_host_bytes"], hooks(net)))
+            assert moved.out > 0
+    assert held == held[:1] * 4 and held[0][1:] == (0, 0), held
+
+
+@case
+def a_model_that_is_given_another_budget_has_that_one_and_no_more_hooks():
+    net = network()
+    expected = [grad.clone() for grad in step(net, 64, spillway.NoOpManager())]
+    net.zero_grad()
+    spillway.offload(net, budget=1, tag="given first")
+    try:
+        step(net, 64, contextlib.nullcontext())
+    except spillway.BudgetError as error:
+        least = error.smallest
+    net.zero_grad()
+    counts, moved = [hooks(net)], []
+    for tag in ("given again", "given first"):
+        for budget in ("1GiB", least, "1GiB"):
+            assert spillway.offload(net, budget=budget, tag=tag) is net
+            for _ in range(2):
+                with Moved() as out:
+                    assert same(step(net, 64, contextlib.nullcontext()), expected)
+                net.zero_grad()
+            counts.append(hooks(net))
+            moved.append(out.out > 0)
+    assert counts == [2] * 7 and moved == [False, True, False] * 2, (counts, moved)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What plans take of the host's memory: without the order checker, which has books of its own."""
+
+import pytest
+
+SOURCE = """
+import gc, spillway, torch
+from cases.replanning import host_bytes, network, step
+spillway.use_allocator()
+net, region, rows = network(), {region}, 32
+found = []
+for _ in range(4):
+    for _ in range(256):  # as many as are remembered
+        rows += 1
+        step(net, rows, region)
+        net.zero_grad()
+    torch.cuda.synchronize()
+    gc.collect()
+    found.append(host_bytes())
+tag = spillway.stats()["tags"]["new"]
+report([found, tag["last"]["movable_bytes"] / rows, tag["plan_mismatches"]])
+"""
+
+
+@pytest.mark.parametrize("region", ["CPUOffload(0.5, tag='new')", "offload(budget='1GiB', tag='new')"])
+def test_plans_for_ever_new_shapes_do_not_pile_up(program, region):
+    found, bytes_per_row, mismatches = program(
+        SOURCE.format(region=f"spillway.{region}"), SPILLWAY_EMULATE_CHECK="0"
+    )
+    assert bytes_per_row > 0 and mismatches == 0
+    # The plans of 256 shapes take more than this.
+    assert found[3] - found[1] < 80 << 10, found
