@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/calibration/copy.h"
 #include "bench/calibration/measurements.h"
-#include "bench/calibration/stream.h"
 
 #include <algorithm>
 #include <array>

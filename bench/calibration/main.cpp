@@ -33,6 +33,11 @@ int run(Seconds budget, const std::string& kernels) {
   auto opened = Probe::open(kernels, budget);
   if (!report(opened.status())) return 1;
   Probe& probe = *opened.value();
+  Record("device")
+      .text("name", probe.name())
+      .bytes("free", probe.free_memory())
+      .bytes("total", probe.total_memory())
+      .print();
   bool ok = true;
   // Without kernels there is no device time worth measuring: enough bytes to show that every path
   // works.

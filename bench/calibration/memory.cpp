@@ -113,7 +113,7 @@ Result<DeviceRange> DeviceRange::make(Probe& probe, Bytes chunk, std::size_t cou
   });
   SPILLWAY_RETURN_IF_ERROR(status);
   range.cost_.map = host_time([&] {
-    for (; status.ok() && range.mapped_ < count; range.mapped_ += status.ok() ? 1 : 0) {
+    for (; status.ok() && range.mapped_ < count; range.mapped_ += status.ok() ? 1U : 0U) {
       const CUdeviceptr at = range.at_ + range.mapped_ * chunk.count();
       status = SPILLWAY_CALL(api, MemMap, at, chunk.count(), 0, range.chunks_[range.mapped_], 0);
     }

@@ -23,14 +23,16 @@ class HostBuffer {
   /// Errors: kOutOfHostMemory, kDriver.
   static Result<HostBuffer> make(Probe& probe, Pinning pinning, Bytes size);
   HostBuffer(HostBuffer&& other) noexcept;
+  HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(HostBuffer&&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
   ~HostBuffer();
 
-  std::byte* data() const { return data_; }
+  [[nodiscard]] std::byte* data() const { return data_; }
 
-  Bytes size() const { return size_; }
+  [[nodiscard]] Bytes size() const { return size_; }
 
-  const Cost& cost() const { return cost_; }
+  [[nodiscard]] const Cost& cost() const { return cost_; }
 
  private:
   HostBuffer(Probe& probe, Pinning pinning, Bytes size)
@@ -56,14 +58,16 @@ class DeviceRange {
 
   static Result<DeviceRange> make(Probe& probe, Bytes chunk, std::size_t count);
   DeviceRange(DeviceRange&& other) noexcept;
+  DeviceRange(const DeviceRange&) = delete;
   DeviceRange& operator=(DeviceRange&&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
   ~DeviceRange();
 
-  CUdeviceptr at() const { return at_; }
+  [[nodiscard]] CUdeviceptr at() const { return at_; }
 
-  Bytes size() const { return Bytes{chunk_.count() * mapped_}; }
+  [[nodiscard]] Bytes size() const { return Bytes{chunk_.count() * mapped_}; }
 
-  const Cost& cost() const { return cost_; }
+  [[nodiscard]] const Cost& cost() const { return cost_; }
 
   /// Takes the memory away again, as the destructor does, and says how long that took.
   Seconds unmap();

@@ -80,15 +80,12 @@ Result<std::unique_ptr<Probe>> Probe::open(const std::string& kernels, Seconds b
   std::size_t total = 0;
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, MemGetInfo, &free, &total));
   probe->free_memory_ = Bytes{free};
-  char name[128] = "emulated GPU";
+  probe->total_memory_ = Bytes{total};
   if (!driver::emulated()) {
+    char name[128] = "";
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL_EXTRA(*probe, DeviceGetName, name, sizeof name, 0));
+    probe->name_ = name;
   }
-  Record("device")
-      .text("name", name)
-      .bytes("free", Bytes{free})
-      .bytes("total", Bytes{total})
-      .print();
   if (!kernels.empty()) SPILLWAY_RETURN_IF_ERROR(probe->load_kernels(kernels));
   return probe;
 }
@@ -100,13 +97,20 @@ Status Probe::load_kernels(const std::string& path) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "kernels " + path + ": expected a readable cubin or PTX file");
   }
+  SPILLWAY_RETURN_IF_ERROR(load(image, kKernels));
+  return make_timer();
+}
+
+Status Probe::load(const std::string& image, std::span<const char* const> names) {
   CUmodule module = nullptr;  // never unloaded: the process ends with the measurements
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL_EXTRA(*this, ModuleLoadData, &module, image.c_str()));
-  for (const char* name : kKernels) {
+  for (const char* name : names) {
+    CUfunction function = nullptr;
     SPILLWAY_RETURN_IF_ERROR(
-        SPILLWAY_CALL_EXTRA(*this, ModuleGetFunction, &functions_[name], module, name));
+        SPILLWAY_CALL_EXTRA(*this, ModuleGetFunction, &function, module, name));
+    functions_[name] = function;
   }
-  return make_timer();
+  return {};
 }
 
 Status Probe::make_timer() {

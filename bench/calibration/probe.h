@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,17 +48,28 @@ class Probe {
   /// out. Errors: kNoDriver, kDriver, kInvalidArgument (the file).
   static Result<std::unique_ptr<Probe>> open(const std::string& kernels, Seconds budget);
 
-  const driver::Api& api() const { return *device_.api; }
+  [[nodiscard]] const driver::Api& api() const { return *device_.api; }
 
-  const ExtraApi& extra() const { return extra_; }
+  [[nodiscard]] const ExtraApi& extra() const { return extra_; }
 
-  bool has_kernels() const { return !functions_.empty(); }
+  [[nodiscard]] const driver::Device& device() const { return device_; }
 
-  bool enough_time(Seconds wanted) const;
+  /// As the driver calls it; "emulated GPU" for the emulated one.
+  [[nodiscard]] const std::string& name() const { return name_; }
 
-  Bytes free_memory() const { return free_memory_; }
+  [[nodiscard]] bool has_kernels() const { return !functions_.empty(); }
 
-  /// Launches a kernel of kernels.cu. Requires: has_kernels(). Stream: no wait. Errors: kDriver.
+  [[nodiscard]] bool enough_time(Seconds wanted) const;
+
+  [[nodiscard]] Bytes free_memory() const { return free_memory_; }
+
+  [[nodiscard]] Bytes total_memory() const { return total_memory_; }
+
+  /// Loads a cubin or PTX and finds the kernels of these names in it. It stays loaded until the
+  /// process ends. Errors: kDriver.
+  Status load(const std::string& image, std::span<const char* const> names);
+
+  /// Launches a kernel that was loaded. Requires: has_kernels(). Stream: no wait. Errors: kDriver.
   Status launch(std::string_view name,
                 CUstream stream,
                 unsigned blocks,
@@ -88,6 +100,8 @@ class Probe {
   CUevent end_of_work_ = nullptr;
   std::chrono::steady_clock::time_point end_;
   Bytes free_memory_;
+  Bytes total_memory_;
+  std::string name_ = "emulated GPU";
 };
 
 /// Seconds on the host's clock that `work` takes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bench/calibration/memory.h"
+#include "bench/calibration/probe.h"
 
 #include <utility>
 
@@ -20,13 +20,15 @@ class OwnedStream {
   OwnedStream(OwnedStream&& other) noexcept
       : probe_(other.probe_), handle_(std::exchange(other.handle_, nullptr)) {}
 
+  OwnedStream(const OwnedStream&) = delete;
   OwnedStream& operator=(OwnedStream&&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
 
   ~OwnedStream() {
     if (handle_ != nullptr) probe_->api().StreamDestroy(handle_);
   }
 
-  CUstream handle() const { return handle_; }
+  [[nodiscard]] CUstream handle() const { return handle_; }
 
  private:
   OwnedStream(Probe& probe, CUstream handle) : probe_(&probe), handle_(handle) {}
@@ -36,25 +38,5 @@ class OwnedStream {
 };
 
 enum class Way { kIn, kOut };
-
-constexpr std::string_view name(Way way) {
-  return way == Way::kIn ? "host to device" : "device to host";
-}
-
-/// Copies `size` bytes between the same offset `at` of both memories. Stream: no wait. Errors:
-/// kDriver.
-inline Status copy(Probe& probe,
-                   Way way,
-                   const HostBuffer& host,
-                   const DeviceRange& device,
-                   Bytes at,
-                   Bytes size,
-                   CUstream stream) {
-  const CUdeviceptr there = device.at() + at.count();
-  std::byte* here = host.data() + at.count();
-  if (way == Way::kIn)
-    return SPILLWAY_CALL(probe.api(), MemcpyHtoDAsync, there, here, size.count(), stream);
-  return SPILLWAY_CALL(probe.api(), MemcpyDtoHAsync, here, there, size.count(), stream);
-}
 
 }  // namespace spillway::calibration

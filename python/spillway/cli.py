@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "Run a command under Spillway.",
     "env": "Print what `run` would set, for a shell to evaluate.",
     "doctor": "Look at this machine for what Spillway needs.",
+    "bench": "Measure copies, their overlap with kernels, and what Spillway's parts cost.",
     "trace": "Show what a trace of allocations holds.",
 }
 

@@ -17,13 +17,22 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def shared(command: _Command) -> _Command:
     """Adds them: `emulate`, and one argument for each setting."""
-    for setting in reversed(SETTINGS):
-        command = _option(setting)(command)
-    emulate = click.option("--emulate", is_flag=True, help="Run on the emulated GPU: needs no GPU.")
-    command = emulate(command)
+    command = emulation(*(setting.option for setting in SETTINGS))(command)
     for setting in reversed(JOB):
         command = _option(setting)(command)
     return command
+
+
+def emulation(*names: str) -> Callable[[_Command], _Command]:
+    """Adds `emulate` and these settings of the emulated GPU."""
+
+    def add(command: _Command) -> _Command:
+        for setting in reversed(SETTINGS):
+            if setting.option in names:
+                command = _option(setting)(command)
+        return click.option("--emulate", is_flag=True, help="Run on the emulated GPU: needs no GPU.")(command)
+
+    return add
 
 
 def _option(setting: Setting) -> Callable[[_Command], _Command]:

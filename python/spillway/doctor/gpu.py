@@ -43,6 +43,14 @@ def device_count() -> int:
     return count.value
 
 
+def name(index: int = 0) -> str:
+    """As the driver calls the device. Requires: device_count() > index."""
+    text, handle = ctypes.create_string_buffer(256), ctypes.c_int()
+    library().cuDeviceGet(ctypes.byref(handle), index)
+    library().cuDeviceGetName(text, 256, handle)
+    return text.value.decode()
+
+
 def driver() -> Iterator[Finding]:
     if emulated():
         yield ok("driver", "the emulated GPU (SPILLWAY_EMULATE=1)")
@@ -74,9 +82,8 @@ def devices() -> Iterator[Finding]:
 
 
 def _device(index: int) -> Iterator[Finding]:
-    name, size, handle = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.c_int()
+    size, handle = ctypes.c_size_t(), ctypes.c_int()
     library().cuDeviceGet(ctypes.byref(handle), index)
-    library().cuDeviceGetName(name, 256, handle)
     library().cuDeviceTotalMem_v2(ctypes.byref(size), handle)
 
     def attribute(number: int) -> int:
@@ -84,7 +91,7 @@ def _device(index: int) -> Iterator[Finding]:
         library().cuDeviceGetAttribute(ctypes.byref(value), number, handle)
         return value.value
 
-    text = f"{name.value.decode()}, {gib(size.value)}, compute {attribute(_MAJOR)}.{attribute(_MINOR)}"
+    text = f"{name(index)}, {gib(size.value)}, compute {attribute(_MAJOR)}.{attribute(_MINOR)}"
     yield ok(f"GPU {index}", text)
     yield from link(
         f"GPU {index}: link", f"{attribute(_DOMAIN):04x}:{attribute(_BUS):02x}:{attribute(_DEVICE):02x}.0"

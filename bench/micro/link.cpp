@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/micro/link.h"
+
+#include <algorithm>
+
+namespace spillway::micro {
+
+using namespace literals;
+
+Bytes Link::largest() {
+  // The emulated GPU copies for real, at the speed of this machine's memory.
+  return driver::emulated() ? 16_MiB : Bytes{1ULL << 30U};
+}
+
+Result<std::unique_ptr<Link>> Link::make(HostKind kind) {
+  Probe& probe = micro::probe();
+  SPILLWAY_ASSIGN_OR_RETURN(OwnedStream in, OwnedStream::make(probe));
+  SPILLWAY_ASSIGN_OR_RETURN(OwnedStream out, OwnedStream::make(probe));
+  const Bytes size{2 * largest().count()};
+  SPILLWAY_ASSIGN_OR_RETURN(
+      calibration::DeviceRange device,
+      calibration::DeviceRange::make(probe, 2_MiB, size.count() / (2_MiB).count()));
+  std::unique_ptr<Link> made(new Link(std::move(in), std::move(out), std::move(device)));
+  SPILLWAY_ASSIGN_OR_RETURN(made->host_, HostMemory::make(probe, kind, size));
+  SPILLWAY_ASSIGN_OR_RETURN(made->time_, DeviceTime::make(probe));
+  return made;
+}
+
+Lane Link::lane(const Copies& copies) {
+  return {(copies.way == Way::kIn ? in_ : out_).handle(), [this, copies] {
+            return submit(copies);
+          }};
+}
+
+Status Link::submit(const Copies& copies) {
+  const driver::Api& api = micro::probe().api();
+  const std::uint64_t half = largest().count();
+  const std::uint64_t size = copies.size.count();
+  const std::uint64_t places = half / size;
+  for (std::uint64_t i = 0; i < copies.count; ++i) {
+    const std::uint64_t at = (copies.way == Way::kIn ? 0 : half) + i % places * size;
+    const CUdeviceptr there = device_.at() + at;
+    std::byte* here = host_->data() + at;
+    SPILLWAY_RETURN_IF_ERROR(
+        copies.way == Way::kIn
+            ? SPILLWAY_CALL(api, MemcpyHtoDAsync, there, here, size, in_.handle())
+            : SPILLWAY_CALL(api, MemcpyDtoHAsync, here, there, size, out_.handle()));
+  }
+  return {};
+}
+
+std::uint64_t copies_of(Bytes size) {
+  const std::uint64_t enough = Link::largest().count() * (driver::emulated() ? 2 : 1);
+  return std::clamp<std::uint64_t>(enough / size.count(), 4, 128);
+}
+
+}  // namespace spillway::micro

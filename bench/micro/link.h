@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "bench/calibration/memory.h"
+#include "bench/micro/device_time.h"
+#include "bench/micro/host_memory.h"
+
+namespace spillway::micro {
+
+/// Copies of one size in one direction, one after the other over the buffers.
+struct Copies {
+  Way way;
+  Bytes size;
+  std::uint64_t count;
+
+  [[nodiscard]] double bytes() const {
+    return static_cast<double>(size.count()) * static_cast<double>(count);
+  }
+};
+
+/// Both ends of copies: a range of device memory, host memory of one kind, and a stream for each
+/// direction. The directions use different halves, so that nothing is read and written at once.
+class Link {
+ public:
+  /// Errors: kOutOfDeviceMemory, kOutOfHostMemory, kDriver.
+  static Result<std::unique_ptr<Link>> make(HostKind kind);
+
+  /// The most that one copy may have.
+  static Bytes largest();
+
+  /// `copies` as a lane of its direction's stream. Requires: the Link outlives it, and
+  /// copies.size <= largest().
+  Lane lane(const Copies& copies);
+
+  /// When the host must not hold the lanes.
+  [[nodiscard]] DeviceTime::Hold hold() const {
+    return host_->kind() == HostKind::kPageable ? DeviceTime::Hold::kNot
+                                                : DeviceTime::Hold::kUntilQueued;
+  }
+
+  DeviceTime& time() { return *time_; }
+
+ private:
+  Link(OwnedStream in, OwnedStream out, calibration::DeviceRange device)
+      : in_(std::move(in)), out_(std::move(out)), device_(std::move(device)) {}
+
+  Status submit(const Copies& copies);
+
+  OwnedStream in_;
+  OwnedStream out_;
+  calibration::DeviceRange device_;
+  std::unique_ptr<HostMemory> host_;
+  std::unique_ptr<DeviceTime> time_;
+};
+
+/// How many copies of `size` one measurement makes: enough bytes for the events' resolution, and
+/// enough calls for the host's first one not to count.
+std::uint64_t copies_of(Bytes size);
+
+}  // namespace spillway::micro

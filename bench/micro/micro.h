@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "bench/calibration/stream.h"
+
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+namespace spillway::micro {
+
+using calibration::OwnedStream;
+using calibration::Probe;
+using calibration::Seconds;
+using calibration::Way;
+
+/// What every program here shares: device 0, opened by main().
+/// Requires: main() has begun to register or run benchmarks. Threads: the main one.
+Probe& probe();
+
+/// Each program's own: names its benchmarks to Google Benchmark. Called once, after probe() is
+/// there.
+void register_benchmarks();
+
+/// In benchmarks' names and options: "to_device", "to_host".
+constexpr const char* way_name(Way way) {
+  return way == Way::kIn ? "to_device" : "to_host";
+}
+
+/// "64MiB", for names of benchmarks.
+std::string size_name(Bytes size);
+
+/// Sets what every benchmark of device time has: time by `state.SetIterationTime`, a few iterations
+/// of each of several repetitions, and of these the median, the least and the most.
+void measure_device_time(benchmark::internal::Benchmark* benchmark);
+
+/// The same for benchmarks of the host's time, which Google Benchmark repeats until it is sure.
+void measure_host_time(benchmark::internal::Benchmark* benchmark);
+
+/// Ends a benchmark with an error that says why. Returns whether `status` is an error.
+bool failed(benchmark::State& state, const Status& status);
+
+}  // namespace spillway::micro

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the programs of the micro-benchmarks are, and running them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spillway.launch import PACKAGE
+
+#: Of an installed package and of the build tree alike.
+FOLDER = PACKAGE / "bin"
+BUILD = (
+    "in the source tree `cmake --preset release && ninja -C build/release micro_benchmarks` builds it "
+    "(needs Google Benchmark: apt install libbenchmark-dev); for an installed package: "
+    "pip install --no-build-isolation -C cmake.define.SPILLWAY_BENCHES=ON ."
+)
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "copy": ("copy_bench",),
+}
+
+
+class BenchError(Exception):
+    """A program is missing, or has failed. Its text is one line for the user."""
+
+
+def find(groups: Sequence[str]) -> list[Path]:
+    """The programs of these groups, in their order. Raises BenchError for the first that is missing."""
+    found = [FOLDER / program for group in groups for program in GROUPS[group]]
+    for path in found:
+        if not path.exists():
+            raise BenchError(f"{path} is missing: {BUILD}")
+    return found
+
+
+def run(program: Path, filter: str | None, env: Mapping[str, str]) -> dict[str, Any]:
+    """What a program measured, as Google Benchmark's JSON. Raises BenchError where it fails."""
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
+        path = Path(folder) / "out.json"
+        command = [str(program), f"--benchmark_out={path}", "--benchmark_out_format=json"]
+        if filter is not None:
+            command.append(f"--benchmark_filter={filter}")
+        done = subprocess.run(
+            command,
+            env=dict(env),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        words = done.stderr.strip().splitlines()
+        if done.returncode != 0:
+            ended = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+            last = words[-1] if words else "no message"
+            raise BenchError(f"{program.name} ended with {ended}: {last.removeprefix(f'{program}: ')}")
+        text = path.read_text() if path.exists() else ""
+    # A filter that fits nothing leaves an empty file.
+    return json.loads(text) if text else {"benchmarks": []}

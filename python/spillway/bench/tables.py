@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured, as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spillway.bench.results import Measured, families, read
+
+_HEADINGS = {"GB_per_s": "GB/s"}
+_HIDDEN = {"bytes"}  # said by the name
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    device = document["device"] + (", virtual clock" if document["device_clock"] == "virtual" else "")
+    for results in document["programs"].values():
+        for family, measured in families(read(results)).items():
+            console.print(_table(f"{family} · {device}", measured))
+            console.print()
+
+
+def _table(title: str, measured: list[Measured]) -> Table:
+    counters = list(dict.fromkeys(key for one in measured for key in one.counters if key not in _HIDDEN))
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for heading in ("median", "least", "most", *(_HEADINGS.get(key, key) for key in counters)):
+        table.add_column(heading, justify="right")
+    for one in measured:
+        if one.skipped is not None:
+            table.add_row(one.parameters, Text(one.skipped, style="yellow"))
+            continue
+        values = [f"{one.counters[key]:.4g}" if key in one.counters else "" for key in counters]
+        table.add_row(one.parameters, duration(one.median), duration(one.least), duration(one.most), *values)
+    return table
+
+
+def duration(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spillway import launch
+from spillway.bench import programs
+from spillway.commands import options
+from spillway.doctor import gpu
+
+_EXAMPLES = """\b
+Examples:
+  spillway bench                                 everything
+  spillway bench overlap copy --json here.json
+  spillway bench copy --filter 'to_host/arena'
+  spillway bench --emulate --link-h2d 50GiB --link-d2h 25GiB --latency 10us copy
+"""
+_EMULATED = ("memory", "clock", "link_h2d", "link_d2h", "latency")
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...")
+@click.option("--json", "target", metavar="FILE", help="Where the results go; default: a new file here.")
+@click.option("--filter", metavar="REGEX", help="Only benchmarks whose name fits.")
+@options.emulation(*_EMULATED)
+def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **values: Any) -> None:
+    """Measure copies, their overlap with kernels, and what Spillway's parts cost.
+
+    Prints the median, least and most of each benchmark's repetitions, and keeps all of it as JSON. On the
+    emulated GPU the device's times are modelled ones (--clock virtual, the default here).
+    """
+    for group in groups:
+        if group not in programs.GROUPS:
+            raise click.UsageError(f"{group}: unknown group; known are {', '.join(programs.GROUPS)}")
+    env = _environment(**values)
+    emulated = env.get("SPILLWAY_EMULATE") == "1"
+    if not emulated and not gpu.device_count():
+        raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
+    try:
+        chosen = programs.find(list(dict.fromkeys(groups)) or list(programs.GROUPS))
+        path = _target(target, emulated)
+        document = _measure(chosen, filter, env)
+    except programs.BenchError as error:
+        raise click.ClickException(str(error)) from None
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    from rich.console import Console
+
+    from spillway.bench.tables import show
+
+    console = Console()
+    show(document, console)
+    click.echo(f"{document['device']}: results in {path}")
+
+
+def _environment(**values: Any) -> dict[str, str]:
+    if values["emulate"] or os.environ.get("SPILLWAY_EMULATE") == "1":
+        values["emulate"] = True
+        values["clock"] = values["clock"] or os.environ.get("SPILLWAY_EMULATE_CLOCK") or "virtual"
+    return launch.environment(preload=False, **values)
+
+
+def _target(given: str | None, emulated: bool) -> Path:
+    """Where the results will go. A name of our own never overwrites."""
+    if given is not None:
+        path = Path(given)
+        if (
+            path.is_dir()
+            or not path.absolute().parent.is_dir()
+            or not os.access(path.absolute().parent, os.W_OK)
+        ):
+            raise click.ClickException(
+                f"--json {given}: expected a file in a folder that exists and can be written"
+            )
+        return path
+    device = "emulated-gpu" if emulated else re.sub(r"[^a-z0-9]+", "-", gpu.name().lower()).strip("-")
+    stem = f"spillway-bench-{datetime.date.today()}-{device}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(path for path in (Path(f"{name}.json") for name in names) if not path.exists())
+
+
+def _measure(chosen: list[Path], filter: str | None, env: dict[str, str]) -> dict[str, Any]:
+    from rich.console import Console
+
+    results: dict[str, Any] = {}
+    with Console(stderr=True).status("") as status:
+        for program in chosen:
+            status.update(program.name)
+            results[program.name] = programs.run(program, filter, env)
+    measured = {name: each for name, each in results.items() if each["benchmarks"]}
+    if not measured:
+        raise programs.BenchError(f"--filter {filter}: no benchmark of these groups has such a name")
+    context = next(iter(measured.values()))["context"]
+    return {
+        "device": context["device"],
+        "emulated": context["emulated"] == "yes",
+        "device_clock": context["device_clock"],
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": ["spillway", *sys.argv[1:]],
+        "settings": {name: value for name, value in sorted(env.items()) if name.startswith("SPILLWAY_")},
+        "programs": measured,
+    }

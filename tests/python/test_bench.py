@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`spillway bench` on the emulated GPU: what is modelled comes out as such, and mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from spillway.bench import programs
+from spillway.bench.results import Measured, read
+from spillway.bench.tables import duration
+
+GIB = 2**30
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+#: Bytes a second to the device and back, and seconds before each copy: two links that share no number.
+LINKS = {
+    "50/25": (50 * GIB, 25 * GIB, 10e-6),
+    "6/12": (6 * GIB, 12 * GIB, 3e-6),
+}
+
+built = pytest.mark.skipif(
+    not (programs.FOLDER / "copy_bench").exists(), reason="the micro-benchmarks are not built"
+)
+
+
+def spillway(
+    *arguments: str | Path, folder: Path | None = None, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "spillway", "bench", *arguments],
+        env=clean | {"COLUMNS": "200"} | changes,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[Measured]]:
+    """A group's results over one of LINKS, measured once."""
+
+    @cache
+    def run(group: str, link: str) -> list[Measured]:
+        to_device, to_host, latency = LINKS[link]
+        path = tmp_path_factory.mktemp("bench") / "results.json"
+        result = spillway(
+            *(group, "--emulate", "--json", path),
+            *("--link-h2d", str(to_device), "--link-d2h", str(to_host), "--latency", f"{latency * 1e6}us"),
+        )
+        assert result.returncode == 0, result.stderr
+        document = json.loads(path.read_text())
+        return [one for program in document["programs"].values() for one in read(program)]
+
+    return run
+
+
+def size(text: str) -> int:
+    return int(text[:-3]) * UNITS[text[-3:]]
+
+
+def modelled(link: str, direction: str, size: int) -> float:
+    """Seconds of one copy."""
+    to_device, to_host, latency = LINKS[link]
+    return latency + size / (to_device if direction == "to_device" else to_host)
+
+
+@built
+@pytest.mark.parametrize("link", LINKS)
+def test_copies_take_what_the_modelled_link_takes(
+    link: str, measure: Callable[[str, str], list[Measured]]
+) -> None:
+    copies = [one for one in measure("copy", link) if one.family == "Copy"]
+    seen = set()
+    for one in copies:
+        direction, kind, length = one.parameters.split()
+        if kind == "pageable" and size(length) < 2**22:
+            continue  # the host waits for each of these, and its calls show beside a small copy
+        seen.add((direction, kind))
+        assert one.median == pytest.approx(modelled(link, direction, size(length)), rel=0.02), one
+    assert len(seen) == 6
+
+
+@built
+@pytest.mark.parametrize("link", LINKS)
+def test_each_direction_keeps_its_speed_while_the_other_is_busy(
+    link: str, measure: Callable[[str, str], list[Measured]]
+) -> None:
+    duplex = {one.parameters: one for one in measure("copy", link) if one.family == "Duplex"}
+    assert set(duplex) == {"to_device", "to_host"}
+    for direction, one in duplex.items():
+        assert one.median == pytest.approx(modelled(link, direction, int(one.counters["bytes"])), rel=0.02)
+        assert one.counters["covered"] > 0.99
+
+
+@built
+@pytest.mark.parametrize("link", LINKS)
+def test_a_piece_costs_the_link_its_latency(link: str, measure: Callable[[str, str], list[Measured]]) -> None:
+    pieces = [one for one in measure("copy", link) if one.family == "Pieces"]
+    assert len(pieces) >= 8
+    for one in pieces:
+        direction, length = one.parameters.split()
+        rate = size(length) / modelled(link, direction, size(length)) / 1e9
+        assert one.counters["GB_per_s"] == pytest.approx(rate, rel=0.02), one
+
+
+@built
+def test_results_say_that_the_gpu_is_emulated_and_are_kept_under_new_names(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = spillway("copy", "--emulate", "--filter", "Copy/to_host/arena/1MiB", folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert "Copy · emulated GPU, virtual clock" in result.stdout
+        assert "emulated GPU: results in spillway-bench-" in result.stdout
+        assert result.stdout.count("to_host arena 1MiB") == 1
+    kept = sorted(tmp_path.iterdir())
+    assert len(kept) == 2
+    for path in kept:
+        assert "emulated-gpu" in path.name
+        document = json.loads(path.read_text())
+        assert document["device"] == "emulated GPU" and document["emulated"] is True
+        assert document["device_clock"] == "virtual"
+
+
+MISTAKES = {
+    "no GPU": ((), "there is no GPU here: add --emulate"),
+    "unknown group": (("copies", "--emulate"), "copies: unknown group; known are "),
+    "unknown option": (("--fast",), "no such option"),
+    "no such folder": (
+        ("--emulate", "copy", "--json", "missing/out.json"),
+        "--json missing/out.json: expected",
+    ),
+    "no such name": (("--emulate", "copy", "--filter", "zzz"), "--filter zzz: no benchmark"),
+    "a setting without emulation": (("--link-h2d", "9GiB"), "--link-h2d needs --emulate"),
+    "bad value": (("--emulate", "--latency", "ten"), "--latency=ten: expected a time"),
+}
+
+
+@built
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(mistake: str, tmp_path: Path) -> None:
+    arguments, text = MISTAKES[mistake]
+    hidden = {} if "--emulate" in arguments else {"CUDA_VISIBLE_DEVICES": ""}
+    result = spillway(*arguments, folder=tmp_path, **hidden)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert text in result.stderr and result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_that_are_not_built_are_named_with_the_way_to_build_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(programs, "FOLDER", tmp_path)
+    with pytest.raises(
+        programs.BenchError, match=r"copy_bench is missing: .*ninja .*SPILLWAY_BENCHES=ON"
+    ) as why:
+        programs.find(["copy"])
+    assert "\n" not in str(why.value)
+
+
+def test_a_program_that_fails_is_named_with_its_last_line(tmp_path: Path) -> None:
+    program = tmp_path / "copy_bench"
+    program.write_text("#!/bin/sh\necho first >&2\necho the reason >&2\nexit 7\n")
+    program.chmod(0o755)
+    with pytest.raises(programs.BenchError, match=r"^copy_bench ended with status 7: the reason$"):
+        programs.run(program, None, os.environ)
+
+
+def test_times_are_read_with_their_units_and_skipped_ones_with_their_reason() -> None:
+    times = {"run_name": "BM_X/a/b/manual_time", "name": "BM_X/a/b/manual_time_median", "time_unit": "us"}
+    entries = [
+        {**times, "aggregate_name": "median", "real_time": 2.0, "cpu_time": 1.0, "GB_per_s": 4.0},
+        {**times, "aggregate_name": "max", "real_time": 3.0, "cpu_time": 1.0, "GB_per_s": 5.0},
+        {"run_name": "BM_Y", "name": "BM_Y", "error_occurred": True, "error_message": "skipped: why"},
+    ]
+    x, y = read({"benchmarks": entries})
+    assert (x.family, x.parameters, x.median, x.most) == ("X", "a b", 2e-6, 3e-6)
+    assert x.counters == {"GB_per_s": 4.0}
+    assert (y.family, y.skipped) == ("Y", "skipped: why")
+
+
+@pytest.mark.parametrize(
+    "seconds, text", [(2.0, "2 s"), (0.0015, "1.5 ms"), (1e-6, "1 us"), (2.5e-8, "25 ns"), (0, "0 ns")]
+)
+def test_a_duration_has_its_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
