@@ -147,6 +147,13 @@ const TagId* Runtime::other_budget_locked(TagId tag) const {
   return nullptr;
 }
 
+bool Runtime::is_new(TagId tag) const {
+  if (in_forked_child()) return false;
+  const Lock lock(mutex_);
+  const auto found = tags_.find(tag);
+  return found != tags_.end() && !found->second.whole;
+}
+
 void Runtime::leave_region(TagId tag) {
   if (in_forked_child()) return;
   bool fit = false;

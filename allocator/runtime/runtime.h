@@ -119,6 +119,8 @@ class Runtime {
   /// already has another ratio or budget in this step, or another one has a budget.
   Status enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget = std::nullopt);
   void leave_region(TagId tag);
+  /// Whether the tag has had no whole step yet since it has its ratio or budget.
+  [[nodiscard]] bool is_new(TagId tag) const;
 
   /// The next movable storage under `tag`. Requires: a region with that tag was entered in this
   /// step.
@@ -179,11 +181,12 @@ class Runtime {
     const std::optional<Bytes> budget;
     std::map<DeviceId, BudgetChooser> budgets{};  // of tags that have one
     int open = 0;
-    bool used = false;  // something was saved in the running step
-    bool tail = false;  // the last step's budgets wait for its optimizer's step
-    Bytes told{};       // of a budget that the step has missed
-    TagStepStats step;  // of the running step
-    TagStepStats last;  // of the last step that saved anything
+    bool used = false;   // something was saved in the running step
+    bool whole = false;  // a step of it has had its backward pass
+    bool tail = false;   // the last step's budgets wait for its optimizer's step
+    Bytes told{};        // of a budget that the step has missed
+    TagStepStats step;   // of the running step
+    TagStepStats last;   // of the last step that saved anything
   };
 
   static constexpr std::size_t kMostDevices = 64;  // that are found without the lock

@@ -176,6 +176,7 @@ bool Runtime::close_step_locked(bool optimized) {
     } else {
       planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
     }
+    tag.whole = tag.whole || whole;
     if (whole) {
       tag.chooser.end_step();
     } else {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/running_statistics.h"
 
-#include <ATen/core/function_schema.h>
+#include "torch_glue/saved_tensors/running_statistics.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,16 +21,6 @@ class Unseen {
   const at::NoGradGuard no_graph_;
   const at::RecordFunctionGuard unobserved_{false};
 };
-
-/// The argument of this name, where it is a tensor.
-at::Tensor tensor_named(const at::RecordFunction& call,
-                        const c10::FunctionSchema& schema,
-                        const char* name) {
-  const auto index = schema.argumentIndexWithName(name);
-  if (!index || static_cast<std::size_t>(*index) >= call.inputs().size()) return {};
-  const c10::IValue& value = call.inputs()[static_cast<std::size_t>(*index)];
-  return value.isTensor() ? value.toTensor() : at::Tensor();
-}
 
 bool is_counter(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 0 && tensor.scalar_type() == at::kLong;
@@ -74,22 +64,16 @@ std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::Reco
     }
     return nullptr;
   }
-  if (name.find("batch_norm") == name.npos && name.find("instance_norm") == name.npos) {
-    return nullptr;
-  }
-  const auto schema = call.operator_schema();
-  if (!schema) return nullptr;
+  const auto statistics = running_statistics_of(call);
+  if (statistics.empty()) return nullptr;
 
   const Unseen unseen;
   auto kept = std::make_unique<Kept>();
-  for (const char* argument : {"running_mean", "running_var"}) {
-    const at::Tensor statistic = tensor_named(call, *schema, argument);
-    if (!statistic.defined()) continue;
+  for (const at::Tensor& statistic : statistics) {
     // Another version counter: a graph that has saved it must not notice.
     const at::Tensor same = statistic.variable_data();
     kept->statistics.emplace_back(same, same.clone());
   }
-  if (kept->statistics.empty()) return nullptr;
   kept->counter = std::exchange(self.raised_, at::Tensor());
   return kept;
 }

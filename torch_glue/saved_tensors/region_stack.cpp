@@ -27,8 +27,11 @@ struct RegionStack {
     for (const OffloadedRegion& region : regions) {
       if (region.open) close(region);
     }
-    while (!regions.empty())
+    while (!regions.empty()) {
+      // What PyTorch has of the thread may have ended, and its callbacks with it.
+      static_cast<void>(regions.back().statistics.release());
       regions.pop_back();
+    }
   }
 };
 
@@ -49,6 +52,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
   const OffloadedRegion* const outer = innermost_region();
   SavingRules* covering = outer == nullptr ? nullptr : outer->covering;
   if (rules && rules->covers_inner()) covering = rules.get();
+  const bool is_new = moves && Runtime::instance().is_new(moves->tag);
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
@@ -56,7 +60,8 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
                                    covering,
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
-                                   true});
+                                   true,
+                                   is_new ? std::make_unique<RunningStatisticsSeen>() : nullptr});
   note_tag();
   return id;
 }

@@ -5,6 +5,7 @@
 #include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/running_statistics.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/cuda/CUDAException.h>
@@ -105,6 +106,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   if (is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base))) {
     return SkipReason::kParameter;
   }
+  if (is_running_statistic(tensor)) return SkipReason::kHeldElsewhere;
   return std::nullopt;
 }
 

@@ -20,6 +20,7 @@ MODULES = (
     "managers",
     "microbatches",
     "nesting",
+    "normalized",
     "parity",
     "parts",
     "parts_arguments",
