@@ -43,7 +43,7 @@ Status measure_hop(Probe& probe, CUstream one, CUstream other, CUevent event) {
     Status status;
     for (int i = 0; i < kHops && status.ok(); ++i) {
       for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
-        SPILLWAY_RETURN_IF_ERROR(probe.launch("empty", from, 1, 1, {}));
+        SPILLWAY_RETURN_IF_ERROR(probe.launch("empty", from, {.x = 1}, 1, {}));
         SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(probe.api(), EventRecord, event, from));
         SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(probe.api(), StreamWaitEvent, to, event, 0));
       }
@@ -89,7 +89,7 @@ Status measure_calls(Probe& probe, const HostBuffer& host, const DeviceRange& de
   }
   if (!probe.has_kernels()) return {};
   SPILLWAY_RETURN_IF_ERROR(measure_call(
-      probe, "cuLaunchKernel", on, [&] { return probe.launch("empty", on, 1, 1, {}); }));
+      probe, "cuLaunchKernel", on, [&] { return probe.launch("empty", on, {.x = 1}, 1, {}); }));
   SPILLWAY_RETURN_IF_ERROR(measure_pool(probe, on));
   return measure_hop(probe, on, other.handle(), event);
 }

@@ -38,11 +38,11 @@ def load_nvrtc() -> ctypes.CDLL:
     raise SystemExit("compile_kernels: neither nvcc nor NVRTC (libnvrtc.so.13) was found; torch brings NVRTC")
 
 
-def by_nvrtc(nvrtc: ctypes.CDLL, architecture: str) -> bytes:
+def by_nvrtc(nvrtc: ctypes.CDLL, architecture: str, source: Path = SOURCE) -> bytes:
     program = ctypes.c_void_p()
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
     size = ctypes.c_size_t()
-    check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), SOURCE.read_bytes(), b"kernels.cu", 0, None, None))
+    check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), b"kernels.cu", 0, None, None))
     failed = nvrtc.nvrtcCompileProgram(program, 1, options)
     if failed:
         check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))

@@ -116,7 +116,7 @@ Status measure_interference(Probe& probe, const HostBuffer& host, const DeviceRa
         auto taken = probe.stream_time_sync(compute.handle(), [&] {
           Status status;
           for (int i = 0; i < kLaunches && status.ok(); ++i) {
-            status = probe.launch(kernel, compute.handle(), 132 * 8, 256, arguments);
+            status = probe.launch(kernel, compute.handle(), {.x = 132 * 8}, 256, arguments);
           }
           return status;
         });

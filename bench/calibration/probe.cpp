@@ -128,15 +128,15 @@ bool Probe::enough_time(Seconds wanted) const {
 
 Status Probe::launch(std::string_view name,
                      CUstream stream,
-                     unsigned blocks,
+                     const Blocks& blocks,
                      unsigned threads,
                      std::vector<void*> arguments) {
   const CUfunction function = functions_.find(name)->second;
   return SPILLWAY_CALL_EXTRA(*this,
                              LaunchKernel,
                              function,
-                             blocks,
-                             1,
+                             blocks.x,
+                             blocks.y,
                              1,
                              threads,
                              1,
@@ -162,7 +162,7 @@ Result<Seconds> Probe::stream_time_sync(CUstream stream, const std::function<Sta
     return taken;
   }
   std::atomic_ref<int>(*go_).store(0);
-  SPILLWAY_RETURN_IF_ERROR(launch("wait_for_host", stream, 1, 1, {&go_}));
+  SPILLWAY_RETURN_IF_ERROR(launch("wait_for_host", stream, {.x = 1}, 1, {&go_}));
   status = SPILLWAY_CALL(api(), EventRecord, begin_, stream);
   if (status.ok()) status = submit();
   if (status.ok()) status = SPILLWAY_CALL(api(), EventRecord, end_of_work_, stream);

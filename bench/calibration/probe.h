@@ -26,6 +26,12 @@ struct ExtraApi {
 #undef SPILLWAY_CU
 };
 
+/// How many blocks of a kernel there are, and how they are counted.
+struct Blocks {
+  unsigned x;
+  unsigned y = 1;
+};
+
 /// One line of JSON: what was measured, and its numbers.
 class Record {
  public:
@@ -72,7 +78,7 @@ class Probe {
   /// Launches a kernel that was loaded. Requires: has_kernels(). Stream: no wait. Errors: kDriver.
   Status launch(std::string_view name,
                 CUstream stream,
-                unsigned blocks,
+                const Blocks& blocks,
                 unsigned threads,
                 std::vector<void*> arguments);
 

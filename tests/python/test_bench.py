@@ -16,6 +16,8 @@ from spillway.bench import programs
 from spillway.bench.results import Measured, read
 from spillway.bench.tables import duration
 
+from bench.calibration import compile_kernels
+
 GIB = 2**30
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: Bytes a second to the device and back, and seconds before each copy: two links that share no number.
@@ -112,6 +114,41 @@ def test_a_piece_costs_the_link_its_latency(link: str, measure: Callable[[str, s
         direction, length = one.parameters.split()
         rate = size(length) / modelled(link, direction, size(length)) / 1e9
         assert one.counters["GB_per_s"] == pytest.approx(rate, rel=0.02), one
+
+
+@built
+@pytest.mark.parametrize("link", LINKS)
+def test_copies_disappear_behind_kernels_where_nothing_slows_them_down(
+    link: str, measure: Callable[[str, str], list[Measured]]
+) -> None:
+    overlaps = measure("overlap", link)
+    assert len(overlaps) == 12  # four kernels; out, in and both
+    for one in overlaps:
+        assert one.skipped is None
+        assert one.counters["eta"] == pytest.approx(1, abs=0.02), one
+        assert one.counters["slow_down"] == pytest.approx(1, abs=0.02), one
+        # The copies last throughout, or a slow-down would not be seen.
+        assert one.counters["copies_us"] > one.counters["kernel_us"]
+
+
+@built
+def test_kernels_take_what_the_model_says(measure: Callable[[str, str], list[Measured]]) -> None:
+    for one in measure("overlap", "50/25"):
+        work = max(one.counters["bytes"] / 4e12, one.counters["flops"] / 400e12)  # emulator/device/clock.h
+        modelled = one.counters["launches"] * (2e-6 + work) * 1e6
+        assert one.counters["kernel_us"] == pytest.approx(modelled, rel=0.02), one
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_the_kernels_compile(architecture: str) -> None:
+    try:
+        nvrtc = compile_kernels.load_nvrtc()
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    source = Path(__file__).parents[2] / "bench" / "micro" / "kernels.cu"
+    image = compile_kernels.by_nvrtc(nvrtc, architecture, source)
+    for name in (b"fill", b"multiply_add", b"triad", b"gemm", b"attention"):
+        assert name in image
 
 
 @built

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ BUILD = (
 )
 
 GROUPS: dict[str, tuple[str, ...]] = {
+    "overlap": ("overlap_bench",),
     "copy": ("copy_bench",),
 }
 
@@ -38,6 +41,13 @@ def find(groups: Sequence[str]) -> list[Path]:
     return found
 
 
+def with_nvrtc(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` in which a program finds NVRTC where torch's wheels have it. What is set comes first."""
+    wheel = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "lib"
+    folders = [*filter(None, env.get("LD_LIBRARY_PATH", "").split(os.pathsep)), str(wheel)]
+    return {**env, "LD_LIBRARY_PATH": os.pathsep.join(folders)} if wheel.is_dir() else dict(env)
+
+
 def run(program: Path, filter: str | None, env: Mapping[str, str]) -> dict[str, Any]:
     """What a program measured, as Google Benchmark's JSON. Raises BenchError where it fails."""
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
@@ -47,7 +57,7 @@ def run(program: Path, filter: str | None, env: Mapping[str, str]) -> dict[str, 
             command.append(f"--benchmark_filter={filter}")
         done = subprocess.run(
             command,
-            env=dict(env),
+            env=with_nvrtc(env),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

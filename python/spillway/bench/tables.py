@@ -11,8 +11,14 @@ from rich.text import Text
 
 from spillway.bench.results import Measured, families, read
 
-_HEADINGS = {"GB_per_s": "GB/s"}
-_HIDDEN = {"bytes"}  # said by the name
+_HEADINGS = {
+    "GB_per_s": "GB/s",
+    "eta": "η",
+    "slow_down": "slow-down",
+    "kernel_us": "kernel us",
+    "copies_us": "copies us",
+}
+_HIDDEN = {"bytes", "flops", "launches"}  # of the benchmark, not of the machine
 
 
 def show(document: dict[str, Any], console: Console) -> None:
@@ -24,11 +30,13 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def _table(title: str, measured: list[Measured]) -> Table:
-    counters = list(dict.fromkeys(key for one in measured for key in one.counters if key not in _HIDDEN))
+    known = list(_HEADINGS)
+    found = {key for one in measured for key in one.counters} - _HIDDEN
+    counters = sorted(found, key=lambda key: (known.index(key) if key in known else len(known), key))
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for heading in ("median", "least", "most", *(_HEADINGS.get(key, key) for key in counters)):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for one in measured:
         if one.skipped is not None:
             table.add_row(one.parameters, Text(one.skipped, style="yellow"))

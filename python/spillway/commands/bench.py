@@ -56,7 +56,8 @@ def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **val
 
     from spillway.bench.tables import show
 
-    console = Console()
+    # In a file or a pipe nothing says how wide a line may be.
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
     show(document, console)
     click.echo(f"{document['device']}: results in {path}")
 

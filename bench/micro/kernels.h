@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "bench/calibration/memory.h"
+#include "bench/micro/device_time.h"
+
+#include <optional>
+
+namespace spillway::micro {
+
+/// What a kernel is bound by.
+enum class Kernel { kFma, kTriad, kGemm, kAttention };
+
+constexpr const char* kernel_name(Kernel kernel) {
+  constexpr const char* kNames[] = {"fma", "triad", "gemm", "attention"};
+  return kNames[static_cast<int>(kernel)];
+}
+
+/// What one launch does.
+struct KernelWork {
+  double flops;
+  std::uint64_t bytes;  // of device memory that it must read and write
+};
+
+KernelWork work_of(Kernel kernel);
+
+/// The kernels of kernels.cu, compiled and loaded, with memory to work on. On the emulated GPU,
+/// which runs no kernels, a launch costs the stream what its work is modelled to take.
+/// Ownership: owns the memory; borrows the probe.
+class Kernels {
+ public:
+  /// Errors: kNoDriver and kInvalidArgument where the kernels cannot be made (the message says
+  /// "skipped: why"); kOutOfDeviceMemory, kDriver.
+  static Result<std::unique_ptr<Kernels>> make(Probe& probe);
+
+  /// `launches` of one kernel, one after the other, on this object's stream. Requires: this object
+  /// outlives the lane.
+  Lane lane(Kernel kernel, std::uint64_t launches);
+
+ private:
+  Kernels(Probe& probe, OwnedStream stream) : probe_(probe), stream_(std::move(stream)) {}
+
+  Status load();
+  Status launch(Kernel kernel);
+
+  Probe& probe_;
+  OwnedStream stream_;
+  std::optional<calibration::DeviceRange> memory_;
+};
+
+}  // namespace spillway::micro
