@@ -9,17 +9,38 @@
 #include <torch/version.h>
 
 #include <memory>
+#include <utility>
 
 /// Everything that depends on the version of torch is in this file: a new minor version is ported
 /// here. The virtual functions of Engine and CUDAAllocator are compiled in with `override`, so a
 /// changed one does not compile.
-#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR != 11
+#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || TORCH_VERSION_MINOR > 15
 #error "torch_glue is written for torch 2.11: port torch_glue/compat.h and cuda_allocator.h first"
 #endif
 
 namespace spillway::compat {
 
-using NodePtr = std::shared_ptr<torch::autograd::Node>;
+#if TORCH_VERSION_MINOR >= 15
+template <typename T>
+using NodeOf = c10::intrusive_ptr<T>;
+using WeakNodePtr = c10::weak_intrusive_ptr<torch::autograd::Node>;
+
+template <typename T, typename... Arguments>
+NodeOf<T> make_node(Arguments&&... arguments) {
+  return c10::make_intrusive<T>(std::forward<Arguments>(arguments)...);
+}
+#else
+template <typename T>
+using NodeOf = std::shared_ptr<T>;
+using WeakNodePtr = std::weak_ptr<torch::autograd::Node>;
+
+/// Nodes are deleted one after another, however long a graph is.
+template <typename T, typename... Arguments>
+NodeOf<T> make_node(Arguments&&... arguments) {
+  return {new T(std::forward<Arguments>(arguments)...), torch::autograd::deleteNode};
+}
+#endif
+using NodePtr = NodeOf<torch::autograd::Node>;
 using GraphTaskRef = const std::shared_ptr<torch::autograd::GraphTask>&;
 using UnpackHookData = std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>>;
 
@@ -27,6 +48,16 @@ using UnpackHookData = std::optional<std::pair<c10::SafePyObject, c10::SafePyObj
 inline const at::Tensor* view_base(const at::Tensor& view) {
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   return meta != nullptr && meta->has_bw_view() ? &meta->get_backward_view().base_ : nullptr;
+}
+
+/// Whether its dimensions have names, where torch still has such tensors.
+inline bool has_names(const c10::TensorImpl& tensor) {
+#if TORCH_VERSION_MINOR >= 15
+  static_cast<void>(tensor);
+  return false;
+#else
+  return tensor.has_named_tensor_meta();
+#endif
 }
 
 /// Tells counters apart: equal for tensors that share one version counter, null for inference

@@ -10,6 +10,7 @@
 #include "torch_glue/pools/pool_table.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
 
 #include <array>
 #include <atomic>
@@ -65,11 +66,19 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
   std::vector<ccc::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
   void attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) override;
+#if TORCH_VERSION_MINOR >= 12
+  /// Of requests that PyTorch's own allocator refuses by a policy of its own: there are none here.
+  void attachOomRejectionObserver(ccc::OomRejectionObserver) override {}
+#endif
   void enable(bool on) override;
 
-  bool isEnabled() const override { return true; }
+  bool isEnabled() const override {
+    return true;
+  }
 
-  std::string name() override { return "spillway"; }
+  std::string name() override {
+    return "spillway";
+  }
 
   // CUDAAllocator: what the memory viewer reads (cuda_allocator_history.cpp)
   ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;

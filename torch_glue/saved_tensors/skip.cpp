@@ -90,7 +90,7 @@ bool is_of_parameter(const at::Tensor& tensor) {
 
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes) {
   const auto* const impl = tensor.unsafeGetTensorImpl();
-  if (impl->key_set().has_any(kWrapped) || impl->has_named_tensor_meta()) {
+  if (impl->key_set().has_any(kWrapped) || compat::has_names(*impl)) {
     return SkipReason::kSubclass;
   }
   if (!tensor.is_cuda()) return SkipReason::kNotOnDevice;

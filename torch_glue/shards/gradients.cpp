@@ -97,7 +97,7 @@ class HostGradients::Arrive final : public torch::autograd::Node {
 class HostGradients::Leave final : public torch::autograd::Node {
  public:
   Leave(std::shared_ptr<HostGradients> gradients,
-        std::shared_ptr<Arrive> arrive,
+        compat::NodeOf<Arrive> arrive,
         const at::Tensor& on_device,
         std::shared_ptr<GradientPlace> place)
       : Node(kFirst, {torch::autograd::Edge(arrive, 0)}),
@@ -126,7 +126,7 @@ class HostGradients::Leave final : public torch::autograd::Node {
 
  private:
   const std::shared_ptr<HostGradients> gradients_;
-  const std::shared_ptr<Arrive> arrive_;
+  const compat::NodeOf<Arrive> arrive_;
   const std::shared_ptr<GradientPlace> place_;
 };
 
@@ -137,12 +137,12 @@ std::shared_ptr<HostMemory> GradientPlace::take(Bytes size) {
   return std::make_shared<HostMemory>(at_, size, until);
 }
 
-std::shared_ptr<torch::autograd::Node> HostGradients::way_to(const compat::NodePtr& accumulator,
-                                                             const at::Tensor& parameter,
-                                                             std::shared_ptr<GradientPlace> place) {
-  const std::shared_ptr<Arrive> arrive(new Arrive(accumulator), torch::autograd::deleteNode);
-  return {new Leave(shared_from_this(), arrive, parameter, std::move(place)),
-          torch::autograd::deleteNode};
+compat::NodePtr HostGradients::way_to(const compat::NodePtr& accumulator,
+                                      const at::Tensor& parameter,
+                                      std::shared_ptr<GradientPlace> place) {
+  auto arrive = compat::make_node<Arrive>(accumulator);
+  return compat::make_node<Leave>(
+      shared_from_this(), std::move(arrive), parameter, std::move(place));
 }
 
 compat::NodePtr GradientWay::begin(HostGradients& gradients,
@@ -154,7 +154,7 @@ compat::NodePtr GradientWay::begin(HostGradients& gradients,
 
 void GradientWay::end(const compat::NodePtr& node) {
   const bool used_more_than_once = node.use_count() > 2;  // the caller has it too
-  if (used_more_than_once) shared_ = node;
+  if (used_more_than_once) shared_ = compat::WeakNodePtr(node);
 }
 
 HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, GradientPlace* place) {

@@ -44,9 +44,9 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
   /// the host does. Gradients with a graph of their own, and those that are no plain strided
   /// tensors, leave at once. With a file they go to `place`, or where that is null or taken to
   /// ordinary memory.
-  std::shared_ptr<torch::autograd::Node> way_to(const compat::NodePtr& accumulator,
-                                                const at::Tensor& parameter,
-                                                std::shared_ptr<GradientPlace> place);
+  compat::NodePtr way_to(const compat::NodePtr& accumulator,
+                         const at::Tensor& parameter,
+                         std::shared_ptr<GradientPlace> place);
 
   /// Bytes that have left, since creation.
   [[nodiscard]] Bytes moved() const { return Bytes{moved_.load()}; }
@@ -92,7 +92,7 @@ class GradientWay {
 
  private:
   const std::shared_ptr<GradientPlace> place_;
-  std::weak_ptr<torch::autograd::Node> shared_;  // of runs to come
+  compat::WeakNodePtr shared_{compat::NodePtr()};  // of runs to come
 };
 
 }  // namespace spillway

@@ -156,7 +156,7 @@ void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
     place.tensor.set_data(at::Tensor(std::move(impl)));
     if (!place.tensor.requires_grad()) continue;
     place.gradient = place.gradients->begin(gradients, place.accumulator, place.tensor);
-    torch::autograd::impl::set_grad_accumulator(place.tensor, place.gradient);
+    torch::autograd::impl::set_grad_accumulator(place.tensor, compat::WeakNodePtr(place.gradient));
   }
 }
 
@@ -167,7 +167,8 @@ void Shard::put_back() {
     if (place.gradient == nullptr) continue;
     place.gradients->end(place.gradient);
     place.gradient.reset();
-    torch::autograd::impl::set_grad_accumulator(place.tensor, place.accumulator);
+    torch::autograd::impl::set_grad_accumulator(place.tensor,
+                                                compat::WeakNodePtr(place.accumulator));
   }
 }
 
