@@ -14,9 +14,10 @@ function(spillway_library)
 endfunction()
 
 # spillway_module(NAME spillway_emulator SRCS … DEPS … EXPORTS file.map): a shared library that binds to itself and
-# exports only what the version script lists (the `exports` tests compare).
+# exports only what the version script lists (the `exports` tests compare). NAMES is a list in the same form, for a library
+# whose version script cannot name all.
 function(spillway_module)
-  cmake_parse_arguments(ARG "" "NAME;EXPORTS" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;EXPORTS;NAMES" "SRCS;DEPS" ${ARGN})
   add_library(${ARG_NAME} SHARED ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND spillway::)
@@ -28,7 +29,10 @@ function(spillway_module)
   endif()
   set_target_properties(${ARG_NAME} PROPERTIES
     LINK_DEPENDS ${map} LIBRARY_OUTPUT_DIRECTORY ${SPILLWAY_LIB_DIR} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
-  set_property(GLOBAL APPEND PROPERTY SPILLWAY_MODULES "$<TARGET_FILE:${ARG_NAME}>=${map}")
+  if(NOT ARG_NAMES)
+    set(ARG_NAMES ${map})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY SPILLWAY_MODULES "$<TARGET_FILE:${ARG_NAME}>=${ARG_NAMES}")
   install(TARGETS ${ARG_NAME} LIBRARY DESTINATION spillway/lib)
 endfunction()
 

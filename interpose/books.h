@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "interpose/entries.h"
+#include "interpose/ring.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace spillway::interpose {
+
+/// Calls and the bytes that they asked for. One thread writes, any thread reads.
+struct Count {
+  std::atomic<std::uint64_t> calls{0};
+  std::atomic<std::uint64_t> bytes{0};
+
+  void add(std::uint64_t more) {
+    calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    bytes.store(bytes.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+};
+
+/// What one thread has done. Kept for good, so that whoever sums up need not wait; a thread that has
+/// ended leaves its books to a later one.
+struct Books {
+  std::array<Count, kEntries> counts;
+  Ring ring;
+  std::atomic<bool> taken{true};
+  std::atomic<std::int32_t> thread{0};  ///< whose they are, in the kernel's numbers
+  Books* next = nullptr;  ///< set once, before anybody else sees the books
+
+  Count& of(Entry entry) {
+    return counts[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
+  }
+};
+
+/// This thread's part of a wrapped call.
+struct Local {
+  int depth = 0;           ///< > 0: inside a wrapped call; what CUDA calls from there is its own
+  Books* books = nullptr;  ///< null before the thread's first call
+};
+
+// Initial-exec: the library is there from the start of the process, and dynamic TLS would allocate
+// inside the call.
+extern __attribute__((tls_model("initial-exec"))) constinit thread_local Local local;
+
+/// This thread's books, made on first use; null where the host has no memory for them.
+Books* my_books();
+
+/// The first of all books; `next` leads to the others. Threads: safe.
+Books* all_books();
+
+/// Has a thread's books given back when it ends, after `at_end`. Call once, before threads are
+/// watched. Errors: false where there is no key left: books are then made and never given back.
+bool give_books_back(void (*at_end)(Books&));
+
+}  // namespace spillway::interpose

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace spillway::interpose {
+
+/// What a call does, as counts and traces tell it.
+enum class Kind : std::uint16_t {
+  kAllocate,
+  kFree,
+  kHostAllocate,
+  kHostFree,
+  kHostRegister,
+  kHostUnregister,
+  kQuery,
+  kCreate,
+  kRelease,
+  kMap,
+  kUnmap,
+  kCopy,  ///< within a device, between devices, or in a direction that only the addresses tell
+  kCopyIn,
+  kCopyOut,
+  kFill,
+  kLaunch,
+  kGraphLaunch,
+  kStreamCreate,
+  kStreamDestroy,
+  kSynchronize,
+  kCaptureBegin,
+  kCaptureEnd,
+  kGraphInstantiate,
+  kGraphDestroy,
+  kIpcGet,
+  kIpcOpen,
+  kIpcClose,
+  kReset,
+  kPrivateTable,
+  kLookUp,
+  kCount,
+};
+
+constexpr std::array<std::string_view, static_cast<std::size_t>(Kind::kCount)> kKindNames = {
+    "allocate",      "free",          "host_allocate",     "host_free",
+    "host_register", "host_unregister", "query",           "create",
+    "release",       "map",           "unmap",             "copy",
+    "copy_in",       "copy_out",      "fill",              "launch",
+    "graph_launch",  "stream_create", "stream_destroy",    "synchronize",
+    "capture_begin", "capture_end",   "graph_instantiate", "graph_destroy",
+    "ipc_get",       "ipc_open",      "ipc_close",         "reset",
+    "private_table", "look_up",
+};
+
+/// One wrapped function; also its place in kFunctions.
+enum class Entry : std::uint16_t {
+#define SPILLWAY_DRIVER(symbol, ...) k_##symbol,
+#define SPILLWAY_RUNTIME(symbol, ...) k_##symbol,
+#include "interpose/functions.inc"
+  kCount,
+};
+
+constexpr std::size_t kEntries = static_cast<std::size_t>(Entry::kCount);
+
+enum class Library : std::uint8_t { kDriver, kRuntime };
+
+struct Function {
+  std::string_view symbol;
+  std::string_view base;  ///< what cuGetProcAddress calls it
+  int version;            ///< from which on; 0: the runtime's
+  bool per_thread;        ///< takes stream 0 for the thread's own
+  bool has_twin;          ///< the other of the two is in the list too
+  Library library;
+  Kind kind;
+};
+
+constexpr std::array<Function, kEntries> kFunctions = {{
+#define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, twin, kind, ...) \
+  {#symbol, #base, version, per_thread, twin, Library::kDriver, Kind::kind},
+#define SPILLWAY_RUNTIME(symbol, kind, ...) \
+  {#symbol, #symbol, 0, false, false, Library::kRuntime, Kind::kind},
+#include "interpose/functions.inc"
+}};
+
+constexpr const Function& function_of(Entry entry) {
+  return kFunctions[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
+}
+
+}  // namespace spillway::interpose

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/look_up.h"
+
+#include "interpose/libc_symbol.h"
+#include "interpose/mode.h"
+#include "interpose/next.h"
+#include "interpose/proc_address.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+namespace spillway::interpose {
+namespace {
+
+using Dlsym = void*(void*, const char*);
+using Dlvsym = void*(void*, const char*, const char*);
+
+constexpr Answer kGoOn{.ours = false, .result = nullptr};
+
+/// What the caller would find without us. Interposers behind us are asked, as they would be.
+void* others(void* handle, const char* name, const char* version) {
+  if (version == nullptr) return reinterpret_cast<Dlsym*>(spillway_next_dlsym)(handle, name);
+  return reinterpret_cast<Dlvsym*>(spillway_next_dlvsym)(handle, name, version);
+}
+
+/// Nothing, with dlerror set: callers read it without looking.
+void* missing(const char* name) {
+  return plain_dlsym(RTLD_NEXT, name);
+}
+
+Answer look_up(void* handle, const char* name, const char* version, const void* caller) {
+  // The caller's own place in the search order decides what comes next.
+  if (handle == RTLD_NEXT || mode() == Mode::kPassThrough) return kGoOn;
+  const auto entry = entry_named(name);
+  if (!entry) return kGoOn;
+  // The driver looks its own parts up, and Spillway the driver that it is for.
+  const Object who = object_of(caller);
+  if (who == Object::kDriver || who == Object::kOurs || who == Object::kEmulator) return kGoOn;
+  void* found = others(handle, name, version);
+  if (found == nullptr) return {.ours = true, .result = nullptr};
+  if (object_of(found) == Object::kSelf) {
+    // The global scope: our function stands there whether or not the process has CUDA.
+    found = next_definition(*entry);
+    if (found == nullptr) return {.ours = true, .result = missing(name)};
+  }
+  if (!defines(found, function_of(*entry).library)) return {.ours = true, .result = found};
+  void* ours = wrapped(*entry, found);
+  return {.ours = true, .result = ours != nullptr ? ours : found};
+}
+
+}  // namespace
+}  // namespace spillway::interpose
+
+spillway::interpose::Answer spillway_look_up(void* handle,
+                                             const char* name,
+                                             const char* version,
+                                             const void* caller) {
+  return spillway::interpose::look_up(handle, name, version, caller);
+}
+
+void spillway_find_next_look_ups() {
+  using namespace spillway::interpose;
+  // From here, RTLD_NEXT means behind us: another interposer, or else the C library.
+  const auto find = [](const char* name) {
+    void* next = plain_dlsym(RTLD_NEXT, name);
+    return next != nullptr ? next : libc_symbol(name);
+  };
+  std::atomic_ref(spillway_next_dlsym).store(find("dlsym"));
+  std::atomic_ref(spillway_next_dlvsym).store(find("dlvsym"));
+}

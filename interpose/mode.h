@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace spillway::interpose {
+
+/// What the library does with a call, for the whole process: the one switch.
+enum class Mode : std::uint8_t {
+  kPassThrough,  ///< nothing: before the start, disabled, in a forked child, at exit, after a sticky error
+  kCount,
+  kRecord,  ///< counts, and writes each call into its thread's ring
+};
+
+// Read by every wrapped call.
+extern std::atomic<Mode> mode_now;
+
+inline Mode mode() {
+  return mode_now.load(std::memory_order_relaxed);
+}
+
+/// Sets the mode, unless the library was stopped. Threads: safe.
+void set_mode(Mode mode);
+
+enum class Stop : std::uint8_t { kDisabled, kForked, kExit, kStickyError };
+
+/// Passes everything through from now on, for good. The first reason counts. Threads: safe, also in
+/// a child between fork and exec.
+void stop(Stop why);
+
+/// Why it passes everything through; none while it does not. Threads: safe.
+std::optional<Stop> stopped();
+
+/// Whether a context that has returned `result` will return errors for good. The driver and the
+/// runtime have the same numbers.
+bool is_sticky(int result);
+
+}  // namespace spillway::interpose

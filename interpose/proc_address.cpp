@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/proc_address.h"
+
+#include "interpose/exports.h"
+#include "interpose/next.h"
+#include "interpose/wrapper.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace spillway::interpose {
+namespace {
+
+constinit std::atomic<std::uint64_t> newer{0};
+
+constexpr auto kByName = [] {
+  std::array<Entry, kEntries> sorted{};
+  for (std::size_t i = 0; i < kEntries; ++i) sorted[i] = static_cast<Entry>(i);
+  std::sort(sorted.begin(), sorted.end(), [](Entry a, Entry b) {
+    return function_of(a).symbol < function_of(b).symbol;
+  });
+  return sorted;
+}();
+
+/// From this version on `base` is a function that is not wrapped; INT_MAX where there is none.
+constexpr int unwrapped_from(std::string_view base) {
+#define SPILLWAY_RUNTIME(...)
+#define SPILLWAY_DRIVER_AS(...)
+#define SPILLWAY_DRIVER(...)
+#define SPILLWAY_DRIVER_PER_THREAD(...)
+#define SPILLWAY_DRIVER_UNWRAPPED(name, version) \
+  if (base == #name) return version;
+#include "interpose/driver_functions.inc"
+#undef SPILLWAY_RUNTIME
+#undef SPILLWAY_DRIVER_AS
+#undef SPILLWAY_DRIVER
+#undef SPILLWAY_DRIVER_PER_THREAD
+#undef SPILLWAY_DRIVER_UNWRAPPED
+  return CUDA_VERSION + 1;
+}
+
+}  // namespace
+
+std::optional<Entry> entry_named(const char* symbol) {
+  const std::string_view name(symbol);
+  const auto* at = std::lower_bound(
+      kByName.begin(), kByName.end(), name, [](Entry entry, std::string_view wanted) {
+        return function_of(entry).symbol < wanted;
+      });
+  if (at == kByName.end() || function_of(*at).symbol != name) return std::nullopt;
+  return *at;
+}
+
+std::optional<Entry> entry_for(const char* base, int version, std::uint64_t flags) {
+  if (base == nullptr) return std::nullopt;
+  const std::string_view name(base);
+  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  std::optional<Entry> best;
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    const Function& is = kFunctions[i];  // NOLINT(*-constant-array-index)
+    if (is.library != Library::kDriver || is.base != name || is.version > version) continue;
+    if (is.has_twin && is.per_thread != per_thread) continue;
+    if (!best || function_of(*best).version < is.version) best = static_cast<Entry>(i);
+  }
+  if (best && version >= unwrapped_from(name)) {
+    if (version > CUDA_VERSION) newer.fetch_add(1, std::memory_order_relaxed);
+    return std::nullopt;
+  }
+  return best;
+}
+
+void* wrapped(Entry entry, void* found) {
+  void* none = nullptr;
+  std::atomic<void*>& next = next_of(entry);
+  if (!next.compare_exchange_strong(none, found) && none != found) return nullptr;
+  return exported(entry);
+}
+
+void wrap_found(const char* base, void** found, int version, std::uint64_t flags) {
+  if (found == nullptr || *found == nullptr) return;
+  const auto entry = entry_for(base, version, flags);
+  if (!entry || object_of(*found) == Object::kSelf || !defines(*found, Library::kDriver)) return;
+  if (void* ours = wrapped(*entry, *found); ours != nullptr) *found = ours;
+}
+
+void wrap_found(
+    const char* base, void** found, int version, std::uint64_t flags, const void* status) {
+  constexpr int kFound = 0;
+  if (status != nullptr && *static_cast<const int*>(status) != kFound) return;
+  wrap_found(base, found, version, flags);
+}
+
+void wrap_found(
+    const char* base, void** found, unsigned version, std::uint64_t flags, const void* status) {
+  wrap_found(base, found, static_cast<int>(version), flags, status);
+}
+
+std::uint64_t newer_look_ups() {
+  return newer.load(std::memory_order_relaxed);
+}
+
+}  // namespace spillway::interpose

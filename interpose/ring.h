@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "interpose/entries.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace spillway::interpose {
+
+/// One call, as a trace file has it (docs/preload_trace.md).
+struct Event {
+  std::uint64_t ticks;    ///< Clock's, when the call began; of what makes something, when it ended
+  std::uint64_t address;  ///< of memory, or the handle of a function or graph
+  std::uint64_t bytes;
+  std::uint64_t stream;
+  std::uint16_t entry;
+  std::uint16_t kind;
+  std::int32_t result;
+};
+static_assert(sizeof(Event) == 40);
+
+/// The last events of one thread: one thread writes, and whoever takes them out claims them first.
+/// No lock, and no memory before the first event.
+class Ring {
+ public:
+  static constexpr std::uint64_t kEvents = 1U << 14U;
+
+  /// The place for the next event; null where the ring is full or has no memory.
+  Event* next();
+  /// Makes what was written there readable.
+  void publish() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+
+  /// One event that found no place.
+  void lose() { lost_.store(lost_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
+  /// Gives `write` what nobody has taken out yet, in at most two pieces. Threads: safe; of two at a
+  /// time one gets it.
+  template <typename Write>
+  void drain(Write write) {
+    std::uint64_t from = tail_.load(std::memory_order_acquire);
+    const std::uint64_t to = head_.load(std::memory_order_acquire);
+    if (from == to || draining_.exchange(true, std::memory_order_acquire)) return;
+    from = tail_.load(std::memory_order_relaxed);
+    while (from < to) {
+      const std::uint64_t at = from % kEvents;
+      const std::uint64_t count = to - from < kEvents - at ? to - from : kEvents - at;
+      write(events_.load(std::memory_order_relaxed) + at, static_cast<std::size_t>(count));
+      from += count;
+    }
+    tail_.store(to, std::memory_order_release);
+    draining_.store(false, std::memory_order_release);
+  }
+
+ private:
+  Event* memory();
+
+  std::atomic<Event*> events_{nullptr};
+  std::atomic<std::uint64_t> head_{0};
+  std::atomic<std::uint64_t> tail_{0};
+  std::atomic<std::uint64_t> lost_{0};
+  std::atomic<bool> draining_{false};
+};
+
+inline Event* Ring::next() {
+  Event* events = events_.load(std::memory_order_relaxed);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  if (head - tail_.load(std::memory_order_acquire) == kEvents) return nullptr;
+  if (events == nullptr) events = memory();
+  return events == nullptr ? nullptr : events + head % kEvents;
+}
+
+}  // namespace spillway::interpose

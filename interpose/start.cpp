@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the library does of itself: at the start, in a forked child, and at the end.
+#include "allocator/base/env.h"
+#include "allocator/base/log.h"
+#include "interpose/books.h"
+#include "interpose/mode.h"
+#include "interpose/place.h"
+#include "interpose/substitution.h"
+#include "interpose/trace.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+
+namespace spillway::interpose {
+namespace {
+
+/// A setting of ours that cannot be read must not change what the program does.
+template <typename T>
+T value_or(const Result<std::optional<T>>& setting, T otherwise) {
+  if (setting.ok()) return setting.value().value_or(otherwise);
+  log("preload: " + setting.status().message());
+  return otherwise;
+}
+
+/// In the child of a fork: it must not use CUDA, and what it calls all the same passes through.
+void be_inert() {
+  stop(Stop::kForked);
+  forget_substitution();
+  trace_forget();
+}
+
+bool offloads() {
+  constexpr std::array kAsking = {
+      "SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"};
+  return std::any_of(kAsking.begin(), kAsking.end(), [](const char* name) {
+    return !env::foreign(name).value_or("").empty();
+  });
+}
+
+__attribute__((constructor)) void start() {
+  if (value_or(env::flag("SPILLWAY_DISABLE"), false)) return stop(Stop::kDisabled);
+  if (pthread_atfork(nullptr, nullptr, be_inert) != 0) return stop(Stop::kDisabled);
+  if (!give_books_back(trace_thread_ends)) log("preload: no key for thread-specific data is left");
+  set_mode(Mode::kCount);
+  const std::string how =
+      value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");
+  if (how == "substitute") allow_substitution();
+  const std::string path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
+  if (!path.empty()) {
+    if (const Status begun = trace_begin(path); !begun.ok()) log("preload: " + begun.message());
+  }
+  if (offloads()) offer_package();
+}
+
+// Behind everything that the program has registered for its end, because it was here first. No
+// thread is waited for, and nothing is given back: the driver may be gone.
+__attribute__((destructor)) void finish() {
+  const auto why = stopped();
+  stop(Stop::kExit);
+  if (why != Stop::kForked && why != Stop::kDisabled) (void)trace_end();
+}
+
+}  // namespace
+}  // namespace spillway::interpose

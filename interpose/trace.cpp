@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/trace.h"
+
+#include "allocator/base/file.h"
+#include "allocator/base/log.h"
+#include "allocator/base/mutex.h"
+#include "interpose/clock.h"
+#include "interpose/mode.h"
+#include "interpose/trace_format.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace spillway::interpose {
+namespace {
+
+/// What is being written. Threads that drain their rings use `number` alone.
+struct Writing {
+  bool on = false;
+  std::string path;
+  Moment begun;
+  std::atomic<int> number{-1};       ///< the open file; -1: not made yet
+  std::atomic<int> error{0};         ///< errno of what failed first
+  LightMutex mutex;
+};
+
+Writing& writing() {
+  static auto* only = new Writing;  // never freed: threads write while the process ends
+  return *only;
+}
+
+void failed(int error) {
+  int none = 0;
+  if (!writing().error.compare_exchange_strong(none, error)) return;
+  log("preload: " + writing().path + ": " + std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
+}
+
+/// One write, so that threads need no lock: the file is open for appending.
+void append(int number, std::array<iovec, 2> parts) {
+  const std::size_t bytes = parts[0].iov_len + parts[1].iov_len;
+  const ssize_t written = writev(number, parts.data(), static_cast<int>(parts.size()));
+  if (written < 0) return failed(errno);
+  if (static_cast<std::size_t>(written) != bytes) failed(ENOSPC);
+}
+
+template <typename Head>
+std::array<iovec, 2> parts(Head& head, const void* body, std::size_t bytes) {
+  return {{{&head, sizeof head}, {const_cast<void*>(body), bytes}}};  // NOLINT: writev reads only
+}
+
+Moment now() {
+  return {ticks(), nanoseconds()};
+}
+
+/// A file that a live process is writing is not ours to empty: the number is added to the path.
+File make(const std::string& path) {
+  File file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file.open() && flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
+    file = File(open((path + "." + std::to_string(getpid())).c_str(),
+                     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                     0666));
+  }
+  if (file.open() && ftruncate(file.number(), 0) != 0 && errno != EINVAL) return {};
+  return file;
+}
+
+/// The file, made with its header on first use; -1 where it cannot be made.
+int file() {
+  Writing& to = writing();
+  if (const int number = to.number.load(std::memory_order_acquire); number >= 0) return number;
+  if (to.error.load() != 0) return -1;
+  const LightLock locked(writing().mutex);
+  if (const int number = to.number.load(); number >= 0) return number;
+  File made = make(to.path);
+  if (!made.open()) {
+    failed(errno);
+    return -1;
+  }
+  const std::string names = names_text();
+  FileHead head{.begun = to.begun, .process = getpid()};
+  head.names_bytes = static_cast<std::uint32_t>(names.size());
+  append(made.number(), parts(head, names.data(), names.size()));
+  to.number.store(made.release(), std::memory_order_release);
+  return to.number.load();
+}
+
+void write_events(std::int32_t thread, const Event* events, std::size_t count) {
+  const int number = file();
+  if (number < 0) return;
+  EventsHead head{.thread = thread, .now = now()};
+  head.section.bytes += static_cast<std::uint32_t>(count * sizeof(Event));
+  append(number, parts(head, events, count * sizeof(Event)));
+}
+
+void drain(Books& books) {
+  books.ring.drain([&books](const Event* events, std::size_t count) {
+    write_events(books.thread.load(), events, count);
+  });
+}
+
+std::string with_process(std::string path) {
+  const std::size_t at = path.find("%p");
+  return at == std::string::npos ? path : path.replace(at, 2, std::to_string(getpid()));
+}
+
+/// An absolute path: the program may change its folder before the file is made.
+std::string absolute(const std::string& path) {
+  std::array<char, 4096> folder{};
+  if (path.starts_with('/') || getcwd(folder.data(), folder.size()) == nullptr) return path;
+  return std::string(folder.data()) + "/" + path;
+}
+
+}  // namespace
+
+Status trace_begin(std::string path) {
+  if (path.empty()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "a trace needs the path of a file");
+  }
+  const LightLock locked(writing().mutex);
+  Writing& to = writing();
+  if (to.on) {
+    return SPILLWAY_ERROR(Code::kNotReady, "a trace is being written to " + to.path + ": end it first");
+  }
+  if (stopped()) {
+    return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");
+  }
+  // What an earlier trace has left in the rings is nobody's.
+  for (Books* each = all_books(); each != nullptr; each = each->next) {
+    each->ring.drain([](const Event* /*unused*/, std::size_t /*unused*/) {});
+  }
+  to.path = absolute(with_process(std::move(path)));
+  to.begun = now();
+  to.error.store(0);
+  to.on = true;
+  set_mode(Mode::kRecord);
+  return {};
+}
+
+Status trace_end() {
+  Writing& to = writing();
+  {
+    const LightLock locked(writing().mutex);
+    if (!to.on) return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written");
+    to.on = false;
+  }
+  if (!stopped()) set_mode(Mode::kCount);
+  std::uint64_t lost = 0;
+  for (Books* each = all_books(); each != nullptr; each = each->next) {
+    drain(*each);
+    lost += each->ring.lost();
+  }
+  const int number = to.number.exchange(-1);
+  if (number >= 0) {
+    EndHead head{.now = now(), .lost = lost};
+    append(number, parts(head, nullptr, 0));
+    close(number);
+  }
+  if (const int error = to.error.load(); error != 0) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          to.path + ": " + std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
+  }
+  return {};
+}
+
+void trace_forget() {
+  Writing& to = writing();
+  to.on = false;
+  if (const int number = to.number.exchange(-1); number >= 0) close(number);
+}
+
+void trace_add(Books& books, const Event& event) {
+  Event* place = books.ring.next();
+  if (place == nullptr) {
+    drain(books);
+    place = books.ring.next();
+  }
+  if (place == nullptr) return books.ring.lose();
+  *place = event;
+  books.ring.publish();
+}
+
+void trace_thread_ends(Books& books) {
+  if (mode() == Mode::kRecord) drain(books);
+}
+
+}  // namespace spillway::interpose

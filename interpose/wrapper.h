@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "interpose/arguments.h"
+#include "interpose/books.h"
+#include "interpose/clock.h"
+#include "interpose/mode.h"
+#include "interpose/next.h"
+#include "interpose/proc_address.h"
+#include "interpose/substitution.h"
+#include "interpose/trace.h"
+
+#include <cuda.h>
+#include <driver_types.h>
+
+#include <atomic>
+#include <tuple>
+
+namespace spillway::interpose {
+
+/// What a wrapper passes its calls on to; null before the first look-up or call.
+extern constinit std::array<std::atomic<void*>, kEntries> next_functions;
+
+inline std::atomic<void*>& next_of(Entry entry) {
+  return next_functions[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
+}
+
+/// Looks the next definition up, for a caller that is linked to the library. Null: there is none.
+void* find_next(Entry entry);
+
+/// Marks this thread as inside a wrapped call.
+class Inside {
+ public:
+  Inside() { ++local.depth; }
+  ~Inside() { --local.depth; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+template <typename Tuple>
+Kind kind_of(Entry entry, const Tuple& arguments) {
+  Kind kind = function_of(entry).kind;
+  const auto look = [&kind](auto value) {
+    if constexpr (std::is_same_v<decltype(value), cudaMemcpyKind>) {
+      if (value == cudaMemcpyHostToDevice) kind = Kind::kCopyIn;
+      if (value == cudaMemcpyDeviceToHost) kind = Kind::kCopyOut;
+    }
+  };
+  if (kind == Kind::kCopy) std::apply([&look](auto... each) { (look(each), ...); }, arguments);
+  return kind;
+}
+
+/// Whether a call of this kind gives the program something that another call takes back.
+constexpr bool makes(Kind kind) {
+  return kind == Kind::kAllocate || kind == Kind::kHostAllocate || kind == Kind::kHostRegister ||
+         kind == Kind::kCreate || kind == Kind::kMap || kind == Kind::kStreamCreate ||
+         kind == Kind::kGraphInstantiate || kind == Kind::kIpcOpen;
+}
+
+/// One wrapped function: passes the call on, and counts or records it if it is the program's own.
+template <Entry kEntry, typename Address, typename Bytes, typename Stream, typename Function>
+struct Wrapper;
+
+template <Entry kEntry,
+          typename Address,
+          typename Bytes,
+          typename Stream,
+          typename Result,
+          typename... Arguments>
+struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
+  using Tuple = std::tuple<Arguments...>;
+  using Next = Result(Arguments...);
+  static constexpr Kind kKind = function_of(kEntry).kind;
+  /// 302 of both libraries: a function of CUDA that the process does not have.
+  static constexpr auto kMissing = static_cast<Result>(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND);
+
+  static Result call(Arguments... arguments) {
+    void* found = next_of(kEntry).load(std::memory_order_relaxed);
+    if (found == nullptr) [[unlikely]] {
+      found = find_next(kEntry);
+      if (found == nullptr) return kMissing;
+    }
+    auto* next = reinterpret_cast<Next*>(found);
+    if constexpr (kKind == Kind::kLookUp) return look_up(next, arguments...);
+    if constexpr (may_be_served(kEntry)) {
+      if (local.depth == 0 && substituting()) [[unlikely]] return serve(next, arguments...);
+    }
+    const Mode now = mode();
+    if (now == Mode::kPassThrough || local.depth != 0) return next(arguments...);
+    return observe(now, next, arguments...);
+  }
+
+  static Result observe(Mode now, Next* next, Arguments... arguments) {
+    const bool record = now == Mode::kRecord;
+    std::uint64_t when = record ? ticks() : 0;
+    const Result result = [&] {
+      const Inside inside;
+      return next(arguments...);
+    }();
+    // What a call makes is there when it ends; another thread may have freed what had its address.
+    if constexpr (makes(kKind)) when = record ? ticks() : 0;
+    report(record, when, result, Tuple(arguments...));
+    return result;
+  }
+
+  static void report(bool record, std::uint64_t when, Result result, const Tuple& arguments) {
+    Books* books = local.books != nullptr ? local.books : my_books();
+    if (books == nullptr) return;
+    const bool good = static_cast<int>(result) == 0;
+    const std::uint64_t bytes = good || !Bytes::kReads ? Bytes::of(arguments) : 0;
+    books->of(kEntry).add(bytes);
+    if (record) {
+      trace_add(*books,
+                {.ticks = when,
+                 .address = good || !Address::kReads ? Address::of(arguments) : 0,
+                 .bytes = bytes,
+                 .stream = good || !Stream::kReads ? Stream::of(arguments) : 0,
+                 .entry = static_cast<std::uint16_t>(kEntry),
+                 .kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments)),
+                 .result = static_cast<std::int32_t>(result)});
+    }
+    if constexpr (kKind == Kind::kCaptureBegin || kKind == Kind::kCaptureEnd) {
+      if (good || kKind == Kind::kCaptureEnd) note_capture(kKind == Kind::kCaptureBegin);
+    }
+    if (!good && is_sticky(static_cast<int>(result))) [[unlikely]] stop(Stop::kStickyError);
+  }
+
+  /// Serves the call from our heap where that can be done, and counts it like any other.
+  static Result serve(Next* next, Arguments... arguments) {
+    const Tuple all(arguments...);
+    const std::uint64_t when = ticks();
+    int result = 0;
+    const bool served = [&] {
+      const Inside inside;
+      return served_from_heap(kEntry, all, result);
+    }();
+    if (!served) {
+      const Mode now = mode();
+      return now == Mode::kPassThrough ? next(arguments...) : observe(now, next, arguments...);
+    }
+    const auto answer = static_cast<Result>(result);
+    if (mode() != Mode::kPassThrough) report(mode() == Mode::kRecord, when, answer, all);
+    return answer;
+  }
+
+  /// Passes a look-up on, and puts a wrapper in the place of what was found.
+  static Result look_up(Next* next, Arguments... arguments) {
+    const Result result = [&] {
+      const Inside inside;
+      return next(arguments...);
+    }();
+    if (mode() != Mode::kPassThrough) {
+      if (static_cast<int>(result) == 0) wrap_found(arguments...);
+      if (local.depth == 0) {
+        if (Books* books = my_books(); books != nullptr) books->of(kEntry).add(0);
+      }
+    }
+    return result;
+  }
+};
+
+}  // namespace spillway::interpose
