@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpose/look_up.h"
 
+#include "interpose/exports.h"
 #include "interpose/libc_symbol.h"
 #include "interpose/mode.h"
 #include "interpose/next.h"
@@ -42,7 +43,7 @@ Answer look_up(void* handle, const char* name, const char* version, const void* 
   if (object_of(found) == Object::kSelf) {
     // The global scope: our function stands there whether or not the process has CUDA.
     found = next_definition(*entry);
-    if (found == nullptr) return {.ours = true, .result = missing(name)};
+    return {.ours = true, .result = found != nullptr ? exported(*entry) : missing(name)};
   }
   if (!defines(found, function_of(*entry).library)) return {.ours = true, .result = found};
   void* ours = wrapped(*entry, found);

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way to a driver function leads to the wrapper of its own shape, and nothing else is touched."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from children import CLIENTS, DRIVER, EMULATOR, SHIM, environment, python, run
+
+GET = f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+driver.stub_last.restype = c_char_p
+def get(name, version, flags, status=None):
+    found = c_void_p()
+    result = driver.cuGetProcAddress_v2(name.encode(), byref(found), version, c_uint64(flags), status)
+    return result, found.value
+"""
+
+
+def test_names_of_ours_are_wrapped_by_dlsym_and_others_are_not() -> None:
+    printed = python(
+        GET
+        + """
+for name in ("cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2_ptsz", "cuGetProcAddress", "cuMemAlloc", "cuInit", "stub_last"):
+    print(name, *owner(address(getattr(driver, name))))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == [
+        "cuMemAlloc_v2 libspillway_preload.so cuMemAlloc_v2",
+        "cuMemcpyHtoDAsync_v2_ptsz libspillway_preload.so cuMemcpyHtoDAsync_v2_ptsz",
+        "cuGetProcAddress libspillway_preload.so cuGetProcAddress",
+        "cuMemAlloc libcuda.so.1 cuMemAlloc",
+        "cuInit libcuda.so.1 cuInit",
+        "stub_last libcuda.so.1 stub_last",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "flags", "ours", "symbol"),
+    [
+        ("cuMemAlloc", 3020, 0, True, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 13000, 2, True, "cuMemAlloc_v2"),  # has no twin
+        ("cuMemAlloc", 2000, 0, False, "stub_older"),
+        ("cuMemcpyHtoDAsync", 3020, 0, True, "cuMemcpyHtoDAsync_v2"),
+        ("cuMemcpyHtoDAsync", 7000, 1, True, "cuMemcpyHtoDAsync_v2"),
+        ("cuMemcpyHtoDAsync", 7000, 2, True, "cuMemcpyHtoDAsync_v2_ptsz"),
+        ("cuMemcpyHtoDAsync", 6000, 2, False, "stub_older"),
+        ("cuMemcpyBatchAsync", 12080, 0, True, "cuMemcpyBatchAsync"),
+        ("cuMemcpyBatchAsync", 12090, 2, True, "cuMemcpyBatchAsync_ptsz"),
+        ("cuMemcpyBatchAsync", 13000, 0, True, "cuMemcpyBatchAsync_v2"),
+        ("cuMemcpyBatchAsync", 13000, 2, True, "cuMemcpyBatchAsync_v2_ptsz"),
+        ("cuLaunchKernel", 4000, 0, True, "cuLaunchKernel"),
+        ("cuLaunchKernel", 7000, 2, True, "cuLaunchKernel_ptsz"),
+        ("cuCtxSynchronize", 12000, 0, True, "cuCtxSynchronize"),
+        ("cuCtxSynchronize", 13000, 0, False, "cuCtxSynchronize"),  # has another shape since
+        ("cuGetProcAddress", 11030, 0, True, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, 0, True, "cuGetProcAddress_v2"),
+        ("cuMemAlloc", 99000, 0, False, "cuMemAlloc_v2"),  # nobody knows its shape yet
+        ("cuDeviceGet", 2000, 0, False, "stub_other"),
+        ("cudnnCreate", 13000, 0, False, "stub_other"),
+    ],
+)
+def test_a_version_and_its_flags_get_the_function_of_that_shape(
+    name: str, version: int, flags: int, ours: bool, symbol: str
+) -> None:
+    printed = python(
+        GET
+        + f"""
+status = c_int(-1)
+result, found = get({name!r}, {version}, {flags}, byref(status))
+print(result, status.value, *owner(found))
+""",
+        SHIM,
+    )
+    library = "libspillway_preload.so" if ours else "libcuda.so.1"
+    assert printed == f"0 0 {library} {symbol}"
+
+
+def test_a_wrapper_passes_on_to_the_function_that_it_stands_for() -> None:
+    printed = python(
+        GET
+        + """
+at = c_uint64(4096)
+for name, version, flags in (("cuMemcpyHtoDAsync", 3020, 0), ("cuMemcpyHtoDAsync", 7000, 2), ("cuMemcpyAsync", 7000, 2)):
+    copy = ctypes.CFUNCTYPE(c_int, c_uint64, c_void_p, c_size_t, c_void_p)(get(name, version, flags)[1])
+    print(copy(4096, None, 64, None), driver.stub_last().decode())
+print(count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyHtoDAsync_v2_ptsz_bytes"), count("newer_look_ups"))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == [
+        "0 cuMemcpyHtoDAsync_v2",
+        "0 cuMemcpyHtoDAsync_v2_ptsz",
+        "0 cuMemcpyAsync_ptsz",
+        "1 64 0",
+    ]
+
+
+def test_what_the_driver_refuses_stays_refused() -> None:
+    printed = python(
+        GET
+        + """
+status = c_int(-1)
+print(*get("", 12000, 0), *get("cuNoSuch", 12000, 0), *get("cuNoSuch", 12000, 0, byref(status)), status.value)
+print(get("cuMemAlloc", 99000, 0)[0], count("newer_look_ups"))
+four = ctypes.CFUNCTYPE(c_int, c_char_p, c_void_p, c_int, c_uint64)(get("cuGetProcAddress", 11030, 0)[1])
+found = c_void_p()
+print(four(b"cuMemFree", ctypes.addressof(found), 3020, 0), *owner(found.value))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == [
+        "1 None 500 None 0 None 1",
+        "0 1",
+        "0 libspillway_preload.so cuMemFree_v2",
+    ]
+
+
+def test_a_process_without_cuda_does_not_find_it_in_us() -> None:
+    printed = python(
+        """
+print([hasattr(process, name) for name in ("cuMemAlloc_v2", "cudaMalloc", "cuInit", "spillway_preload_count")])
+""",
+        SHIM,
+    )
+    assert printed == "[False, False, False, True]"
+
+
+def test_eight_threads_resolve_at_once_beside_direct_linkage() -> None:
+    env = environment(SHIM, LD_LIBRARY_PATH=DRIVER.parent)
+    run([str(CLIENTS / "preload_resolve"), "libcuda.so.1", SHIM.name], env)
+
+
+@pytest.mark.parametrize("order", [("chain", "shim"), ("shim", "chain")])
+def test_another_interposer_is_passed_through_once(order: tuple[str, str]) -> None:
+    libraries = {"chain": CLIENTS / "libchain.so", "shim": SHIM}
+    printed = python(
+        """
+at = c_void_p()
+print(process.cudaMalloc(byref(at), c_size_t(4096)), process.chain_calls(), count("cudaMalloc"))
+""",
+        *[libraries[each] for each in order],
+        EMULATOR,
+        SPILLWAY_EMULATE="1",
+    )
+    assert printed == "0 1 1"
+
+
+def test_a_malloc_that_looks_itself_up_is_no_obstacle() -> None:
+    other = CLIENTS / "libplain_malloc.so"
+    for order in ((other, SHIM), (SHIM, other)):
+        printed = python("print(process.plain_malloc_calls() > 0)", *order, EMULATOR, SPILLWAY_EMULATE="1")
+        assert printed == "True"
+
+
+def test_jemalloc_beside_us() -> None:
+    found = os.environ.get("SPILLWAY_TEST_JEMALLOC") or ctypes.util.find_library("jemalloc")
+    if not found:
+        pytest.skip("jemalloc is not installed; the test above has a malloc of its own")
+    for order in ((found, SHIM), (SHIM, found)):
+        run([str(CLIENTS / "preload_client"), "1", "1"], environment(*order, EMULATOR, SPILLWAY_EMULATE="1"))
+
+
+def test_the_address_sanitizer_beside_us() -> None:
+    found = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    if not Path(found).is_absolute():
+        pytest.skip("gcc has no libasan.so")
+    options = "detect_leaks=0:verify_asan_link_order=0"
+    env = environment(Path(found).resolve(), SHIM, EMULATOR, SPILLWAY_EMULATE="1", ASAN_OPTIONS=options)
+    run([str(CLIENTS / "preload_client"), "1", "1"], env)
