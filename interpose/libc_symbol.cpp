@@ -5,8 +5,6 @@
 #include <link.h>
 
 #include <cstdint>
-#include <cstring>
-#include <string_view>
 
 namespace spillway::interpose {
 namespace {
@@ -30,9 +28,22 @@ Tables tables_of(const link_map& object) {
   return tables;
 }
 
-std::uint32_t gnu_hash(std::string_view name) {
+// A sanitizer replaces strcmp and its like, and looks the real ones up with our dlsym before its own
+// can be called. So nothing here calls the C library.
+
+bool same(const char* a, const char* b) {
+  while (*a != '\0' && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+
+bool begins(const char* text, const char* with) {
+  while (*with != '\0' && *text == *with) ++text, ++with;
+  return *with == '\0';
+}
+
+std::uint32_t gnu_hash(const char* name) {
   std::uint32_t hash = 5381;
-  for (const char c : name) hash = hash * 33 + static_cast<unsigned char>(c);
+  for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
   return hash;
 }
 
@@ -54,7 +65,7 @@ const ElfW(Sym) * find(const Tables& tables, const char* name) {
     const std::uint32_t have = chain[at - first];
     const ElfW(Sym)& symbol = tables.symbols[at];
     if ((have | 1U) == (hash | 1U) && symbol.st_shndx != SHN_UNDEF &&
-        std::strcmp(tables.strings + symbol.st_name, name) == 0) {
+        same(tables.strings + symbol.st_name, name)) {
       return &symbol;
     }
     if ((have & 1U) != 0) return nullptr;
@@ -62,10 +73,13 @@ const ElfW(Sym) * find(const Tables& tables, const char* name) {
 }
 
 bool is_libc(const link_map& object) {
-  const std::string_view path(object.l_name == nullptr ? "" : object.l_name);
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  return name.starts_with("libc.so.") || name.starts_with("libdl.so.") ||
-         name.starts_with("libc-2.") || name.starts_with("libdl-2.");
+  const char* name = object.l_name;
+  if (name == nullptr) return false;
+  for (const char* at = name; *at != '\0'; ++at) {
+    if (*at == '/') name = at + 1;
+  }
+  return begins(name, "libc.so.") || begins(name, "libdl.so.") || begins(name, "libc-2.") ||
+         begins(name, "libdl-2.");
 }
 
 }  // namespace

@@ -24,23 +24,6 @@ constexpr auto kByName = [] {
   return sorted;
 }();
 
-/// From this version on `base` is a function that is not wrapped; INT_MAX where there is none.
-constexpr int unwrapped_from(std::string_view base) {
-#define SPILLWAY_RUNTIME(...)
-#define SPILLWAY_DRIVER_AS(...)
-#define SPILLWAY_DRIVER(...)
-#define SPILLWAY_DRIVER_PER_THREAD(...)
-#define SPILLWAY_DRIVER_UNWRAPPED(name, version) \
-  if (base == #name) return version;
-#include "interpose/driver_functions.inc"
-#undef SPILLWAY_RUNTIME
-#undef SPILLWAY_DRIVER_AS
-#undef SPILLWAY_DRIVER
-#undef SPILLWAY_DRIVER_PER_THREAD
-#undef SPILLWAY_DRIVER_UNWRAPPED
-  return CUDA_VERSION + 1;
-}
-
 }  // namespace
 
 std::optional<Entry> entry_named(const char* symbol) {
@@ -64,8 +47,8 @@ std::optional<Entry> entry_for(const char* base, int version, std::uint64_t flag
     if (is.has_twin && is.per_thread != per_thread) continue;
     if (!best || function_of(*best).version < is.version) best = static_cast<Entry>(i);
   }
-  if (best && version >= unwrapped_from(name)) {
-    if (version > CUDA_VERSION) newer.fetch_add(1, std::memory_order_relaxed);
+  if (best && version > CUDA_VERSION) {
+    newer.fetch_add(1, std::memory_order_relaxed);
     return std::nullopt;
   }
   return best;

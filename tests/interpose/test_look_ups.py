@@ -60,7 +60,7 @@ for name in ("cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2_ptsz", "cuGetProcAddress", "
         ("cuLaunchKernel", 4000, 0, True, "cuLaunchKernel"),
         ("cuLaunchKernel", 7000, 2, True, "cuLaunchKernel_ptsz"),
         ("cuCtxSynchronize", 12000, 0, True, "cuCtxSynchronize"),
-        ("cuCtxSynchronize", 13000, 0, False, "cuCtxSynchronize"),  # has another shape since
+        ("cuCtxSynchronize", 13000, 0, True, "cuCtxSynchronize_v2"),
         ("cuGetProcAddress", 11030, 0, True, "cuGetProcAddress"),
         ("cuGetProcAddress", 12000, 0, True, "cuGetProcAddress_v2"),
         ("cuMemAlloc", 99000, 0, False, "cuMemAlloc_v2"),  # nobody knows its shape yet

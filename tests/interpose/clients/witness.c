@@ -13,7 +13,10 @@
 typedef void* (*Dlsym)(void*, const char*);
 typedef int (*Get)(const char*, void**, int, unsigned long, int*);
 
+typedef int (*GetFour)(const char*, void**, int, unsigned long);
+
 static Get next_get;
+static GetFour next_get_four;
 
 static void write_down(const char* how, const char* name, long version, long flags, int status, void* found) {
   static int file = -1;
@@ -29,10 +32,35 @@ static void write_down(const char* how, const char* name, long version, long fla
   if (write(file, line, (size_t)length) != length) abort();
 }
 
+static int get(const char* name, void** found, int version, unsigned long flags, int* status);
+static int get_four(const char* name, void** found, int version, unsigned long flags);
+
+/// Stands in for look-ups that were looked up, so that they are seen too.
+static void stand_in(const char* name, void** found, int version) {
+  if (strcmp(name, "cuGetProcAddress") != 0 || *found == NULL) return;
+  if (version >= 12000) {
+    *(void**)(&next_get) = *found;
+    Get mine = get;
+    memcpy(found, &mine, sizeof mine);
+  } else {
+    *(void**)(&next_get_four) = *found;
+    GetFour mine = get_four;
+    memcpy(found, &mine, sizeof mine);
+  }
+}
+
 static int get(const char* name, void** found, int version, unsigned long flags, int* status) {
   const int result = next_get(name, found, version, flags, status);
   write_down("get", name, version, (long)flags, status != NULL ? *status : result,
              result == 0 ? *found : NULL);
+  if (result == 0) stand_in(name, found, version);
+  return result;
+}
+
+static int get_four(const char* name, void** found, int version, unsigned long flags) {
+  const int result = next_get_four(name, found, version, flags);
+  write_down("get", name, version, (long)flags, result, result == 0 ? *found : NULL);
+  if (result == 0) stand_in(name, found, version);
   return result;
 }
 
@@ -42,11 +70,8 @@ void* witnessed(void* handle, const char* name) {
   if (handle == RTLD_NEXT || strncmp(name, "cu", 2) != 0) return next(handle, name);
   void* found = next(handle, name);
   write_down("dlsym", name, 0, 0, 0, found);
-  if (found == NULL || strcmp(name, "cuGetProcAddress_v2") != 0) return found;
-  *(void**)(&next_get) = found;
-  void* mine = NULL;
-  *(Get*)(&mine) = get;
-  return mine;
+  if (found != NULL && strcmp(name, "cuGetProcAddress_v2") == 0) stand_in("cuGetProcAddress", &found, 12000);
+  return found;
 }
 
 __asm__(".symver witnessed, dlsym@@GLIBC_2.34");
