@@ -8,16 +8,20 @@ import click
 
 @click.group()
 def trace() -> None:
-    """Show what a trace of allocations holds."""
+    """Show what a trace of allocations or of CUDA calls holds."""
 
 
 @trace.command()
 @click.argument("file")
 def show(file: str) -> None:
-    """Print a summary, as JSON, of a trace that spillway.record_trace() has written."""
-    from spillway.trace import read_trace, summary
+    """Print a summary, as JSON, of a trace that spillway.record_trace() or SPILLWAY_PRELOAD_TRACE has written."""
+    from spillway import preload_trace, trace
 
     try:
-        click.echo(json.dumps(summary(read_trace(file)), indent=1))
+        if preload_trace.is_preload_trace(file):
+            summary = preload_trace.summary(preload_trace.read_preload_trace(file))
+        else:
+            summary = trace.summary(trace.read_trace(file))
+        click.echo(json.dumps(summary, indent=1))
     except ValueError as error:
         raise click.ClickException(str(error)) from None

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program asked of CUDA: traces that the preload library writes (docs/preload_trace.md)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Call", "PreloadTrace", "is_preload_trace", "read_preload_trace", "summary"]
+
+_MAGIC = b"SPILLPRE"
+_VERSION = 1
+_HEAD = struct.Struct("<8sIIQQiI")
+_SECTION = struct.Struct("<II")
+_EVENTS = struct.Struct("<iIQQ")
+_END = struct.Struct("<QQQ")
+_EVENT = struct.Struct("<QQQQHHi")
+_EVENTS_KIND, _END_KIND = 1, 2
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. ``nanoseconds`` since the trace began; ``result`` is CUDA's number, 0 for success."""
+
+    nanoseconds: int
+    thread: int
+    function: str
+    kind: str
+    address: int
+    bytes: int
+    stream: int
+    result: int
+
+
+@dataclass(frozen=True)
+class PreloadTrace:
+    """A trace that was read from a file. ``calls`` are in the order of time; ``complete`` says that the program
+    ended its recording, ``lost`` how many calls found no memory."""
+
+    process: int
+    calls: list[Call]
+    complete: bool
+    lost: int
+
+
+def is_preload_trace(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a trace of the preload library does. Raises ValueError where it cannot be read."""
+    return _read(path, len(_MAGIC)) == _MAGIC
+
+
+def read_preload_trace(path: str | os.PathLike[str]) -> PreloadTrace:
+    """Raises ValueError for a file that is no such trace, or contradicts itself. A trace that ends early, because
+    its program did, is read up to its last whole call."""
+    return _Reader(os.fspath(path), _read(path)).trace()
+
+
+def _read(path: str | os.PathLike[str], most: int = -1) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise ValueError(f"{os.fspath(path)}: {error.strerror}") from None
+
+
+class _Reader:
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self.data = data
+        if len(data) < _HEAD.size or not data.startswith(_MAGIC):
+            raise ValueError(f"{path}: no trace of the preload library")
+        _, version, names, ticks, nanoseconds, self.process, size = _HEAD.unpack_from(data)
+        if version != _VERSION or size != _EVENT.size:
+            raise ValueError(f"{path}: version {version} of the format, {_VERSION} is known")
+        self.at = _HEAD.size + names
+        lists = data[_HEAD.size : self.at].decode(errors="replace").split("\n\n")
+        if len(data) < self.at or len(lists) != 3:
+            raise ValueError(f"{path}: ends in its header")
+        self.functions, self.kinds = (each.split("\n") for each in lists[:2])
+        self.moments = [(ticks, nanoseconds)]
+        self.events: list[tuple[int, tuple[int, ...]]] = []
+        self.complete = False
+        self.lost = 0
+
+    def trace(self) -> PreloadTrace:
+        while not self.complete and self.at + _SECTION.size <= len(self.data):
+            kind, length = _SECTION.unpack_from(self.data, self.at)
+            body = self.data[self.at + _SECTION.size : self.at + _SECTION.size + length]
+            if kind == _EVENTS_KIND:
+                self._events(body)
+            elif kind == _END_KIND:
+                self._end(body)
+            else:
+                raise ValueError(f"{self.path}: byte {self.at}: {kind} is no kind of section")
+            self.at += _SECTION.size + length
+        calls = sorted(self._calls(), key=lambda call: call.nanoseconds)
+        return PreloadTrace(self.process, calls, self.complete, self.lost)
+
+    def _events(self, body: bytes) -> None:
+        if len(body) < _EVENTS.size:
+            return
+        thread, _, ticks, nanoseconds = _EVENTS.unpack_from(body)
+        self.moments.append((ticks, nanoseconds))
+        whole = (len(body) - _EVENTS.size) // _EVENT.size * _EVENT.size
+        for event in _EVENT.iter_unpack(body[_EVENTS.size : _EVENTS.size + whole]):
+            if event[4] >= len(self.functions) or event[5] >= len(self.kinds):
+                raise ValueError(f"{self.path}: byte {self.at}: a call of a function that is not named")
+            self.events.append((thread, event))
+
+    def _end(self, body: bytes) -> None:
+        if len(body) < _END.size:
+            return
+        ticks, nanoseconds, self.lost = _END.unpack_from(body)
+        self.moments.append((ticks, nanoseconds))
+        self.complete = True
+
+    def _calls(self) -> Iterator[Call]:
+        (first_ticks, first), (last_ticks, last) = min(self.moments), max(self.moments)
+        rate = (last - first) / (last_ticks - first_ticks) if last_ticks > first_ticks else 1.0
+        for thread, (ticks, address, size, stream, function, kind, result) in self.events:
+            yield Call(
+                round((ticks - first_ticks) * rate),
+                thread,
+                self.functions[function],
+                self.kinds[kind],
+                address,
+                size,
+                stream,
+                result,
+            )
+
+
+def summary(trace: PreloadTrace) -> dict[str, Any]:
+    """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave and
+    nobody has freed; mapped memory (cuMemCreate) is counted apart."""
+    functions: dict[str, dict[str, int]] = {}
+    streams: dict[str, dict[str, int]] = {}
+    sizes: dict[str, int] = {}
+    live = _Live(("allocate",), ("free",))
+    mapped = _Live(("create",), ("release",))
+    host = _Live(("host_allocate", "host_register"), ("host_free", "host_unregister"))
+    for call in trace.calls:
+        books = functions.setdefault(call.function, {"calls": 0, "bytes": 0, "errors": 0})
+        books["calls"] += 1
+        books["bytes"] += call.bytes
+        books["errors"] += call.result != 0
+        if call.kind in ("copy", "copy_in", "copy_out", "fill", "launch", "graph_launch"):
+            of_stream = streams.setdefault(f"{call.stream:#x}", {"calls": 0, "bytes": 0})
+            of_stream["calls"] += 1
+            of_stream["bytes"] += call.bytes
+        if call.kind == "allocate" and call.result == 0:
+            size = str(1 << max(call.bytes - 1, 0).bit_length())
+            sizes[size] = sizes.get(size, 0) + 1
+        for each in (live, mapped, host):
+            each.see(call)
+    return {
+        "process": trace.process,
+        "complete": trace.complete,
+        "lost": trace.lost,
+        "nanoseconds": trace.calls[-1].nanoseconds if trace.calls else 0,
+        "calls": len(trace.calls),
+        "threads": len({call.thread for call in trace.calls}),
+        "device": live.books(),
+        "mapped": mapped.books(),
+        "host": host.books(),
+        "copied_in_bytes": sum(call.bytes for call in trace.calls if call.kind == "copy_in"),
+        "copied_out_bytes": sum(call.bytes for call in trace.calls if call.kind == "copy_out"),
+        "launches": sum(call.kind in ("launch", "graph_launch") for call in trace.calls),
+        "captures": sum(call.kind == "capture_begin" for call in trace.calls),
+        "ipc": sum(call.kind.startswith("ipc_") for call in trace.calls),
+        "allocations_up_to_bytes": {size: sizes[size] for size in sorted(sizes, key=int)},
+        "streams": dict(sorted(streams.items())),
+        "functions": dict(sorted(functions.items())),
+    }
+
+
+class _Live:
+    """Bytes of one kind of memory over a trace."""
+
+    def __init__(self, births: tuple[str, ...], deaths: tuple[str, ...]) -> None:
+        self.births, self.deaths = births, deaths
+        self.bytes_of: dict[int, int] = {}
+        self.now = self.peak = self.count = 0
+
+    def see(self, call: Call) -> None:
+        if call.result != 0:
+            return
+        if call.kind in self.births and call.address:
+            self.now += call.bytes - self.bytes_of.get(call.address, 0)
+            self.bytes_of[call.address] = call.bytes
+            self.count += 1
+            self.peak = max(self.peak, self.now)
+        elif call.kind in self.deaths:
+            self.now -= self.bytes_of.pop(call.address, 0)
+
+    def books(self) -> dict[str, int]:
+        return {"allocations": self.count, "peak_bytes": self.peak, "at_end_bytes": self.now}

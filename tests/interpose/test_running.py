@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library in someone else's process: when it is inert, what it offers Python, what it serves and refuses."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, SHIM, environment, python, run
+
+EMULATED = {"SPILLWAY_EMULATE": "1"}
+ALLOCATE = """
+def allocate(size):
+    at = c_void_p()
+    return process.cudaMalloc(byref(at), c_size_t(size)), at.value
+"""
+
+
+def test_a_forked_child_passes_everything_through() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+allocate(4096)
+sys.stdout.flush()
+child = os.fork()
+if child == 0:
+    allocate(4096)
+    print("child", process.spillway_preload_stopped(), count("cudaMalloc"), process.spillway_emulator_count(b"cudaMalloc"))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+allocate(4096)
+print("parent", process.spillway_preload_stopped(), count("cudaMalloc"))
+""",
+        SHIM,
+        EMULATOR,
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["child b'forked' 1 2", "parent b'' 2"]
+
+
+def test_calls_pass_through_after_an_error_that_stays() -> None:
+    printed = python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+for answer in (2, 700, 0):  # out of memory passes, an illegal address does not
+    driver.stub_answer(answer)
+    print(driver.cuStreamSynchronize(None), process.spillway_preload_stopped(), count("cuStreamSynchronize"))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == ["2 b'' 1", "700 b'error' 2", "0 b'error' 2"]
+
+
+def test_it_is_silent_at_exit_and_writes_its_trace_there(tmp_path: Path) -> None:
+    trace = tmp_path / "with space.trace"
+    body = ALLOCATE + "import atexit; atexit.register(lambda: allocate(512)); allocate(4096)"
+    assert python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=trace, **EMULATED) == ""
+    assert trace.read_bytes().startswith(b"SPILLPRE")
+
+
+def test_disabled_it_does_nothing_at_all(tmp_path: Path) -> None:
+    printed = python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+print(*owner(address(driver.cuMemAlloc_v2)), count("cuMemAlloc_v2"), process.spillway_preload_stopped(),
+      os.environ.get("PYTHONPATH"), process.spillway_preload_trace_begin(b"trace"))
+""",
+        SHIM,
+        SPILLWAY_DISABLE="1",
+        SPILLWAY_BUDGET="1GiB",
+        SPILLWAY_PRELOAD_TRACE=tmp_path / "trace",
+    )
+    assert printed == "libcuda.so.1 cuMemAlloc_v2 0 b'disabled' None 1"
+    assert list(tmp_path.iterdir()) == []
+
+
+def package(folder: Path) -> Path:
+    """A copy of the library in a package of its own; the library's path."""
+    library = folder / "spillway" / "lib" / SHIM.name
+    library.parent.mkdir(parents=True)
+    shutil.copy(SHIM, library)
+    (folder / "spillway" / "__init__.py").touch()
+    return library
+
+
+# LD_PRELOAD has no way to name a path with a space but a link without one, which is followed.
+@pytest.mark.parametrize("setting", ["SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"])
+def test_python_finds_the_package_where_a_job_is_to_offload(setting: str, tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    link = tmp_path / "link.so"
+    link.symlink_to(package(folder))
+    show = 'print(os.environ.get("PYTHONPATH"))'
+    assert python(show, link, **{setting: "1"}) == str(folder)
+    assert python(show, link, **{setting: "1", "PYTHONPATH": "/a:/b"}) == f"{folder}:/a:/b"
+    assert python(show, link, **{setting: "1", "PYTHONPATH": f"/a:{folder}"}) == f"/a:{folder}"
+    assert python(show, link, PYTHONPATH="/a") == "/a"
+    assert python(show, link, **{setting: ""}) == "None"
+
+
+@pytest.mark.parametrize("installed", ["site-packages", "dist-packages"])
+def test_an_installed_package_is_found_anyway(installed: str, tmp_path: Path) -> None:
+    library = package(tmp_path / installed)
+    assert python('print(os.environ.get("PYTHONPATH"))', library, SPILLWAY_BUDGET="1GiB") == "None"
+
+
+def test_substitution_serves_from_our_heap_and_takes_back() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+result, at = allocate(4 << 20)
+print(result, process.spillway_preload_refusal(), process.spillway_emulator_count(b"cudaMalloc"))
+print(process.cudaMemset(c_void_p(at), 1, c_size_t(4 << 20)))
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+print(process.cudaIpcGetMemHandle(byref(Handle()), c_void_p(at)), b"no CUDA IPC handle" in process.spillway_preload_refusal())
+print(process.cudaFree(c_void_p(at)), process.cudaFree(c_void_p(at)) != 0, process.spillway_emulator_count(b"cudaFree"))
+print(allocate(4 << 20)[1] == at, count("cudaMalloc"), count("cudaMalloc_bytes"))
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["0 b'' 0", "0", "801 True", "0 True 1", f"True 2 {8 << 20}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "others", "reason"),
+    [
+        ({"WORLD_SIZE": "2"}, [], "WORLD_SIZE=2"),
+        ({}, [CLIENTS / "libchain.so"], "libchain.so has its own cudaMalloc"),
+        ({"SPILLWAY_PRELOAD": "observe"}, [], ""),
+        ({"WORLD_SIZE": "1"}, [], None),
+    ],
+)
+def test_substitution_is_refused_with_a_reason(
+    settings: dict[str, str], others: list[Path], reason: str | None
+) -> None:
+    printed = python(
+        ALLOCATE
+        + """
+print(allocate(4096)[0], process.spillway_emulator_count(b"cudaMalloc"), process.spillway_preload_refusal().decode())
+""",
+        SHIM,
+        *others,
+        EMULATOR,
+        **({"SPILLWAY_PRELOAD": "substitute"} | EMULATED | settings),
+    )
+    if reason is None:
+        assert printed == "0 0"
+    else:
+        assert printed.startswith("0 1") and reason in printed
+
+
+def test_a_refusal_is_logged_once_where_logging_is_on() -> None:
+    env = environment(
+        SHIM, EMULATOR, SPILLWAY_PRELOAD="substitute", WORLD_SIZE="8", SPILLWAY_LOG="1", **EMULATED
+    )
+    done = run([str(CLIENTS / "preload_client"), "1", "1"], env)
+    assert done.stderr.count("not from Spillway's heap: WORLD_SIZE=8") == 1
+
+
+def test_a_setting_that_cannot_be_read_changes_nothing() -> None:
+    body = ALLOCATE + 'print(allocate(4096)[0], count("cudaMalloc"), process.spillway_emulator_count(b"cudaMalloc"))'
+    assert python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD="serve", **EMULATED) == "0 1 1"
+
+
+def test_the_library_is_where_it_is_said_to_be() -> None:
+    assert SHIM.exists() and EMULATOR.exists() and (LIBRARIES / "libspillway.so").exists()

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: what is in them is what the program did, and a file that is none is one clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from children import DRIVER, EMULATOR, LIBRARIES, SHIM, environment, python, run
+from spillway.preload_trace import PreloadTrace, is_preload_trace, read_preload_trace, summary
+
+EMULATED = {"SPILLWAY_EMULATE": "1"}
+PACKAGE = LIBRARIES.parent.parent
+
+WORK = """
+import threading
+def allocate(size):
+    at = c_void_p()
+    assert process.cudaMalloc(byref(at), c_size_t(size)) == 0
+    return at
+first = allocate(1 << 20)
+stream = c_void_p()
+process.cudaStreamCreate(byref(stream))
+host = c_void_p()
+process.cudaHostAlloc(byref(host), c_size_t(4096), 0)
+process.cudaMemcpyAsync(first, host, c_size_t(4096), 1, stream)
+process.cudaMemcpyAsync(host, first, c_size_t(2048), 2, stream)
+process.cudaStreamSynchronize(stream)
+print(stream.value)
+other = threading.Thread(target=lambda: process.cudaFree(allocate(512)))
+other.start(); other.join()
+process.cudaMalloc(byref(c_void_p()), c_size_t(1 << 60))
+"""
+
+
+def recorded(body: str, path: Path, **settings: str) -> PreloadTrace:
+    python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED, **settings)
+    return read_preload_trace(path)
+
+
+def test_calls_are_told_with_kind_size_stream_thread_and_result(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    stream = int(python(WORK, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))
+    trace = read_preload_trace(path)
+    told = [(call.function, call.kind, call.bytes, call.result) for call in trace.calls]
+    assert told == [
+        ("cudaMalloc", "allocate", 1 << 20, 0),
+        ("cudaStreamCreate", "stream_create", 0, 0),
+        ("cudaHostAlloc", "host_allocate", 4096, 0),
+        ("cudaMemcpyAsync", "copy_in", 4096, 0),
+        ("cudaMemcpyAsync", "copy_out", 2048, 0),
+        ("cudaStreamSynchronize", "synchronize", 0, 0),
+        ("cudaMalloc", "allocate", 512, 0),
+        ("cudaFree", "free", 0, 0),
+        ("cudaMalloc", "allocate", 1 << 60, 2),
+    ]
+    assert {call.stream for call in trace.calls} == {0, stream}
+    assert trace.calls[6].thread == trace.calls[7].thread != trace.calls[0].thread
+    assert trace.calls[6].address == trace.calls[7].address != 0
+    assert trace.complete and trace.lost == 0
+
+
+def test_the_summary_adds_up(tmp_path: Path) -> None:
+    said = summary(recorded(WORK, tmp_path / "trace"))
+    assert said["device"] == {"allocations": 2, "peak_bytes": (1 << 20) + 512, "at_end_bytes": 1 << 20}
+    assert said["host"] == {"allocations": 1, "peak_bytes": 4096, "at_end_bytes": 4096}
+    assert (said["copied_in_bytes"], said["copied_out_bytes"], said["threads"]) == (4096, 2048, 2)
+    assert said["functions"]["cudaMalloc"] == {"calls": 3, "bytes": (1 << 60) + (1 << 20) + 512, "errors": 1}
+    assert sorted(map(int, said["allocations_up_to_bytes"])) == [512, 1 << 20]
+
+
+def test_more_calls_than_a_ring_holds_are_all_there(tmp_path: Path) -> None:
+    rounds = 40_000
+    body = f"for _ in range({rounds}): process.cudaMemset(None, 0, c_size_t(0))"
+    trace = recorded(body, tmp_path / "trace")
+    assert len(trace.calls) == rounds and trace.complete
+    assert all(a.nanoseconds <= b.nanoseconds for a, b in zip(trace.calls, trace.calls[1:], strict=False))
+
+
+def test_calls_to_the_driver_are_there_too(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    body = f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+at = c_uint64(4096)
+driver.cuMemAlloc_v2(byref(at), c_size_t(512))
+driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+driver.cuMemFree_v2(at)
+"""
+    python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    told = [(call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls]
+    assert told == [("cuMemAlloc_v2", 4096, 512, 0), ("cuLaunchKernel", 7, 0, 5), ("cuMemFree_v2", 4096, 0, 0)]
+
+
+def test_a_trace_can_begin_and_end_inside_a_program(tmp_path: Path) -> None:
+    python(
+        f"""
+begin, end = process.spillway_preload_trace_begin, process.spillway_preload_trace_end
+allocate = lambda: process.cudaMalloc(byref(c_void_p()), c_size_t(512))
+allocate()
+print(end() != 0, begin(b""), begin({str(tmp_path / "trace-%p")!r}.encode()), begin(b"other") != 0)
+allocate()
+assert end() == 0
+allocate()
+assert begin(b"/nowhere/trace") == 0
+allocate()
+assert end() != 0
+os.rename(f"{tmp_path}/trace-{{os.getpid()}}", {str(tmp_path / "trace")!r})
+""",
+        SHIM,
+        EMULATOR,
+        **EMULATED,
+    )
+    assert len(read_preload_trace(tmp_path / "trace").calls) == 1
+
+
+def test_processes_beside_each_other_do_not_write_into_one_file(tmp_path: Path) -> None:
+    body = f"""
+process.cudaMalloc(byref(c_void_p()), c_size_t(512))
+if len(sys.argv) == 1:
+    for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))  # the file is being written
+    import subprocess
+    subprocess.run([sys.executable, "-c", {python_child()!r}], check=True)
+"""
+    recorded(body, tmp_path / "trace")
+    files = sorted(tmp_path.iterdir())
+    assert [len(read_preload_trace(each).calls) for each in files] == [20_001, 1]
+
+
+def python_child() -> str:
+    return "import ctypes; ctypes.CDLL(None).cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(512))"
+
+
+def test_a_process_without_cuda_leaves_no_file(tmp_path: Path) -> None:
+    python("pass", SHIM, SPILLWAY_PRELOAD_TRACE=tmp_path / "trace")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_was_killed_leaves_what_it_had_written(tmp_path: Path) -> None:
+    body = "for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))\nos.kill(os.getpid(), 9)"
+    path = tmp_path / "trace"
+    env = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
+    from children import PRELUDE
+
+    assert subprocess.run([sys.executable, "-c", PRELUDE + body], env=env, check=False).returncode == -9
+    trace = read_preload_trace(path)
+    assert not trace.complete and len(trace.calls) == 16384
+    cut = tmp_path / "cut"
+    cut.write_bytes(path.read_bytes()[:-20])
+    assert len(read_preload_trace(cut).calls) == 16383
+
+
+def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    recorded(WORK, good)
+    data = good.read_bytes()
+    newer = data[:8] + struct.pack("<I", 9) + data[12:]
+    names = struct.unpack_from("<I", data, 12)[0]
+    section = data[: 40 + names] + struct.pack("<II", 77, 0)
+    cases = {
+        "empty": (b"", "no trace"),
+        "other": (b"SPILLTRC" + bytes(64), "no trace"),
+        "newer": (newer, "version 9"),
+        "cut": (data[:100], "ends in its header"),
+        "section": (section, "77 is no kind of section"),
+    }
+    for name, (content, message) in cases.items():
+        file = tmp_path / name
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_preload_trace(file)
+    with pytest.raises(ValueError, match="No such file"):
+        is_preload_trace(tmp_path / "missing")
+
+
+def test_the_command_shows_it(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    recorded(WORK, path)
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    done = run([sys.executable, "-m", "spillway", "trace", "show", str(path)], env)
+    assert json.loads(done.stdout)["device"]["allocations"] == 2
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"SPILLPRE")
+    failed = subprocess.run(
+        [sys.executable, "-m", "spillway", "trace", "show", str(broken)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode != 0 and len(failed.stderr.strip().splitlines()) == 1, failed.stderr
+
+
+def test_what_torch_allocates_is_in_the_trace(tmp_path: Path) -> None:
+    """The emulated GPU's own books say what the program took from CUDA."""
+    path = tmp_path / "trace"
+    printed = python(
+        """
+import json, torch
+model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(64, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+torch.cuda.synchronize()
+process.spillway_emulator_count.restype = c_uint64
+stats = torch.cuda.memory_stats()
+print(json.dumps([process.spillway_emulator_count(b"cudaMalloc"), stats["segment.all.allocated"],
+                  stats["reserved_bytes.all.peak"]]))
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD_TRACE=path,
+        PYTHONPATH=str(PACKAGE),
+        **EMULATED,
+    )
+    emulator_calls, segments, reserved = json.loads(printed.splitlines()[-1])
+    trace = read_preload_trace(path)
+    said = summary(trace)
+    allocations = [call for call in trace.calls if call.function == "cudaMalloc"]
+    assert len(allocations) == emulator_calls >= segments > 0
+    assert sum(call.bytes for call in allocations) == said["device"]["peak_bytes"] >= reserved > 0
+    assert said["copied_in_bytes"] >= 4 * (512 * 512 + 512) * 4
+    assert trace.complete
