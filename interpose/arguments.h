@@ -23,6 +23,7 @@ std::uint64_t number(T value) {
 
 struct None {
   static constexpr bool kReads = false;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& /*unused*/) {
     return 0;
@@ -33,6 +34,7 @@ struct None {
 template <std::size_t kPlace>
 struct At {
   static constexpr bool kReads = false;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     return number(std::get<kPlace>(all));
@@ -43,6 +45,7 @@ struct At {
 template <std::size_t kPlace>
 struct Out {
   static constexpr bool kReads = true;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     return std::get<kPlace>(all) == nullptr ? 0 : number(*std::get<kPlace>(all));
@@ -53,6 +56,7 @@ struct Out {
 template <std::size_t kPitch, std::size_t kRows>
 struct Pitched {
   static constexpr bool kReads = true;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     return Out<kPitch>::of(all) * At<kRows>::of(all);
@@ -63,6 +67,7 @@ struct Pitched {
 template <std::size_t kFirst, std::size_t kSecond>
 struct Product {
   static constexpr bool kReads = false;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     return At<kFirst>::of(all) * At<kSecond>::of(all);
@@ -73,6 +78,7 @@ struct Product {
 template <std::size_t kPlace>
 struct Words {
   static constexpr bool kReads = false;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     return At<kPlace>::of(all) * sizeof(std::uint32_t);
@@ -83,10 +89,12 @@ struct Words {
 template <std::size_t kArray, std::size_t kLength>
 struct Sum {
   static constexpr bool kReads = true;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < std::get<kLength>(all); ++i) sum += std::get<kArray>(all)[i];
+    for (std::size_t i = 0; i < std::get<kLength>(all); ++i)
+      sum += std::get<kArray>(all)[i];
     return sum;
   }
 };
@@ -95,6 +103,7 @@ struct Sum {
 template <std::size_t kPlace>
 struct Box {
   static constexpr bool kReads = true;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     const auto* box = std::get<kPlace>(all);
@@ -110,6 +119,7 @@ struct Box {
 template <std::size_t kPlace>
 struct OfConfig {
   static constexpr bool kReads = true;
+
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
     const auto* config = std::get<kPlace>(all);

@@ -29,8 +29,8 @@ Books* abandoned() {
 
 /// From the system: the program's malloc may be what called CUDA.
 Books* fresh() {
-  void* at = mmap(
-      nullptr, sizeof(Books), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* at =
+      mmap(nullptr, sizeof(Books), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return nullptr;
   Books* books = new (at) Books;
   books->next = first.load(std::memory_order_relaxed);

@@ -15,20 +15,24 @@ struct Count {
   std::atomic<std::uint64_t> calls{0};
   std::atomic<std::uint64_t> bytes{0};
 
-  void add(std::uint64_t more) {
+  void calls_only() {
     calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  void add(std::uint64_t more) {
+    calls_only();
     bytes.store(bytes.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
 };
 
-/// What one thread has done. Kept for good, so that whoever sums up need not wait; a thread that has
-/// ended leaves its books to a later one.
+/// What one thread has done. Kept for good, so that whoever sums up need not wait; a thread that
+/// has ended leaves its books to a later one.
 struct Books {
   std::array<Count, kEntries> counts;
   Ring ring;
   std::atomic<bool> taken{true};
   std::atomic<std::int32_t> thread{0};  ///< whose they are, in the kernel's numbers
-  Books* next = nullptr;  ///< set once, before anybody else sees the books
+  Books* next = nullptr;                ///< set once, before anybody else sees the books
 
   Count& of(Entry entry) {
     return counts[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)

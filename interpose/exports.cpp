@@ -36,9 +36,9 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 }  // namespace
 
 // What the exported functions jump to, under names that assembly can use.
-#define SPILLWAY_WRAPPER(symbol, ...)                              \
-  extern "C" decltype(::symbol)* const spillway_wrapper_##symbol;  \
-  decltype(::symbol)* const spillway_wrapper_##symbol =            \
+#define SPILLWAY_WRAPPER(symbol, ...)                             \
+  extern "C" decltype(::symbol)* const spillway_wrapper_##symbol; \
+  decltype(::symbol)* const spillway_wrapper_##symbol =           \
       &Wrapper<Entry::k_##symbol, __VA_ARGS__, decltype(::symbol)>::call;
 #define SPILLWAY_DRIVER(symbol, base, version, kind, ...) SPILLWAY_WRAPPER(symbol, __VA_ARGS__)
 #define SPILLWAY_RUNTIME(symbol, kind, ...) SPILLWAY_WRAPPER(symbol, __VA_ARGS__)

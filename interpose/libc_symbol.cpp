@@ -28,22 +28,25 @@ Tables tables_of(const link_map& object) {
   return tables;
 }
 
-// A sanitizer replaces strcmp and its like, and looks the real ones up with our dlsym before its own
-// can be called. So nothing here calls the C library.
+// A sanitizer replaces strcmp and its like, and looks the real ones up with our dlsym before its
+// own can be called. So nothing here calls the C library.
 
 bool same(const char* a, const char* b) {
-  while (*a != '\0' && *a == *b) ++a, ++b;
+  while (*a != '\0' && *a == *b)
+    ++a, ++b;
   return *a == *b;
 }
 
 bool begins(const char* text, const char* with) {
-  while (*with != '\0' && *text == *with) ++text, ++with;
+  while (*with != '\0' && *text == *with)
+    ++text, ++with;
   return *with == '\0';
 }
 
 std::uint32_t gnu_hash(const char* name) {
   std::uint32_t hash = 5381;
-  for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+  for (; *name != '\0'; ++name)
+    hash = hash * 33 + static_cast<unsigned char>(*name);
   return hash;
 }
 

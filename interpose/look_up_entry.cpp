@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlsym and dlvsym. In assembly because a name that is not ours must reach the next dlsym by a jump:
-// RTLD_NEXT and RTLD_DEFAULT mean what they mean to the caller, whom dlsym knows by the return
-// address. Both exist under the version that programs of today and those of before glibc 2.34 ask
-// for.
+// dlsym and dlvsym. In assembly because a name that is not ours must reach the next dlsym by a
+// jump: RTLD_NEXT and RTLD_DEFAULT mean what they mean to the caller, whom dlsym knows by the
+// return address. Both exist under the version that programs of today and those of before
+// glibc 2.34 ask for.
 #include "interpose/look_up.h"
 
 static_assert(sizeof(spillway::interpose::Answer) == 16, "returned in rax and rdx");

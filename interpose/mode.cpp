@@ -46,7 +46,8 @@ bool is_sticky(int result) {
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_CONTAINED:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 

@@ -9,7 +9,8 @@ namespace spillway::interpose {
 
 /// What the library does with a call, for the whole process: the one switch.
 enum class Mode : std::uint8_t {
-  kPassThrough,  ///< nothing: before the start, disabled, in a forked child, at exit, after a sticky error
+  kPassThrough,  ///< nothing: before the start, disabled, in a forked child, at exit, after a
+                 ///< sticky error
   kCount,
   kRecord,  ///< counts, and writes each call into its thread's ring
 };

@@ -36,10 +36,14 @@ SPILLWAY_EXPORT const char* spillway_preload_stopped() {
   const auto why = spillway::interpose::stopped();
   if (!why) return "";
   switch (*why) {
-    case Stop::kDisabled: return "disabled";
-    case Stop::kForked: return "forked";
-    case Stop::kExit: return "exit";
-    case Stop::kStickyError: return "error";
+    case Stop::kDisabled:
+      return "disabled";
+    case Stop::kForked:
+      return "forked";
+    case Stop::kExit:
+      return "exit";
+    case Stop::kStickyError:
+      return "error";
   }
   return "";
 }

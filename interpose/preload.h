@@ -11,7 +11,8 @@ extern "C" {
 /// "_bytes" behind the name, how many bytes those calls asked for. Calls that CUDA makes inside a
 /// call are not counted. "newer_look_ups" is how often a driver function was asked for by a version
 /// that is not known, and not wrapped for it. 0 for any other name. Counting ends with
-/// SPILLWAY_DISABLE=1, in a forked child, and after an error that the CUDA context does not survive.
+/// SPILLWAY_DISABLE=1, in a forked child, and after an error that the CUDA context does not
+/// survive.
 std::uint64_t spillway_preload_count(const char* what);
 
 /// Why calls pass through uncounted: "" while they do not, "disabled", "forked", "exit" or "error".

@@ -17,7 +17,8 @@ constinit std::atomic<std::uint64_t> newer{0};
 
 constexpr auto kByName = [] {
   std::array<Entry, kEntries> sorted{};
-  for (std::size_t i = 0; i < kEntries; ++i) sorted[i] = static_cast<Entry>(i);
+  for (std::size_t i = 0; i < kEntries; ++i)
+    sorted[i] = static_cast<Entry>(i);
   std::sort(sorted.begin(), sorted.end(), [](Entry a, Entry b) {
     return function_of(a).symbol < function_of(b).symbol;
   });

@@ -17,8 +17,10 @@ std::optional<Entry> entry_for(const char* base, int version, std::uint64_t flag
 /// calls on to that. The arguments are those of cuGetProcAddress, of cuGetProcAddress_v2 and of
 /// cudaGetDriverEntryPointByVersion. Threads: safe.
 void wrap_found(const char* base, void** found, int version, std::uint64_t flags);
-void wrap_found(const char* base, void** found, int version, std::uint64_t flags, const void* status);
-void wrap_found(const char* base, void** found, unsigned version, std::uint64_t flags, const void* status);
+void wrap_found(
+    const char* base, void** found, int version, std::uint64_t flags, const void* status);
+void wrap_found(
+    const char* base, void** found, unsigned version, std::uint64_t flags, const void* status);
 
 /// Our exported function; the one that passes calls on to `found` from now on. Null where calls
 /// already go elsewhere: `found` is then another function than the wrapper stands for.

@@ -19,6 +19,7 @@ struct Event {
   std::uint16_t kind;
   std::int32_t result;
 };
+
 static_assert(sizeof(Event) == 40);
 
 /// The last events of one thread: one thread writes, and whoever takes them out claims them first.
@@ -29,11 +30,15 @@ class Ring {
 
   /// The place for the next event; null where the ring is full or has no memory.
   Event* next();
+
   /// Makes what was written there readable.
-  void publish() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  void publish() {
+    head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
 
   /// One event that found no place.
   void lose() { lost_.store(lost_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+
   [[nodiscard]] std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
   /// Gives `write` what nobody has taken out yet, in at most two pieces. Threads: safe; of two at a

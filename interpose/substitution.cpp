@@ -10,6 +10,7 @@
 #include "interpose/wrapper.h"
 
 #include <cuda.h>
+
 #include <dlfcn.h>
 
 #include <optional>
@@ -34,10 +35,12 @@ struct Served {
     const LightLock lock(mutex);
     all.insert(at);
   }
+
   bool take(void* at) {
     const LightLock lock(mutex);
     return all.erase(at) != 0;
   }
+
   bool holds(const void* at) {
     const LightLock lock(mutex);
     return all.contains(const_cast<void*>(at));  // NOLINT: looked at only
@@ -70,7 +73,8 @@ std::optional<std::string> objection() {
   char* end = nullptr;
   if (std::strtol(ranks->c_str(), &end, 10) <= 1 && *end == '\0') return std::nullopt;
   return "WORLD_SIZE=" + *ranks +
-         ": the ranks of a job share memory between processes by CUDA's IPC handles, which exist for "
+         ": the ranks of a job share memory between processes by CUDA's IPC handles, which exist "
+         "for "
          "the driver's own memory only";
 }
 
@@ -80,9 +84,9 @@ bool next_is_cuda(Entry entry) {
   if (next == nullptr || defines(next, function_of(entry).library)) return true;
   Dl_info is{};
   const char* name = dladdr(next, &is) != 0 && is.dli_fname != nullptr ? is.dli_fname : "?";
-  return refuse_for_good("another library stands between this program and CUDA: " +
-                         std::string(name) + " has its own " +
-                         std::string(function_of(entry).symbol));
+  return refuse_for_good(
+      "another library stands between this program and CUDA: " + std::string(name) +
+      " has its own " + std::string(function_of(entry).symbol));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace spillway::interpose {
 
-/// Whether calls may be served from our heap: SPILLWAY_PRELOAD=substitute, and either nothing speaks
-/// against it or something was served before.
+/// Whether calls may be served from our heap: SPILLWAY_PRELOAD=substitute, and either nothing
+/// speaks against it or something was served before.
 extern constinit std::atomic<bool> substituting_now;
 
 inline bool substituting() {
@@ -47,7 +47,9 @@ bool serve_ipc(const void* at, int& result);
 template <typename Tuple>
 bool served_from_heap(Entry entry, const Tuple& arguments, int& result) {
   const Library library = function_of(entry).library;
-  const auto pointer = [](auto value) { return reinterpret_cast<void*>(value); };
+  const auto pointer = [](auto value) {
+    return reinterpret_cast<void*>(value);
+  };
   if constexpr (std::tuple_size_v<Tuple> == 1) {  // the frees
     return serve_free(library, pointer(std::get<0>(arguments)), result);
   } else if constexpr (std::is_integral_v<std::tuple_element_t<1, Tuple>>) {

@@ -26,8 +26,8 @@ struct Writing {
   bool on = false;
   std::string path;
   Moment begun;
-  std::atomic<int> number{-1};       ///< the open file; -1: not made yet
-  std::atomic<int> error{0};         ///< errno of what failed first
+  std::atomic<int> number{-1};  ///< the open file; -1: not made yet
+  std::atomic<int> error{0};    ///< errno of what failed first
   LightMutex mutex;
 };
 
@@ -126,7 +126,8 @@ Status trace_begin(std::string path) {
   const LightLock locked(writing().mutex);
   Writing& to = writing();
   if (to.on) {
-    return SPILLWAY_ERROR(Code::kNotReady, "a trace is being written to " + to.path + ": end it first");
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "a trace is being written to " + to.path + ": end it first");
   }
   if (stopped()) {
     return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");

@@ -10,8 +10,8 @@ namespace spillway::interpose {
 
 /// Records every call from now on, to be written to a file at `path` ("%p" in it becomes the
 /// process's number) in pieces and at the end. The file is made with the first piece, so that a
-/// process that uses no GPU leaves none. Errors: kNotReady while one is recorded or after the library
-/// was stopped. Threads: safe.
+/// process that uses no GPU leaves none. Errors: kNotReady while one is recorded or after the
+/// library was stopped. Threads: safe.
 Status trace_begin(std::string path);
 
 /// Ends it: what threads have recorded is written. Errors: kNotReady where none is recorded,

@@ -24,6 +24,7 @@ struct FileHead {
   std::int32_t process = 0;
   std::uint32_t event_bytes = sizeof(Event);
 };
+
 static_assert(sizeof(FileHead) == 40);
 
 struct Section {
@@ -37,6 +38,7 @@ struct EventsHead {
   std::uint32_t unused = 0;
   Moment now;
 };
+
 static_assert(sizeof(EventsHead) == 32);
 
 struct EndHead {
@@ -44,15 +46,18 @@ struct EndHead {
   Moment now;
   std::uint64_t lost = 0;
 };
+
 static_assert(sizeof(EndHead) == 32);
 
 /// The names of functions and kinds by number: two lists, each line one name, an empty line after
 /// each list.
 inline std::string names_text() {
   std::string text;
-  for (const Function& each : kFunctions) text += std::string(each.symbol) + "\n";
+  for (const Function& each : kFunctions)
+    text += std::string(each.symbol) + "\n";
   text += "\n";
-  for (const std::string_view each : kKindNames) text += std::string(each) + "\n";
+  for (const std::string_view each : kKindNames)
+    text += std::string(each) + "\n";
   return text + "\n";
 }
 

@@ -11,6 +11,7 @@
 #include "interpose/trace.h"
 
 #include <cuda.h>
+
 #include <driver_types.h>
 
 #include <atomic>
@@ -32,7 +33,9 @@ void* find_next(Entry entry);
 class Inside {
  public:
   Inside() { ++local.depth; }
+
   ~Inside() { --local.depth; }
+
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 };
@@ -71,10 +74,27 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   using Tuple = std::tuple<Arguments...>;
   using Next = Result(Arguments...);
   static constexpr Kind kKind = function_of(kEntry).kind;
+  /// The driver calls nothing of ours from a launch, so nothing is left to do behind it.
+  static constexpr bool kJumps = function_of(kEntry).library == Library::kDriver &&
+                                 (kKind == Kind::kLaunch || kKind == Kind::kGraphLaunch);
   /// 302 of both libraries: a function of CUDA that the process does not have.
   static constexpr auto kMissing = static_cast<Result>(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND);
 
   static Result call(Arguments... arguments) {
+    if constexpr (kJumps) {
+      // The cheapest way: the driver returns to the caller, and errors that stay show elsewhere.
+      void* next = next_of(kEntry).load(std::memory_order_relaxed);
+      if (mode() == Mode::kCount && local.depth == 0 && local.books != nullptr && next != nullptr)
+          [[likely]] {
+        local.books->of(kEntry).calls_only();
+        return reinterpret_cast<Next*>(next)(arguments...);
+      }
+    }
+    return pass_on(arguments...);
+  }
+
+  // Apart, so that the way above saves no registers.
+  [[gnu::noinline]] static Result pass_on(Arguments... arguments) {
     void* found = next_of(kEntry).load(std::memory_order_relaxed);
     if (found == nullptr) [[unlikely]] {
       found = find_next(kEntry);
@@ -83,7 +103,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     auto* next = reinterpret_cast<Next*>(found);
     if constexpr (kKind == Kind::kLookUp) return look_up(next, arguments...);
     if constexpr (may_be_served(kEntry)) {
-      if (local.depth == 0 && substituting()) [[unlikely]] return serve(next, arguments...);
+      if (local.depth == 0 && substituting()) [[unlikely]]
+        return serve(next, arguments...);
     }
     const Mode now = mode();
     if (now == Mode::kPassThrough || local.depth != 0) return next(arguments...);
@@ -122,7 +143,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     if constexpr (kKind == Kind::kCaptureBegin || kKind == Kind::kCaptureEnd) {
       if (good || kKind == Kind::kCaptureEnd) note_capture(kKind == Kind::kCaptureBegin);
     }
-    if (!good && is_sticky(static_cast<int>(result))) [[unlikely]] stop(Stop::kStickyError);
+    if (!good && is_sticky(static_cast<int>(result))) [[unlikely]]
+      stop(Stop::kStickyError);
   }
 
   /// Serves the call from our heap where that can be done, and counts it like any other.

@@ -11,5 +11,6 @@ from bench.figures import (  # noqa: F401 (importing registers)
     micro,
     parts,
     pause,
+    preload,
     transfer,
 )

@@ -37,8 +37,8 @@ class Call:
 
 @dataclass(frozen=True)
 class PreloadTrace:
-    """A trace that was read from a file. ``calls`` are in the order of time; ``complete`` says that the program
-    ended its recording, ``lost`` how many calls found no memory."""
+    """A trace that was read from a file. ``calls`` are in the order of time; ``complete`` says that the
+    program ended its recording, ``lost`` how many calls found no memory."""
 
     process: int
     calls: list[Call]
@@ -47,13 +47,14 @@ class PreloadTrace:
 
 
 def is_preload_trace(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a trace of the preload library does. Raises ValueError where it cannot be read."""
+    """Whether a file begins as a trace of the preload library does. Raises ValueError where it cannot be
+    read."""
     return _read(path, len(_MAGIC)) == _MAGIC
 
 
 def read_preload_trace(path: str | os.PathLike[str]) -> PreloadTrace:
-    """Raises ValueError for a file that is no such trace, or contradicts itself. A trace that ends early, because
-    its program did, is read up to its last whole call."""
+    """Raises ValueError for a file that is no such trace, or contradicts itself. A trace that ends early,
+    because its program did, is read up to its last whole call."""
     return _Reader(os.fspath(path), _read(path)).trace()
 
 
@@ -133,8 +134,8 @@ class _Reader:
 
 
 def summary(trace: PreloadTrace) -> dict[str, Any]:
-    """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave and
-    nobody has freed; mapped memory (cuMemCreate) is counted apart."""
+    """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave
+    and nobody has freed; mapped memory (cuMemCreate) is counted apart."""
     functions: dict[str, dict[str, int]] = {}
     streams: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What NVIDIA's own runtime and libraries find when they look the driver up under us.
 
-Each library runs in a child of its own whose driver answers look-ups and ends the child where more is asked for.
-What a look-up must give is read from NVIDIA's headers, not from our lists.
+Each library runs in a child of its own whose driver answers look-ups and ends the child where more is asked
+for. What a look-up must give is read from NVIDIA's headers, not from our lists.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ def versions(base: str) -> dict[str, list[int]]:
 
 
 def newest_symbol(base: str) -> str:
-    """What libcuda.so.1 exports for the newest shape, from cuda.h: where programs are still compiled with an older
-    one, or with a function of another name, it is declared all the same."""
+    """What libcuda.so.1 exports for the newest shape, from cuda.h: where programs are still compiled with an
+    older one, or with a function of another name, it is declared all the same."""
     text = (HEADERS / "cuda.h").read_text()
-    renamed = re.search(rf"^\s*#define {base}\s+(?:__CUDA_API_PT[SD][ZS]\()?({base}\w*)\)?", text, re.MULTILINE)
+    renamed = re.search(
+        rf"^\s*#define {base}\s+(?:__CUDA_API_PT[SD][ZS]\()?({base}\w*)\)?", text, re.MULTILINE
+    )
     if renamed and re.fullmatch(rf"{base}(_v\d)?", renamed[1]):
         return renamed[1]
     return max(re.findall(rf"CUDAAPI ({base}_v\d)\(", text), default=base)
@@ -76,10 +78,7 @@ def look_ups(library: str, call: str, folder: Path) -> list[list[str]]:
     """What a library has looked up and got, a line of witness.c each."""
     folders = [str(DRIVER.parent), *(str(each) for each in NVIDIA.glob("*/lib"))]
     seen = folder / "seen"
-    body = (
-        f"import ctypes; there = (ctypes.c_char * 128)(); "
-        f"ctypes.CDLL({str(NVIDIA / library)!r}).{call}"
-    )
+    body = f"import ctypes; there = (ctypes.c_char * 128)(); ctypes.CDLL({str(NVIDIA / library)!r}).{call}"
     env = environment(
         CLIENTS / "libwitness.so",
         SHIM,
@@ -136,7 +135,9 @@ def test_nvidias_libraries_and_their_look_alikes_are_told_apart(tmp_path: Path) 
 def test_every_newer_shape_of_a_wrapped_function_is_in_the_lists() -> None:
     rows = (LISTS / "driver_functions.inc").read_text()
     known: dict[str, set[int]] = {}
-    for base, version in re.findall(r"^SPILLWAY_DRIVER(?:_PER_THREAD)?\(\w+, (\w+), (\d+)", rows, re.MULTILINE):
+    for base, version in re.findall(
+        r"^SPILLWAY_DRIVER(?:_PER_THREAD)?\(\w+, (\w+), (\d+)", rows, re.MULTILINE
+    ):
         known.setdefault(base, set()).add(int(version))
     assert len(known) > 40
     for base, have in known.items():

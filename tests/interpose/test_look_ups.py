@@ -28,7 +28,8 @@ def test_names_of_ours_are_wrapped_by_dlsym_and_others_are_not() -> None:
     printed = python(
         GET
         + """
-for name in ("cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2_ptsz", "cuGetProcAddress", "cuMemAlloc", "cuInit", "stub_last"):
+names = "cuMemAlloc_v2 cuMemcpyHtoDAsync_v2_ptsz cuGetProcAddress cuMemAlloc cuInit stub_last"
+for name in names.split():
     print(name, *owner(address(getattr(driver, name))))
 """,
         SHIM,
@@ -89,7 +90,8 @@ def test_a_wrapper_passes_on_to_the_function_that_it_stands_for() -> None:
         GET
         + """
 at = c_uint64(4096)
-for name, version, flags in (("cuMemcpyHtoDAsync", 3020, 0), ("cuMemcpyHtoDAsync", 7000, 2), ("cuMemcpyAsync", 7000, 2)):
+wanted = ("cuMemcpyHtoDAsync", 3020, 0), ("cuMemcpyHtoDAsync", 7000, 2), ("cuMemcpyAsync", 7000, 2)
+for name, version, flags in wanted:
     copy = ctypes.CFUNCTYPE(c_int, c_uint64, c_void_p, c_size_t, c_void_p)(get(name, version, flags)[1])
     print(copy(4096, None, 64, None), driver.stub_last().decode())
 print(count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyHtoDAsync_v2_ptsz_bytes"), count("newer_look_ups"))
@@ -127,7 +129,8 @@ print(four(b"cuMemFree", ctypes.addressof(found), 3020, 0), *owner(found.value))
 def test_a_process_without_cuda_does_not_find_it_in_us() -> None:
     printed = python(
         """
-print([hasattr(process, name) for name in ("cuMemAlloc_v2", "cudaMalloc", "cuInit", "spillway_preload_count")])
+names = "cuMemAlloc_v2", "cudaMalloc", "cuInit", "spillway_preload_count"
+print([hasattr(process, name) for name in names])
 """,
         SHIM,
     )

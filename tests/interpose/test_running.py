@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library in someone else's process: when it is inert, what it offers Python, what it serves and refuses."""
+"""The library in someone else's process: when it is inert, what Python gets, what is served and refused."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, SHIM, environment, py
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
 ALLOCATE = """
+emulated = lambda name: process.spillway_emulator_count(name.encode())
 def allocate(size):
     at = c_void_p()
     return process.cudaMalloc(byref(at), c_size_t(size)), at.value
@@ -29,7 +30,7 @@ sys.stdout.flush()
 child = os.fork()
 if child == 0:
     allocate(4096)
-    print("child", process.spillway_preload_stopped(), count("cudaMalloc"), process.spillway_emulator_count(b"cudaMalloc"))
+    print("child", process.spillway_preload_stopped(), count("cudaMalloc"), emulated("cudaMalloc"))
     sys.stdout.flush()
     os._exit(0)
 os.waitpid(child, 0)
@@ -89,7 +90,9 @@ def package(folder: Path) -> Path:
 
 
 # LD_PRELOAD has no way to name a path with a space but a link without one, which is followed.
-@pytest.mark.parametrize("setting", ["SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"])
+@pytest.mark.parametrize(
+    "setting", ["SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"]
+)
 def test_python_finds_the_package_where_a_job_is_to_offload(setting: str, tmp_path: Path) -> None:
     folder = tmp_path / "with space"
     link = tmp_path / "link.so"
@@ -117,8 +120,9 @@ print(result, process.spillway_preload_refusal(), process.spillway_emulator_coun
 print(process.cudaMemset(c_void_p(at), 1, c_size_t(4 << 20)))
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 64)]
-print(process.cudaIpcGetMemHandle(byref(Handle()), c_void_p(at)), b"no CUDA IPC handle" in process.spillway_preload_refusal())
-print(process.cudaFree(c_void_p(at)), process.cudaFree(c_void_p(at)) != 0, process.spillway_emulator_count(b"cudaFree"))
+result = process.cudaIpcGetMemHandle(byref(Handle()), c_void_p(at))
+print(result, b"no CUDA IPC handle" in process.spillway_preload_refusal())
+print(process.cudaFree(c_void_p(at)), process.cudaFree(c_void_p(at)) != 0, emulated("cudaFree"))
 print(allocate(4 << 20)[1] == at, count("cudaMalloc"), count("cudaMalloc_bytes"))
 """,
         SHIM,
@@ -144,7 +148,7 @@ def test_substitution_is_refused_with_a_reason(
     printed = python(
         ALLOCATE
         + """
-print(allocate(4096)[0], process.spillway_emulator_count(b"cudaMalloc"), process.spillway_preload_refusal().decode())
+print(allocate(4096)[0], emulated("cudaMalloc"), process.spillway_preload_refusal().decode())
 """,
         SHIM,
         *others,
@@ -166,7 +170,10 @@ def test_a_refusal_is_logged_once_where_logging_is_on() -> None:
 
 
 def test_a_setting_that_cannot_be_read_changes_nothing() -> None:
-    body = ALLOCATE + 'print(allocate(4096)[0], count("cudaMalloc"), process.spillway_emulator_count(b"cudaMalloc"))'
+    body = (
+        ALLOCATE
+        + 'print(allocate(4096)[0], count("cudaMalloc"), process.spillway_emulator_count(b"cudaMalloc"))'
+    )
     assert python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD="serve", **EMULATED) == "0 1 1"
 
 

@@ -95,7 +95,11 @@ driver.cuMemFree_v2(at)
 """
     python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
     told = [(call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls]
-    assert told == [("cuMemAlloc_v2", 4096, 512, 0), ("cuLaunchKernel", 7, 0, 5), ("cuMemFree_v2", 4096, 0, 0)]
+    assert told == [
+        ("cuMemAlloc_v2", 4096, 512, 0),
+        ("cuLaunchKernel", 7, 0, 5),
+        ("cuMemFree_v2", 4096, 0, 0),
+    ]
 
 
 def test_a_trace_can_begin_and_end_inside_a_program(tmp_path: Path) -> None:
@@ -134,7 +138,9 @@ if len(sys.argv) == 1:
 
 
 def python_child() -> str:
-    return "import ctypes; ctypes.CDLL(None).cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(512))"
+    return (
+        "import ctypes; ctypes.CDLL(None).cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(512))"
+    )
 
 
 def test_a_process_without_cuda_leaves_no_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def trace() -> None:
 @trace.command()
 @click.argument("file")
 def show(file: str) -> None:
-    """Print a summary, as JSON, of a trace that spillway.record_trace() or SPILLWAY_PRELOAD_TRACE has written."""
+    """Print a summary, as JSON, of a trace: of spillway.record_trace(), or of SPILLWAY_PRELOAD_TRACE."""
     from spillway import preload_trace, trace
 
     try:

@@ -16,8 +16,12 @@ const char* stub_last(void);
 
 typedef int (*Get)(const char*, void**, int, unsigned long, int*);
 
-static const char* const kSymbols[kNames] = {"cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync_v2_ptsz",
-                                             "cuLaunchKernel", "cuMemFree_v2", "cuGetProcAddress_v2"};
+static const char* const kSymbols[kNames] = {"cuMemAlloc_v2",
+                                             "cuMemcpyHtoDAsync_v2",
+                                             "cuMemcpyHtoDAsync_v2_ptsz",
+                                             "cuLaunchKernel",
+                                             "cuMemFree_v2",
+                                             "cuGetProcAddress_v2"};
 static pthread_barrier_t together;
 static const char* driver;
 
@@ -57,7 +61,8 @@ int main(int argc, char** argv) {
   }
   pthread_t threads[kThreads];
   pthread_barrier_init(&together, NULL, kThreads);
-  for (int i = 0; i < kThreads; ++i) pthread_create(&threads[i], NULL, resolve, argv[2]);
+  for (int i = 0; i < kThreads; ++i)
+    pthread_create(&threads[i], NULL, resolve, argv[2]);
   int failed = 0;
   for (int i = 0; i < kThreads; ++i) {
     void* why = NULL;

@@ -37,7 +37,9 @@ static void end_if_asked() {
 #define cuGetExportTable stub_unused_3
 
 #define SPILLWAY_DRIVER(symbol, ...) \
-  STUB_EXPORT int symbol() { return called(#symbol); }
+  STUB_EXPORT int symbol() {         \
+    return called(#symbol);          \
+  }
 #define SPILLWAY_RUNTIME(...)
 #include "interpose/functions.inc"
 
@@ -48,26 +50,33 @@ static void end_if_asked() {
 STUB_EXPORT int cuMemAlloc() {  // of CUDA 2, with 32-bit addresses
   return called("cuMemAlloc");
 }
+
 STUB_EXPORT int stub_other() {
   return called("stub_other");
 }
+
 STUB_EXPORT int stub_older() {
   return called("stub_older");
 }
+
 STUB_EXPORT int cuInit(unsigned) {
   end_if_asked();
   return 0;
 }
+
 STUB_EXPORT int cuDriverGetVersion(int* version) {
   *version = 13000;
   return 0;
 }
+
 STUB_EXPORT int cuGetExportTable(const void**, const void*) {
   end_if_asked();
   return 500;
 }
+
 STUB_EXPORT int cuGetProcAddress_v2(
     const char* name, void** found, int version, unsigned long flags, int* status);
+
 STUB_EXPORT int cuGetProcAddress(const char* name, void** found, int version, unsigned long flags) {
   return cuGetProcAddress_v2(name, found, version, flags, nullptr);
 }
@@ -100,7 +109,8 @@ void* find(const char* name, int version, bool per_thread) {
   }
   if (best != nullptr) return best->function;
   if (std::strcmp(name, "cuInit") == 0) return reinterpret_cast<void*>(&cuInit);
-  if (std::strcmp(name, "cuDriverGetVersion") == 0) return reinterpret_cast<void*>(&cuDriverGetVersion);
+  if (std::strcmp(name, "cuDriverGetVersion") == 0)
+    return reinterpret_cast<void*>(&cuDriverGetVersion);
   return reinterpret_cast<void*>(known ? &stub_older : &stub_other);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded before the shim: writes down what look-ups of names with "cu" give, one line each, to
-// the file that WITNESS names: how name version flags status object symbol. It is an interposer like
-// others, so it shows that one before us sees us.
+// the file that WITNESS names: how name version flags status object symbol. It is an interposer
+// like others, so it shows that one before us sees us.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@ typedef int (*GetFour)(const char*, void**, int, unsigned long);
 static Get next_get;
 static GetFour next_get_four;
 
-static void write_down(const char* how, const char* name, long version, long flags, int status, void* found) {
+static void write_down(
+    const char* how, const char* name, long version, long flags, int status, void* found) {
   static int file = -1;
   if (file < 0) file = open(getenv("WITNESS"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   Dl_info is;
@@ -26,8 +27,15 @@ static void write_down(const char* how, const char* name, long version, long fla
   if (found != NULL) dladdr(found, &is);
   const char* object = is.dli_fname != NULL ? strrchr(is.dli_fname, '/') : NULL;
   char line[512];
-  const int length = snprintf(line, sizeof line, "%s %s %ld %ld %d %s %s\n", how, *name != '\0' ? name : "-",
-                              version, flags, status, object != NULL ? object + 1 : "-",
+  const int length = snprintf(line,
+                              sizeof line,
+                              "%s %s %ld %ld %d %s %s\n",
+                              how,
+                              *name != '\0' ? name : "-",
+                              version,
+                              flags,
+                              status,
+                              object != NULL ? object + 1 : "-",
                               is.dli_sname != NULL ? is.dli_sname : "-");
   if (write(file, line, (size_t)length) != length) abort();
 }
@@ -51,7 +59,11 @@ static void stand_in(const char* name, void** found, int version) {
 
 static int get(const char* name, void** found, int version, unsigned long flags, int* status) {
   const int result = next_get(name, found, version, flags, status);
-  write_down("get", name, version, (long)flags, status != NULL ? *status : result,
+  write_down("get",
+             name,
+             version,
+             (long)flags,
+             status != NULL ? *status : result,
              result == 0 ? *found : NULL);
   if (result == 0) stand_in(name, found, version);
   return result;
@@ -70,7 +82,8 @@ void* witnessed(void* handle, const char* name) {
   if (handle == RTLD_NEXT || strncmp(name, "cu", 2) != 0) return next(handle, name);
   void* found = next(handle, name);
   write_down("dlsym", name, 0, 0, 0, found);
-  if (found != NULL && strcmp(name, "cuGetProcAddress_v2") == 0) stand_in("cuGetProcAddress", &found, 12000);
+  if (found != NULL && strcmp(name, "cuGetProcAddress_v2") == 0)
+    stand_in("cuGetProcAddress", &found, 12000);
   return found;
 }
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the preload library, each beside a call that it does not touch, in the same process."""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+
+@figure(
+    "preload_counting_over_direct",
+    "time of an empty driver launch, counted / through the PLT alone",
+    "<= 2",
+    "cpu",
+)
+def counting(session: Session) -> float:
+    """In the default mode the library adds less to a launch than another call would."""
+    times = session.program("preload_bench")
+    return times["counting"] / times["direct"]
+
+
+@figure(
+    "preload_recording_over_direct",
+    "time of an empty driver launch, recorded / through the PLT alone",
+    "<= 8",
+    "cpu",
+)
+def recording(session: Session) -> float:
+    """Writing a trace costs a launch some nanoseconds."""
+    times = session.program("preload_bench")
+    return times["recording"] / times["direct"]
+
+
+@figure(
+    "preload_dlsym_over_plain",
+    "time of a look-up of a foreign name, ours / the C library's dlsym",
+    "<= 1.1",
+    "cpu",
+)
+def foreign_look_up(session: Session) -> float:
+    """Names that are not CUDA's leave by a jump."""
+    times = session.program("preload_bench")
+    return times["dlsym"] / times["plain_dlsym"]
