@@ -25,7 +25,9 @@ def exported(nm: str, library: str) -> set[str]:
     lines = subprocess.run(
         [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True
     ).stdout
-    return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
+    # A version that a script names is a symbol too, of type A.
+    found = [line.split() for line in lines.splitlines()]
+    return {fields[-1].split("@")[0] for fields in found if fields[-2] != "A"}
 
 
 def differences(library: str, symbols: set[str], patterns: list[str]) -> list[str]:
