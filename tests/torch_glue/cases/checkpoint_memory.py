@@ -78,7 +78,9 @@ def the_peak_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
 def a_graph_can_be_used_again_and_each_time_leaves_nothing():
     net = wrapped(blocks(dropout=0.0), offload_to_cpu=True)
     x = batch().requires_grad_()
-    y = net(x).square().sum()
+    with Moved() as moved:
+        y = net(x).square().sum()
+    assert moved.out > 0
     seen, held = [], []
     for _ in range(3):
         net.zero_grad(set_to_none=False)

@@ -120,9 +120,11 @@ def results_that_are_no_tensors_are_passed_on():
 def a_module_trains_whose_inputs_need_no_gradient():
     net = spillway.checkpoint_wrapper(blocks(1)[0], offload_to_cpu=True)
     plain = blocks(1)[0]
-    for one in (net, plain):
-        torch.manual_seed(9)
-        one(batch()).sum().backward()
+    with Moved() as moved:
+        for one in (net, plain):
+            torch.manual_seed(9)
+            one(batch()).sum().backward()
+    assert moved.out > 0
     assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
 
 
@@ -216,7 +218,9 @@ def autocast_is_as_it_was_in_the_first_run():
             y.float().sum().backward()  # outside
             return [x.grad, *(p.grad for p in net.parameters())]
 
-        assert same(run(wrapped(blocks(), offload_to_cpu=True)), run(blocks())), dtype
+        with Moved() as moved:
+            found = run(wrapped(blocks(), offload_to_cpu=True))
+        assert same(found, run(blocks())) and moved.out > 0, dtype
 
 
 @case
@@ -234,7 +238,7 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
         )
         for seed in range(3):
             x = batch(seed).requires_grad_()
-            net(x).square().sum().backward()
+            net(x * 1).square().sum().backward()
         return [*net.state_dict().values(), *(p.grad for p in net.parameters()), x.grad]
 
     plain = after(make())
@@ -242,7 +246,9 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
     inner = make()
     spillway.checkpoint_wrapper(inner[1])
     outer = spillway.checkpoint_wrapper(spillway.checkpoint_wrapper(inner), offload_to_cpu=True)
-    assert same(after(outer), plain) and len(runs) == 6
+    with Moved() as moved:
+        assert same(after(outer), plain) and len(runs) == 6
+    assert moved.out > 0
     once = make()
     assert list(once.state_dict()) == list(outer.state_dict())
 
@@ -347,7 +353,9 @@ def layers_in_half_precision_have_the_plain_state_after_a_step():
                 optimizer.step()
                 return list(net.state_dict().values())
 
-            assert same(after(True), after(False)), (norm, dtype)
+            with Moved() as moved:
+                found = after(True)
+            assert same(found, after(False)) and moved.out > 0, (norm, dtype)
 
 
 @case
@@ -364,12 +372,14 @@ def nested_checkpoints_have_the_plain_gradients():
         net.zero_grad()
         torch.manual_seed(9)
         x = batch().requires_grad_()
-        y = checkpoint(outer, x) if checkpoint else net[2](inner(x).tanh())
+        y = checkpoint(outer, x * 1) if checkpoint else net[2](inner(x * 1).tanh())
         y.sum().backward()
         return [x.grad, *(p.grad.clone() for p in net.parameters())]
 
     assert same(run(spillway.checkpoint), run(None))
-    assert same(run(lambda f, x: spillway.checkpoint(f, x, offload_to_cpu=True)), run(None))
+    with Moved() as moved:
+        assert same(run(lambda f, x: spillway.checkpoint(f, x, offload_to_cpu=True)), run(None))
+    assert moved.out > 0
 
 
 @case
@@ -379,7 +389,7 @@ def checkpoints_and_regions_nest_either_way():
 
     def outside(x):
         with spillway.CPUOffload(1, tag="outside"):
-            return spillway.checkpoint(net, x)
+            return spillway.checkpoint(net, x * 1)
 
     def inside(x):
         def function(x):
@@ -402,8 +412,10 @@ def checkpoints_and_regions_nest_either_way():
         net.zero_grad()
         x = batch().requires_grad_()
         torch.manual_seed(9)
-        function(x).square().sum().backward()
+        with Moved() as moved:
+            function(x).square().sum().backward()
         assert same([p.grad for p in net.parameters()] + [x.grad], plain), function
+        assert (moved.out > 0) == (function is not torchs), function
 
 
 @case
@@ -421,8 +433,9 @@ def regions_inside_move_nothing_in_the_second_run():
 @case
 def gradients_of_gradients_are_the_plain_ones():
     net, plain = wrapped(blocks(dropout=0.0), offload_to_cpu=True), blocks(dropout=0.0)
-    found = gradients_of_gradients(net, batch().requires_grad_())
-    assert same(found, gradients_of_gradients(plain, batch().requires_grad_()))
+    with Moved() as moved:
+        found = gradients_of_gradients(net, batch().requires_grad_())
+    assert moved.out > 0 and same(found, gradients_of_gradients(plain, batch().requires_grad_()))
 
 
 @case
@@ -551,10 +564,11 @@ def nothing_is_held_without_the_collector_of_cycles():
         net = wrapped(blocks(), offload_to_cpu=True)
         x = batch().requires_grad_() * 1
         seen = weakref.ref(x)
-        y = net(x).sum()
+        with Moved() as moved:
+            y = net(x).sum()
         y.backward()
         del x, y
-        assert seen() is None
+        assert seen() is None and moved.out > 0
         alive = weakref.ref(net[0])
         del net
         assert alive() is None
@@ -573,11 +587,12 @@ def threads_run_their_checkpoints_at_the_same_time():
     nets = {seed: wrapped(blocks(dropout=0.0), offload_to_cpu=True) for seed in range(4)}
     inputs = {seed: batch(seed) for seed in range(4)}
     threads = [threading.Thread(target=train, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(same(found[seed], expected[seed]) for seed in range(4))
+    with Moved() as moved:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all(same(found[seed], expected[seed]) for seed in range(4)) and moved.out > 0
 
 
 @case
