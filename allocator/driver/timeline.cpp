@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/timeline.h"
 
+#include "allocator/driver/span_log.h"
+
 #include <string>
 
 namespace spillway::driver {
@@ -123,6 +125,11 @@ Status Timeline::wait(Stream waiter, Fence fence) {
   CUevent event = self.event_for(fence.point);
   if (event == nullptr) return {};
   SPILLWAY_RETURN_IF_ERROR(outside_capture(*self.device_.api, waiter));
+  const SpanLog::Scope timed(self.device_,
+                             waiter,
+                             Span::Kind::kWait,
+                             Bytes{},
+                             reinterpret_cast<std::uint64_t>(self.stream_.handle()));
   return SPILLWAY_CALL(*self.device_.api, StreamWaitEvent, waiter.handle(), event, 0U);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/copy_engine.h"
 
+#include "allocator/driver/span_log.h"
 #include "allocator/driver/timelines.h"
 #include "allocator/transfer/copy_parts.h"
 
@@ -53,13 +54,17 @@ struct CopyEngine::State {
   Result<Fence> copy(const Submit& submit,
                      Timeline& queue,
                      Stream other,
-                     const driver::FenceSet& fences) {
+                     const driver::FenceSet& fences,
+                     Bytes size) {
     SPILLWAY_RETURN_IF_ERROR(others.of(other).order_before(queue.stream()));
     for (const Fence fence : fences) {
       SPILLWAY_RETURN_IF_ERROR(wait(queue, fence));
     }
     bool queued = false;
-    const Status status = submit(queue.stream(), queued);
+    const Status status = [&] {
+      const driver::SpanLog::Scope timed(device, queue.stream(), kind_of(queue), size);
+      return submit(queue.stream(), queued);
+    }();
     Result<Fence> fence = status.ok() ? queue.mark() : Result<Fence>(status);
     if (!fence.ok() && queued) {
       driver::count_host_sync();
@@ -69,14 +74,12 @@ struct CopyEngine::State {
     return fence;
   }
 
-  Result<Fence> copy(CopyParts& parts,
-                     Timeline& queue,
-                     Stream other,
-                     const driver::FenceSet& fences) {
+  Result<Fence> copy(
+      CopyParts& parts, Timeline& queue, Stream other, const driver::FenceSet& fences, Bytes size) {
     const auto submit = [&](Stream stream, bool& queued) {
       return parts.submit(*device.api, stream, queued);
     };
-    return copy(submit, queue, other, fences);
+    return copy(submit, queue, other, fences, size);
   }
 
   /// For copy(): one copy of at most kCopyPart, which needs no list. Borrows the slot.
@@ -103,6 +106,10 @@ struct CopyEngine::State {
     while (known < fence.point && !latest.compare_exchange_weak(known, fence.point)) {
     }
     return {};
+  }
+
+  [[nodiscard]] driver::Span::Kind kind_of(const Timeline& queue) const {
+    return index_of(&queue) % 2 == 0 ? driver::Span::Kind::kOut : driver::Span::Kind::kIn;
   }
 
   /// Which of the queues it is; their number where it is none.
@@ -145,13 +152,15 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream produc
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kOut);
   driver::FenceSet fences;
+  Bytes size;
   for (const CopyOut& copy : copies) {
     parts.add(copy.source, copy.slot->data, copy.slot->size);
+    size += copy.slot->size;
     fences.add(copy.slot->fences);
   }
   SPILLWAY_ASSIGN_OR_RETURN(
       const Fence written,
-      state_->copy(parts, state_->queue(CopyDirection::kOut, haste), producer, fences));
+      state_->copy(parts, state_->queue(CopyDirection::kOut, haste), producer, fences, size));
   for (const CopyOut& copy : copies)
     copy.slot->fences.clear();
   return written;
@@ -161,11 +170,13 @@ Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies, Stream consu
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kIn);
   driver::FenceSet fences;
+  Bytes size;
   for (const CopyIn& copy : copies) {
     parts.add(copy.destination, copy.slot->data, copy.slot->size);
+    size += copy.slot->size;
     fences.add(copy.written);
   }
-  return state_->copy(parts, state_->queue(CopyDirection::kIn, haste), consumer, fences);
+  return state_->copy(parts, state_->queue(CopyDirection::kIn, haste), consumer, fences, size);
 }
 
 Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
@@ -180,7 +191,8 @@ Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
   Result<Fence> written = state_->copy(state_->one(CopyDirection::kOut, source, slot),
                                        state_->queue(CopyDirection::kOut, haste),
                                        producer,
-                                       slot.fences);
+                                       slot.fences,
+                                       slot.size);
   if (written.ok()) slot.fences.clear();
   return written;
 }
@@ -198,7 +210,8 @@ Result<Fence> CopyEngine::to_device(const HostSlot& slot,
   return state_->copy(state_->one(CopyDirection::kIn, destination, slot),
                       state_->queue(CopyDirection::kIn, haste),
                       consumer,
-                      {written});
+                      {written},
+                      slot.size);
 }
 
 void CopyEngine::drain_sync() {

@@ -70,6 +70,7 @@ inline constexpr std::array kFaultedByHand = {
     "cuInit",
     "cuGetErrorName",
     "cuCtxSynchronize",
+    "cuEventElapsedTime",
     "cuMemExportToShareableHandle",
     "cuMemImportFromShareableHandle",
 };

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/span_log.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace spillway::driver {
+namespace {
+
+/// Spans that have not ended, or were not taken.
+constexpr std::size_t kMost = 1U << 16U;
+
+/// The driver tells times as a float of milliseconds: so far from their origin they are exact to a
+/// fraction of a microsecond.
+constexpr double kNewOriginAfter = 2000;
+
+struct Purpose {
+  TagId tag{};
+  std::uint64_t storage = 0;
+};
+
+thread_local Purpose purpose;
+
+std::uint64_t host_now() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+bool can_be_timed(const Api& api, Stream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  return api.StreamIsCapturing(stream.handle(), &capture) == CUDA_SUCCESS &&
+         capture == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace
+
+struct SpanLog::State {
+  struct Pending {
+    Span span;
+    CUevent begin;
+    CUevent end;
+  };
+
+  struct Clock {
+    explicit Clock(const Device& of) : device(of) {}
+
+    Device device;
+    CUevent origin = nullptr;  // owned
+    double offset = 0;         // of the origin, milliseconds since the first one
+    std::optional<Stream> marked;
+    std::deque<Pending> pending;
+    std::vector<CUevent> spare;
+
+    /// Milliseconds since the first origin; nothing where the event has not passed.
+    std::optional<double> at(CUevent event) const {
+      float since = 0;
+      if (device.api->EventElapsedTime(&since, origin, event) != CUDA_SUCCESS) return std::nullopt;
+      return offset + static_cast<double>(since);
+    }
+
+    bool resolve(Pending& each) {
+      if (device.api->EventQuery(each.end) != CUDA_SUCCESS) return false;
+      const auto begin = at(each.begin);
+      const auto end = at(each.end);
+      if (!begin || !end) return false;
+      // A stream's first work may have begun before the first origin was reached.
+      each.span.begin = static_cast<std::uint64_t>(std::llround(std::max(*begin, 0.0) * 1e6));
+      each.span.end = static_cast<std::uint64_t>(std::llround(std::max(*end, 0.0) * 1e6));
+      if (each.begin != each.end) spare.push_back(each.begin);
+      if (*end - offset > kNewOriginAfter) {
+        spare.push_back(std::exchange(origin, each.end));
+        offset = *end;
+      } else {
+        spare.push_back(each.end);
+      }
+      return true;
+    }
+  };
+
+  std::map<DeviceId, Clock> clocks;
+  std::uint64_t dropped = 0;
+};
+
+std::atomic<bool> SpanLog::on_{false};
+
+SpanLog::SpanLog() : state_(std::make_unique<State>()) {}
+
+SpanLog::~SpanLog() = default;
+
+SpanLog& SpanLog::instance() {
+  static auto* const log = new SpanLog;
+  return *log;
+}
+
+void SpanLog::stop() {
+  on_.store(false, std::memory_order_relaxed);
+  const Lock lock(mutex_);
+  for (auto& [id, clock] : state_->clocks) {
+    for (const State::Pending& each : clock.pending) {
+      clock.spare.push_back(each.end);
+      if (each.begin != each.end) clock.spare.push_back(each.begin);
+    }
+    clock.pending.clear();
+  }
+}
+
+CUevent SpanLog::record(const Device& device, Stream stream) {
+  if (!can_be_timed(*device.api, stream)) return nullptr;
+  const Lock lock(mutex_);
+  State::Clock& clock = state_->clocks.try_emplace(device.id, device).first->second;
+  const auto fresh = [&]() -> CUevent {
+    CUevent event = nullptr;
+    if (clock.pending.size() >= kMost) return nullptr;
+    if (!clock.spare.empty()) {
+      event = clock.spare.back();
+      clock.spare.pop_back();
+    } else if (device.api->EventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+      return nullptr;
+    }
+    if (device.api->EventRecord(event, stream.handle()) == CUDA_SUCCESS) return event;
+    clock.spare.push_back(event);
+    return nullptr;
+  };
+  if (clock.origin == nullptr) clock.origin = fresh();
+  CUevent event = clock.origin == nullptr ? nullptr : fresh();
+  if (event == nullptr) ++state_->dropped;
+  return event;
+}
+
+void SpanLog::ended(const Device& device, Span span, CUevent begin, CUevent end) {
+  const Lock lock(mutex_);
+  State::Clock& clock = state_->clocks.at(device.id);
+  span.device = device.id;
+  span.tag = purpose.tag;
+  span.storage = purpose.storage;
+  if (end != nullptr) {
+    clock.pending.push_back({span, begin, end});
+  } else {
+    clock.spare.push_back(begin);
+  }
+}
+
+std::vector<Span> SpanLog::take() {
+  std::vector<Span> spans;
+  const Lock lock(mutex_);
+  for (auto& [id, clock] : state_->clocks) {
+    const CurrentDevice current(*clock.device.api, clock.device.context);
+    const OutsideCaptures outside(*clock.device.api);
+    std::deque<State::Pending> left;
+    for (State::Pending& each : clock.pending) {
+      if (clock.resolve(each)) {
+        spans.push_back(each.span);
+      } else {
+        left.push_back(each);
+      }
+    }
+    clock.pending = std::move(left);
+  }
+  return spans;
+}
+
+std::uint64_t SpanLog::dropped() const {
+  const Lock lock(mutex_);
+  return state_->dropped;
+}
+
+void SpanLog::mark(const Device& device, Stream stream) {
+  const CurrentDevice current(*device.api, device.context);
+  Span span;
+  span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
+  span.submitted = host_now();
+  CUevent event = record(device, stream);
+  if (event == nullptr) return;
+  ended(device, span, event, event);
+  const Lock lock(mutex_);
+  state_->clocks.at(device.id).marked = stream;
+}
+
+void SpanLog::mark_again() {
+  std::vector<std::pair<Device, Stream>> marked;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [id, clock] : state_->clocks)
+      if (clock.marked) marked.emplace_back(clock.device, *clock.marked);
+  }
+  for (const auto& [device, stream] : marked)
+    mark(device, stream);
+}
+
+SpanLog::Subject::Subject(TagId tag, std::uint64_t storage) : on_(SpanLog::on()) {
+  if (!on_) return;
+  tag_ = purpose.tag;
+  storage_ = purpose.storage;
+  purpose = {tag, storage};
+}
+
+SpanLog::Subject::~Subject() {
+  if (on_) purpose = {tag_, storage_};
+}
+
+SpanLog::Scope::Scope(
+    const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other)
+    : device_(device), stream_(stream) {
+  if (!on()) return;
+  span_.kind = kind;
+  span_.stream = reinterpret_cast<std::uint64_t>(stream.handle());
+  span_.other = other;
+  span_.bytes = bytes;
+  span_.submitted = host_now();
+  begin_ = instance().record(device, stream);
+}
+
+SpanLog::Scope::~Scope() {
+  if (begin_ == nullptr) return;
+  SpanLog& log = instance();
+  log.ended(device_, span_, begin_, log.record(device_, stream_));
+}
+
+}  // namespace spillway::driver

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "allocator/driver/handles.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace spillway::driver {
+
+/// A stretch of a stream's time.
+struct Span {
+  enum class Kind : std::uint8_t {
+    kOut,   // a copy to the host
+    kIn,    // a copy to the device
+    kWait,  // the stream waited for another one
+    kMark,  // a place, of no length: joins the host's time to the device's
+  };
+
+  Kind kind = Kind::kMark;
+  DeviceId device{};
+  std::uint64_t stream = 0;     // its handle
+  std::uint64_t other = 0;      // kWait: handle of the stream that was waited for
+  Bytes bytes;                  // of a copy
+  TagId tag{};                  // what it was for, as Subject says
+  std::uint64_t storage = 0;    // the same
+  std::uint64_t submitted = 0;  // the host's steady clock, nanoseconds
+  std::uint64_t begin = 0;      // the device's time, nanoseconds since its first span
+  std::uint64_t end = 0;
+};
+
+/// Times what streams do, by the device's own events, while it is on. Off, it costs one relaxed
+/// load. On, a span costs two recorded events; nothing waits for the device. Nothing is timed on a
+/// stream that is being captured into a graph.
+///
+/// Threads: safe. One for the process; never destroyed.
+class SpanLog {
+ public:
+  SpanLog(const SpanLog&) = delete;
+  SpanLog& operator=(const SpanLog&) = delete;
+
+  static SpanLog& instance();
+
+  [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
+
+  void start() { on_.store(true, std::memory_order_relaxed); }
+
+  /// What has not been taken is forgotten.
+  void stop();
+
+  /// Spans that have ended and were not taken yet. Stream: no host wait.
+  std::vector<Span> take();
+
+  /// Spans that were not timed, because too many had not ended or the driver refused.
+  [[nodiscard]] std::uint64_t dropped() const;
+
+  /// Marks this place on a stream; `mark_again` on those that were marked last, one per device.
+  void mark(const Device& device, Stream stream);
+  void mark_again();
+
+  /// What this thread's spans are for until the scope ends.
+  class Subject {
+   public:
+    Subject(TagId tag, std::uint64_t storage);
+    ~Subject();
+    Subject(const Subject&) = delete;
+    Subject& operator=(const Subject&) = delete;
+
+   private:
+    const bool on_;
+    TagId tag_{};  // around it
+    std::uint64_t storage_ = 0;
+  };
+
+  /// Times what is submitted to `stream` while it lives. Requires: the device's context is current.
+  class Scope {
+   public:
+    Scope(
+        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const Device& device_;
+    const Stream stream_;
+    Span span_;
+    CUevent begin_ = nullptr;
+  };
+
+ private:
+  struct State;
+
+  SpanLog();
+  ~SpanLog();
+
+  /// A timed event at this place, null where there can be none.
+  CUevent record(const Device& device, Stream stream);
+  void ended(const Device& device, Span span, CUevent begin, CUevent end);
+
+  static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
+  mutable Mutex mutex_;
+  std::unique_ptr<State> state_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway::driver

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/span_log.h"
+
+#include "allocator/driver/timeline.h"
+#include "emulator/emulator.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace spillway::driver {
+namespace {
+
+class SpanLogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    device_ = Device::open(*api().value(), DeviceId{0}).value();
+    current_ = std::make_unique<CurrentDevice>(*device_.api, device_.context);
+    ASSERT_EQ(device_.api->StreamCreateWithPriority(&work_, CU_STREAM_NON_BLOCKING, 0),
+              CUDA_SUCCESS);
+    ASSERT_EQ(device_.api->StreamCreateWithPriority(&other_, CU_STREAM_NON_BLOCKING, 0),
+              CUDA_SUCCESS);
+  }
+
+  void TearDown() override {
+    log_.stop();
+    device_.api->StreamDestroy(work_);
+    device_.api->StreamDestroy(other_);
+  }
+
+  /// A stream waits for another one.
+  void wait() {
+    Timeline timeline(device_, Stream(work_));
+    ASSERT_TRUE(Timeline::wait(Stream(other_), timeline.mark().value()).ok());
+  }
+
+  std::vector<Span> taken() {
+    device_.api->CtxSynchronize();
+    return log_.take();
+  }
+
+  SpanLog& log_ = SpanLog::instance();
+  Device device_{};
+  std::unique_ptr<CurrentDevice> current_;
+  CUstream work_ = nullptr;
+  CUstream other_ = nullptr;
+};
+
+TEST_F(SpanLogTest, OffNothingIsTimed) {
+  wait();
+  log_.start();
+  EXPECT_TRUE(taken().empty());
+}
+
+TEST_F(SpanLogTest, AWaitNamesBothStreamsAndWhatItWasFor) {
+  log_.start();
+  {
+    const SpanLog::Subject around(TagId{3}, 30);
+    {
+      const SpanLog::Subject subject(TagId{4}, 40);
+      wait();
+    }
+    wait();
+  }
+  const auto spans = taken();
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[0].kind, Span::Kind::kWait);
+  EXPECT_EQ(spans[0].stream, reinterpret_cast<std::uint64_t>(other_));
+  EXPECT_EQ(spans[0].other, reinterpret_cast<std::uint64_t>(work_));
+  EXPECT_EQ(spans[0].storage, 40U);
+  EXPECT_EQ(spans[1].tag, TagId{3});
+  EXPECT_LE(spans[0].begin, spans[0].end);
+}
+
+TEST_F(SpanLogTest, WhatWasTakenIsGone) {
+  log_.start();
+  wait();
+  EXPECT_EQ(taken().size(), 1U);
+  EXPECT_TRUE(taken().empty());
+}
+
+TEST_F(SpanLogTest, AMarkIsMadeAgainOnTheSameStream) {
+  log_.start();
+  log_.mark(device_, Stream(other_));
+  log_.mark_again();
+  const auto spans = taken();
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[1].stream, reinterpret_cast<std::uint64_t>(other_));
+  EXPECT_GE(spans[1].begin, spans[0].begin);
+}
+
+TEST_F(SpanLogTest, ADriverThatCannotTellTimesChangesNothingElse) {
+  log_.start();
+  spillway_emulator_fault("cuEventElapsedTime:1+=unknown");
+  wait();
+  EXPECT_TRUE(taken().empty());
+  spillway_emulator_fault(nullptr);
+  EXPECT_EQ(taken().size(), 1U);
+}
+
+}  // namespace
+}  // namespace spillway::driver
