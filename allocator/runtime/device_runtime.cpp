@@ -3,6 +3,7 @@
 
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/pool_scope.h"
+#include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
@@ -67,11 +68,16 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
                                       reinterpret_cast<std::uint64_t>(stream.handle()),
                                       static_cast<std::uint64_t>(where));
   }
+  if (RunLog::on() && block.ok() && !size.zero()) {
+    const Bytes rounded = heap_->find(block.value()).size;
+    RunLog::instance().born(device_.id, block.value().address(), rounded, tag);
+  }
   return block;
 }
 
 bool DeviceRuntime::free(driver::DevicePtr at) {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().died(device_.id, at.address());
+  if (RunLog::on()) RunLog::instance().died(device_.id, at.address());
   if (curve_.on()) {
     const HeapBlockInfo block = heap_->find(at);
     if (block.live && block.at == at) curve_.died(at.address(), block.size);
@@ -137,6 +143,7 @@ void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {
   if (LifetimeRecorder::on()) {
     LifetimeRecorder::instance().retagged(device_.id, block.at.address(), role);
   }
+  if (RunLog::on()) RunLog::instance().retagged(device_.id, block.at.address(), role);
 }
 
 }  // namespace spillway

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/fork.h"
+#include "allocator/runtime/run_log.h"
 #include "allocator/runtime/runtime.h"
 
 #include <utility>
@@ -139,6 +140,7 @@ void Runtime::end_step() {
   for (DeviceRuntime* const device : made_devices())
     device->heap().end_step();
   if (fit) fit_host_memory();
+  if (RunLog::on()) RunLog::instance().step_ended();
 }
 
 std::uint64_t Runtime::step() const {
@@ -183,6 +185,7 @@ bool Runtime::close_step_locked(bool optimized) {
       tag.chooser.abandon_step();
     }
     tag.step.step = step_;
+    if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
     tag.last = std::exchange(tag.step, {});
     tag.used = false;
   }

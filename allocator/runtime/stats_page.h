@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace spillway {
+
+/// What `spillway top` reads of a running process: a file of this layout, which the process keeps
+/// mapped. Whoever reads it takes a copy while `sequence` is even and the same before and after.
+/// All integers are little-endian; a change of the layout is another version.
+struct StatsPageLayout {
+  static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
+  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::size_t kMostDevices = 8;
+  static constexpr std::size_t kMostTags = 24;
+
+  struct Device {
+    std::uint64_t live;  // bytes, as all that follow but the last
+    std::uint64_t live_peak;
+    std::uint64_t held;
+    std::uint64_t away;
+    std::uint64_t pinned;
+    std::uint64_t pinned_peak;
+    std::uint64_t copied_out;  // since the process began
+    std::uint64_t copied_in;
+    std::uint64_t capacity;
+    std::uint64_t index;
+  };
+
+  struct Tag {
+    std::array<char, 64> name;  // ends at the first zero
+    std::uint64_t moved;        // bytes in the last step
+    std::uint64_t movable;
+    std::uint64_t stalls;   // since the process began
+    std::uint64_t stalled;  // nanoseconds of the device's time
+  };
+
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t size;  // of all of this
+  std::uint64_t process;
+  std::uint64_t process_start;  // start_of()
+  std::uint64_t sequence;       // odd while it is written
+  std::uint64_t updated;        // nanoseconds since 1970
+  std::uint64_t writes;
+  std::uint64_t steps;
+  std::uint32_t emulated;
+  std::uint32_t devices;
+  std::uint32_t tags;
+  std::uint32_t ours;  // the memory is Spillway's; otherwise only copies are known
+  std::array<Device, kMostDevices> device;
+  std::array<Tag, kMostTags> tag;
+};
+
+static_assert(std::is_trivially_copyable_v<StatsPageLayout>);
+static_assert(sizeof(StatsPageLayout) == 80 + 8 * 80 + 24 * 96);
+
+/// The page of this process. Threads: confined; the reader is another process.
+/// Ownership: of the file, which goes with it.
+class StatsPage {
+ public:
+  StatsPage() = default;
+  ~StatsPage();
+  StatsPage(const StatsPage&) = delete;
+  StatsPage& operator=(const StatsPage&) = delete;
+
+  /// Makes the file, private to its user. Errors: kInvalidArgument where it cannot be made.
+  Status open(const std::string& path);
+
+  [[nodiscard]] bool is_open() const { return page_ != nullptr; }
+
+  /// Shows `content`, whose first fields up to `sequence`, and `updated` and `writes`, are filled
+  /// in here. Requires: is_open().
+  void write(StatsPageLayout content);
+
+  void close();
+
+ private:
+  std::string path_;
+  StatsPageLayout* page_ = nullptr;
+  std::uint64_t process_ = 0;
+  std::uint64_t process_start_ = 0;
+  std::uint64_t writes_ = 0;
+};
+
+}  // namespace spillway
