@@ -11,6 +11,7 @@
 #include "torch_glue/pause_module.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
+#include "torch_glue/run_log_module.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/shards_module.h"
@@ -150,6 +151,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);
+  spillway::define_run_log(module);
   spillway::define_microbatches(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);

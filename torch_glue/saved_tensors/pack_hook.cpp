@@ -2,10 +2,12 @@
 #include "torch_glue/saved_tensors/pack_hook.h"
 
 #include "allocator/base/log.h"
+#include "allocator/driver/span_log.h"
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/source.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 #include "torch_glue/streams.h"
 
@@ -98,8 +100,14 @@ bool PackHook::move(const at::Tensor& tensor, driver::Stream stream) {
     return false;
   }
   const c10::Storage& storage = tensor.storage();
+  if (driver::SpanLog::on()) {
+    driver::SpanLog::instance().mark(device.value()->device(), stream);
+  }
   storage_ = SavedStorage::of(storage, *device.value());
-  return storage_->save({storage, layout_.bytes(), version_.counter(), stream}, *region_, round_);
+  const bool leaves =
+      storage_->save({storage, layout_.bytes(), version_.counter(), stream}, *region_, round_);
+  if (leaves && storage_->number() != 0) tell_source(tensor, storage_->number());
+  return leaves;
 }
 
 void PackHook::keep(const at::Tensor& tensor) {

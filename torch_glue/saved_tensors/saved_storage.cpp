@@ -2,6 +2,8 @@
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include "allocator/base/log.h"
+#include "allocator/driver/span_log.h"
+#include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/budget.h"
@@ -47,6 +49,7 @@ SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
       key_(storage.unsafeGetStorageImpl()),
       data_(storage.data()),
       size_(storage.nbytes()),
+      number_(RunLog::on() ? RunLog::instance().number_storage() : 0),
       copy_(device, driver::DevicePtr(storage.data()), size_) {}
 
 bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
@@ -59,6 +62,7 @@ SavedStorage::~SavedStorage() {
   if (order_ != nullptr) order_->gone(this);
   settle_arrival();
   if (copy_.empty()) return;
+  if (number_ != 0) RunLog::instance().ended(number_);
   if (site_.watched) device_.curve().present(site_.step, site_.index);
   // Its owner may write to it now: not before the copy has read it. An error leaves the process as
   // it is: the driver reports it again in the owner's next call.
@@ -120,6 +124,15 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
     order_->moved(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
   Runtime::instance().moved(site_, size_, copied);
+  if (number_ == 0) return;
+  const driver::DevicePtr block(data_);
+  RunLog::instance().moved({number_,
+                            device_.device().id,
+                            block.address(),
+                            size_,
+                            copied,
+                            site_.tag,
+                            device_.heap().find(block).tag});
 }
 
 void SavedStorage::leave() {
@@ -152,6 +165,7 @@ bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
 
 std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOptions& region) {
   const bool first = copy_.empty();
+  const driver::SpanLog::Subject subject(site_.tag, number_);
   const Result<Bytes> copied = copy_.take(saved.bytes, saved.version, saved.stream);
   if (!copied.ok()) {
     if (log_enabled()) log("a saved tensor stays: " + copied.status().message());
@@ -246,6 +260,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   std::optional<c10::cuda::CUDAGuard> guard;
   if (c10::cuda::current_device() != device) guard.emplace(device);
   const TagScope tag(site_.tag);
+  const driver::SpanLog::Subject subject(site_.tag, number_);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
   c10::Storage storage(c10::Storage::use_byte_size_t{},
                        bytes.size().count(),
@@ -256,6 +271,9 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
     const Bytes lacking = size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
     device_.curve().present(site_.step, site_.index, lacking);
     device_.curve().watch(site_.step, address_of(storage), site_.index);
+  }
+  if (number_ != 0) {
+    RunLog::instance().came_back(number_, device_.device().id, address_of(storage));
   }
   const auto fence =
       copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);
@@ -295,6 +313,7 @@ c10::Storage SavedStorage::arrived() const {
 }
 
 void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage) {
+  const driver::SpanLog::Subject subject(site_.tag, number_);
   check(driver::Timeline::wait(stream_of(consumer), arrival_->fence));
   if (consumer == arrival_->stream) {
     arrival_->waited = true;

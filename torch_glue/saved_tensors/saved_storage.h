@@ -77,6 +77,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// first one moved (law 6).
   void kept_is_used();
 
+  /// For the run log (RunLog): zero where that is off.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+
   /// The hook with this `round` has ended.
   void hook_gone(std::uint64_t round);
 
@@ -130,6 +133,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   c10::StorageImpl* const key_;
   const void* const data_;
   const Bytes size_;
+  const std::uint64_t number_;
 
   Mutex mutex_;
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;

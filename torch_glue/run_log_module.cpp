@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/run_log_module.h"
+
+#include "allocator/runtime/run_log.h"
+#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/follow_torch.h"
+#include "torch_glue/pluggable/hooks.h"
+#include "torch_glue/raise.h"
+#include "torch_glue/saved_tensors/source.h"
+
+#include <string>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+using py::literals::operator""_a;
+
+/// Whether code of a file is the program's own, and neither torch's nor ours.
+bool is_of_the_program(const std::string& file) {
+  return file.find("/torch/") == std::string::npos &&
+         file.find("/spillway/") == std::string::npos && file.rfind('<', 0) != 0;
+}
+
+/// The innermost line of this thread that is the program's own.
+std::string line_of_the_program() {
+  if (Py_IsInitialized() == 0) return {};
+  const py::gil_scoped_acquire locked;
+  try {
+    // Told through sys, because the C functions differ between Python's versions.
+    py::object frame = py::module_::import("sys").attr("_getframe")(0);
+    for (; !frame.is_none(); frame = frame.attr("f_back")) {
+      const py::object code = frame.attr("f_code");
+      const auto file = code.attr("co_filename").cast<std::string>();
+      if (!is_of_the_program(file)) continue;
+      return file + ":" + std::to_string(frame.attr("f_lineno").cast<int>()) + " " +
+             code.attr("co_name").cast<std::string>();
+    }
+  } catch (py::error_already_set&) {  // a thread without a frame
+  }
+  return {};
+}
+
+void start(const std::string& log, const std::string& about, const std::string& page) {
+  RunLog::Options options{log, about, page, serves_torch()};
+  raise(RunLog::instance().start(options));
+  set_line_teller(line_of_the_program);
+  if (!options.ours) follow_torch_memory();
+}
+
+}  // namespace
+
+void define_run_log(py::module_& module) {
+  module.def("start_run_log", &start, "log"_a, "about"_a, "page"_a);
+  module.def("stop_run_log", [] { RunLog::instance().stop(); });
+  module.def("run_log_on", &RunLog::on);
+}
+
+}  // namespace spillway
