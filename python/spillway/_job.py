@@ -67,6 +67,10 @@ def _set_up(given: dict[str, str]) -> None:
     except (RuntimeError, ValueError) as error:
         raise SystemExit(_say(str(error))) from None
     end_steps_with_optimizers()
+    if "report" in given:
+        from spillway import recorder
+
+        recorder.start(given["report"])
 
 
 def _say(text: str) -> int:

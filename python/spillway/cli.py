@@ -19,6 +19,8 @@ COMMANDS = {
     "env": "Print what `run` would set, for a shell to evaluate.",
     "doctor": "Look at this machine for what Spillway needs.",
     "bench": "Measure copies, their overlap with kernels, and what Spillway's parts cost.",
+    "report": "Show what a job did: an HTML page, a trace, a summary.",
+    "top": "Watch a running job.",
     "trace": "Show what a trace of allocations holds.",
 }
 

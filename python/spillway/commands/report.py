@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_EXAMPLES = """\b
+Examples:
+  spillway run --ratio 0.5 --report out -- python train.py
+  spillway report out
+  spillway report out --output run.html
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write the page; default: report.html in DIR. The trace goes beside it.",
+)
+def report(folder: Path, output: Path | None) -> None:
+    """Show what a job did that ran with --report DIR.
+
+    Writes one HTML page that needs nothing else, and a trace that opens in Perfetto, and prints the summary.
+    A job may still be running.
+    """
+    from rich.console import Console
+
+    from spillway.report.log import ReportError
+    from spillway.report.terminal import show
+    from spillway.report.write import read, write
+
+    page = output or folder / "report.html"
+    try:
+        digests = read(folder)
+        trace = write(digests, page)
+    except ReportError as error:
+        raise click.ClickException(str(error)) from None
+    console = Console()
+    show(digests, console)
+    console.print(f"{page}\n{trace}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+
+import click
+
+_EXAMPLES = """\b
+Examples:
+  spillway top 4711
+  spillway top out                  a job started with --report out
+  spillway top 4711 --once --json   for scripts
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("target", metavar="PID|DIR")
+@click.option("--once", is_flag=True, help="Show it once and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each look.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+def top(target: str, once: bool, as_json: bool, interval: float) -> None:
+    """Watch a running job: device memory, what is away, copies, stalls."""
+    import contextlib
+    import time
+
+    from rich.console import Console
+
+    from spillway.top import pages
+    from spillway.top.reading import TopError, find, read
+    from spillway.top.view import picture, watch
+
+    pages.remove_stale()
+
+    def look() -> list:  # type: ignore[type-arg]
+        return [read(page) for page in find(target)]
+
+    try:
+        readings = look()
+    except TopError as error:
+        raise click.ClickException(str(error)) from None
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json:
+            while True:
+                click.echo(json.dumps({"processes": [reading.as_dict() for reading in readings]}))
+                if once:
+                    return
+                time.sleep(interval)
+                try:
+                    readings = look()
+                except TopError:
+                    return
+        if once:
+            Console().print(picture(readings, [None] * len(readings)))
+            return
+        watch(look, interval, Console())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes down what a job does, for `spillway report` and `spillway top`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spillway._load import glue
+from spillway.top import pages
+
+__all__ = ["FORMAT", "start", "stop"]
+
+FORMAT = 1  # of the run log: docs/reports.md
+
+_log = logging.getLogger("spillway")
+_asked_in: int | None = None  # the process that start() was called in
+
+
+def start(folder: str | os.PathLike[str] | None) -> None:
+    """From the first use of CUDA on, what this process does is written to a file of its own in `folder`,
+    and to the statistics page that ``spillway top`` shows. Nothing happens in a process that never uses
+    CUDA, nor in a forked child of one that does. Calls after the first change nothing.
+
+    The folder is made where it is missing; it and the file can be read by the user alone. What cannot be
+    written is logged, and the job goes on. With ``None`` only the page is written.
+
+    Memory gets roles as after ``spillway.watch()``, so that the report can say which module it was for.
+    """
+    global _asked_in
+    if _asked_in is not None:
+        return
+    _asked_in = os.getpid()
+    import torch
+
+    where = None if folder is None else Path(folder).absolute()
+    torch.cuda._lazy_call(lambda: _begin(where))
+
+
+def stop() -> None:
+    """Ends it now, and not only with the process. Does nothing where nothing is written."""
+    if glue().run_log_on():
+        glue().stop_run_log()
+
+
+def _begin(folder: Path | None) -> None:
+    try:
+        _begin_in(folder)
+    except Exception as error:  # someone else's process: whatever it is, the job goes on
+        _log.warning("no report is written: %s", error)
+
+
+def _begin_in(folder: Path | None) -> None:
+    from spillway.cpu_offload import end_steps_with_optimizers
+    from spillway.roles import watch
+
+    pages.remove_stale()
+    page = pages.path_of(os.getpid())
+    file = ""
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = str(folder / f"{os.getpid()}-{pages.start_of(os.getpid())}.spillway")
+    glue().start_run_log(file, json.dumps(_about(page)), str(page) if page else "")
+    # Without the interpreter's ordinary end the log has no end either, and the report says so.
+    atexit.register(stop)
+    end_steps_with_optimizers()
+    if glue().stats()["ours"]:
+        watch()
+
+
+def _about(page: Path | None) -> dict[str, Any]:
+    import torch
+
+    import spillway
+
+    emulated = os.environ.get("SPILLWAY_EMULATE") == "1"
+    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or "real"
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        devices.append({"name": properties.name, "bytes": properties.total_memory})
+    return {
+        "spillway_run_log": FORMAT,
+        "spillway": spillway.__version__,
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "process": os.getpid(),
+        "process_start": pages.start_of(os.getpid()),
+        "rank": os.environ.get("RANK"),
+        "started": time.time(),
+        "command": [sys.executable, *sys.orig_argv[1:]],
+        "emulated": emulated,
+        "clock": clock if emulated else "device",
+        "devices": devices,
+        "allocator": torch.cuda.memory.get_allocator_backend() if not glue().stats()["ours"] else "spillway",
+        "page": str(page) if page else None,
+    }

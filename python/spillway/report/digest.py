@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says of one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.report.clock import Clock, copy_streams
+from spillway.report.copies import Copies, Site, copies_of, sites_of
+from spillway.report.log import RunLog, Span
+from spillway.report.memory import Usage, usage_by_device
+
+__all__ = ["REASONS", "Digest", "Step", "digest"]
+
+# Why storages stay on the device, in words.
+REASONS = {
+    "parameter": "parameters and their views: on the device anyway",
+    "held_elsewhere": "something else keeps them: nothing would be gained",
+    "not_on_device": "not on a GPU",
+    "not_strided": "sparse, quantised or nested",
+    "subclass": "tensors of a Python subclass",
+    "tiny": "too small",
+    "no_host_memory": "no pinned host memory left",
+    "capturing": "a CUDA graph was being captured",
+}
+
+REFUSERS = {
+    "limit": "SPILLWAY_PINNED_LIMIT",
+    "node": "SPILLWAY_NODE_PINNED_LIMIT",
+    "machine": "the machine, or its control group",
+    "driver": "the driver",
+}
+
+
+@dataclass
+class Step:
+    """Times are the device's, nanoseconds."""
+
+    number: int
+    begin: int
+    end: int
+    stalled: int = 0
+
+
+@dataclass
+class Digest:
+    log: RunLog
+    clock: Clock
+    usage: dict[int, Usage]
+    copies: Copies
+    sites: list[Site]
+    steps: list[Step]
+    stayed: dict[str, dict[str, int]]  # by reason: storages, bytes; over all steps
+    refused: dict[str, int]  # by who did
+    regions: dict[str, dict[str, int]]  # by tag, over all steps: movable, moved, copied, fetched
+    pinned_peak: int
+
+    @property
+    def first(self) -> Usage:
+        """The device that needed most."""
+        return max(self.usage.values(), key=lambda usage: usage.peak.device, default=Usage(0))
+
+    @property
+    def times_of(self) -> str:
+        clock = self.log.about.get("clock")
+        if not self.log.emulated:
+            return "the GPU's own events"
+        return "the emulated GPU's modelled clock" if clock == "virtual" else "this machine's clock, no GPU's"
+
+
+def digest(log: RunLog) -> Digest:
+    clock = Clock(log)
+    copies = copies_of(log)
+    stayed: dict[str, dict[str, int]] = {}
+    regions: dict[str, dict[str, int]] = {}
+    for each in log.tag_steps:
+        total = regions.setdefault(
+            each.tag, dict.fromkeys(("steps", "movable", "moved", "copied", "fetched"), 0)
+        )
+        total["steps"] += 1
+        for what in ("movable", "moved", "copied", "fetched"):
+            total[what] += getattr(each, what)
+        for reason, count in each.stayed.items():
+            sums = stayed.setdefault(reason, {"storages": 0, "bytes": 0})
+            sums["storages"] += count["storages"]
+            sums["bytes"] += count["bytes"]
+    devices: dict[str, Any] = (log.last or {}).get("devices", {})
+    refused: dict[str, int] = {}
+    for device in devices.values():
+        for who, count in device["refused"].items():
+            if count:
+                refused[who] = refused.get(who, 0) + count
+    return Digest(
+        log,
+        clock,
+        usage_by_device(log),
+        copies,
+        sites_of(log),
+        _steps(log, clock, copies),
+        stayed,
+        refused,
+        regions,
+        sum(device["pinned_peak"] for device in devices.values()),
+    )
+
+
+def _steps(log: RunLog, clock: Clock, copies: Copies) -> list[Step]:
+    steps = []
+    begin = _first_work(log.spans, clock)
+    for number, (time, _) in enumerate(log.steps):
+        end = max(clock.at(time), begin)
+        steps.append(Step(number, begin, end))
+        begin = end
+    place = 0
+    for span, _ in sorted(copies.stalls, key=lambda stall: stall[0].begin):
+        while place < len(steps) and steps[place].end <= span.begin:
+            place += 1
+        if place < len(steps) and span.begin >= steps[place].begin:
+            steps[place].stalled += span.end - span.begin
+    return steps
+
+
+def _first_work(spans: list[Span], clock: Clock) -> int:
+    copying = copy_streams(spans)
+    begins = [span.begin for span in spans if (span.device, span.stream) not in copying]
+    return min(begins, default=clock.at(0))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the logs that the processes of a job have written (docs/reports.md). Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["FORMAT", "ReportError", "RunLog", "Span", "TagStep", "read_folder", "read_log"]
+
+FORMAT = 1
+SUFFIX = ".spillway"
+
+
+class ReportError(ValueError):
+    """Nothing can be shown. Its text is one line for the user."""
+
+
+class Span(NamedTuple):
+    """A stretch of a stream's time: "out" and "in" are copies, "wait" a stream that waited, "mark" a place.
+    Times are nanoseconds: `submitted` of the host, since the log began, the others of the device."""
+
+    kind: str
+    submitted: int
+    begin: int
+    end: int
+    device: int
+    stream: int
+    amount: int  # bytes of a copy; of a wait: the stream that was waited for
+    tag: str
+    storage: int
+
+
+class TagStep(NamedTuple):
+    """One tag's share of one step; sizes are bytes."""
+
+    time: int
+    tag: str
+    movable: int
+    moved: int
+    copied: int
+    fetched: int
+    stayed: dict[str, dict[str, int]]  # by reason: storages, bytes
+
+
+@dataclass
+class RunLog:
+    """One process's log. `events` are what happened to memory, in order, as tuples whose first is the kind:
+    new, free, retag, move, back, end, from and step; tags are names."""
+
+    path: Path
+    about: dict[str, Any]
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    tag_steps: list[TagStep] = field(default_factory=list)
+    steps: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # time, statistics
+    last: dict[str, Any] | None = None  # the latest statistics
+    complete: bool = False  # its process has ended in the ordinary way
+    detailed_until: int | None = None  # from here on only steps were written
+    ended: int = 0  # the time of what was written last
+
+    @property
+    def name(self) -> str:
+        rank = self.about.get("rank")
+        return f"rank {rank}" if rank is not None else f"process {self.about['process']}"
+
+    @property
+    def emulated(self) -> bool:
+        return bool(self.about.get("emulated"))
+
+
+def read_folder(folder: Path) -> list[RunLog]:
+    """The logs in a folder, by rank and process. Raises ReportError where there is none, or one that cannot
+    be read."""
+    try:
+        files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    except OSError as error:
+        raise ReportError(f"{folder}: {_reason(error)}") from None
+    if not files:
+        raise ReportError(
+            f"{folder}: holds no log of a run; spillway run --report {folder} -- COMMAND writes one"
+        )
+    logs = [read_log(path) for path in files]
+    written = {log.about["spillway"] for log in logs}
+    if len(written) > 1:
+        raise ReportError(
+            f"{folder}: holds logs of spillway {' and '.join(sorted(written))}: use a folder for each run"
+        )
+    return sorted(logs, key=lambda log: (int(log.about.get("rank") or 0), log.about["process"]))
+
+
+def read_log(path: Path) -> RunLog:
+    """Raises ReportError. What a process has not finished to write is left out."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ReportError(f"{path}: {_reason(error)}") from None
+    lines = text.split("\n")
+    lines.pop()  # what follows the last line's end: nothing, or what is not finished
+    log = RunLog(path, _about(path, lines))
+    reader = _Reader(log)
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            reader.take(json.loads(line))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+            raise ReportError(f"{path}: line {number} is damaged") from None
+    return log
+
+
+def _about(path: Path, lines: list[str]) -> dict[str, Any]:
+    try:
+        about = json.loads(lines[0])
+        version = about["spillway_run_log"]
+        process, written_by = about["process"], about["spillway"]
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise ReportError(f"{path}: is no log of a run") from None
+    if version != FORMAT:
+        raise ReportError(
+            f"{path}: is of format {version}, by spillway {written_by}; this spillway reads format {FORMAT}"
+        )
+    if not isinstance(process, int) or not isinstance(written_by, str):
+        raise ReportError(f"{path}: is no log of a run")
+    return dict(about)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+class _Reader:
+    def __init__(self, log: RunLog) -> None:
+        self.log = log
+        self.tags = {0: ""}
+
+    def take(self, line: list[Any]) -> None:
+        kind = line[0]
+        log = self.log
+        if kind in ("out", "in", "wait", "mark"):
+            _, submitted, begin, end, device, stream, amount, tag, storage = line
+            span = Span(kind, submitted, begin, end, device, stream, amount, self.tags[tag], storage)
+            log.spans.append(span)
+            return
+        if kind == "tag":
+            self.tags[line[1]] = line[2]
+            return
+        if kind == "new":
+            _, time, block, size, tag, device = line
+            log.events.append((kind, time, block, size, self.tags[tag], device))
+        elif kind in ("free", "end"):
+            _, time, number = line
+            log.events.append((kind, time, number))
+        elif kind == "retag":
+            _, time, block, tag = line
+            log.events.append((kind, time, block, self.tags[tag]))
+        elif kind == "move":
+            _, time, storage, block, size, copied, region, memory = line
+            event = (kind, time, storage, block, size, copied, self.tags[region], self.tags[memory])
+            log.events.append(event)
+        elif kind == "back":
+            _, time, storage, block = line
+            log.events.append((kind, time, storage, block))
+        elif kind == "from":
+            _, storage, made_by, where = line
+            log.events.append((kind, log.ended, storage, made_by, where))
+            return
+        elif kind == "tagstep":
+            _, time, _number, tag, amounts = line
+            log.tag_steps.append(TagStep(time, self.tags[tag], **amounts))
+        elif kind in ("step", "last"):
+            _, time, _number, statistics = line
+            if kind == "step":
+                log.steps.append((time, statistics))
+                log.events.append((kind, time))
+            log.last = statistics
+        elif kind == "full":
+            log.detailed_until = line[1]
+        elif kind == "done":
+            log.complete = True
+        else:
+            raise ValueError(kind)
+        log.ended = max(log.ended, line[1])

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report in a few lines, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from spillway.report import words
+from spillway.report.digest import Digest
+from spillway.report.sizes import count, percent, size, span
+
+__all__ = ["show"]
+
+
+def show(digests: Sequence[Digest], console: Console) -> None:
+    for each in digests:
+        console.print(f"[bold]{each.log.name}[/bold], {count(len(each.steps), 'step')}", highlight=False)
+        for notice in words.notices(each):
+            console.print(f"[yellow]{notice}[/yellow]", highlight=False)
+        for fact in words.facts(each):
+            console.print(f" • {fact}", highlight=False, markup=False)
+        if each.regions:
+            console.print(_regions(each))
+
+
+def _regions(each: Digest) -> Table:
+    table = Table(title="What moved, by region", title_justify="left")
+    table.add_column("region")
+    for name in ("could move", "moved", "share", "stalls", "stalled"):
+        table.add_column(name, justify="right")
+    for tag, sums in sorted(each.regions.items()):
+        costs = each.copies.tags.get(tag)
+        table.add_row(
+            tag or "(no tag)",
+            size(sums["movable"]),
+            size(sums["moved"]),
+            percent(sums["moved"] / sums["movable"]) if sums["movable"] else "–",
+            str(costs.stalls if costs else 0),
+            span(costs.stalled if costs else 0),
+        )
+    return table

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says in sentences: the same on the page and in the terminal."""
+
+from __future__ import annotations
+
+from spillway.report.copies import Site
+from spillway.report.digest import Digest
+from spillway.report.memory import Usage
+from spillway.report.sizes import count, percent, size, span
+
+__all__ = ["at_peak", "facts", "lines", "makers", "notices"]
+
+
+def notices(each: Digest) -> list[str]:
+    """What a reader must know before the figures."""
+    found = []
+    if each.log.emulated:
+        found.append(
+            f"Figures of the emulated GPU: sizes are what a GPU would need, times are of {each.times_of} "
+            "and say nothing about a real one's speed."
+        )
+    if not each.log.complete:
+        found.append(
+            "This run is unfinished: it is still going on, or has ended without the interpreter's ordinary "
+            "end. What it had written is shown."
+        )
+    if each.log.detailed_until is not None:
+        found.append(
+            f"Single events were written for the first {span(each.log.detailed_until)} of the run only; "
+            "later steps are in the totals."
+        )
+    if each.log.about.get("allocator") != "spillway":
+        found.append(
+            f"Device memory was of the allocator '{each.log.about.get('allocator')}': it knows no tags."
+        )
+    return found
+
+
+def facts(each: Digest) -> list[str]:
+    usage, copies = each.first, each.copies
+    found = [
+        f"Peak of device memory: {size(usage.peak.device)} ({usage.peak.device} bytes). Without offload it "
+        f"would have been {size(usage.peak_without.without)} ({usage.peak_without.without} bytes): device "
+        "memory and what was away, at the moment when both together were most."
+    ]
+    if each.sites:
+        found.append(_largest(each.sites[0]))
+    if copies.copy_time:
+        found.append(
+            f"{size(copies.all.out_bytes)} went to the host and {size(copies.all.in_bytes)} came back in "
+            f"{span(copies.copy_time)} of copying, of which {percent(copies.hidden_share)} was hidden behind "
+            "computation."
+        )
+        waits = ", ".join(
+            f"{span(time)} for {why}" for why, time in sorted(copies.stalled_for.items(), key=lambda i: -i[1])
+        )
+        found.append(
+            f"Computation stalled {count(copies.all.stalls, 'time')}, {span(copies.all.stalled)} in all"
+            + (f": {waits}." if waits else ".")
+        )
+    else:
+        found.append("Nothing was copied.")
+    found.append(f"Peak of pinned host memory: {size(each.pinned_peak)} ({each.pinned_peak} bytes).")
+    stayed = sum(kept["bytes"] for kept in each.stayed.values())
+    if stayed:
+        found.append(
+            f"{size(stayed)} of what was saved for backward passes stayed on the device; why, is below."
+        )
+    return found
+
+
+def _largest(site: Site) -> str:
+    costs = site.costs
+    where = f"tag {site.memory}" if site.memory else "untagged"
+    made = makers(site)
+    source = (
+        where + (f", made by {made}" if made else "") + (f", saved at {lines(site)}" if site.lines else "")
+    )
+    return (
+        f"The largest thing moved: {size(site.bytes)} ({site.bytes} bytes), {source}. It moved "
+        f"{count(site.times, 'time')} and cost {span(costs.out_time)} of copies out, "
+        f"{span(costs.in_time)} of copies in and {span(costs.stalled)} of stalls."
+    )
+
+
+def makers(site: Site) -> str:
+    return ", ".join(site.made_by[:3]) + (" …" if len(site.made_by) > 3 else "")
+
+
+def lines(site: Site) -> str:
+    """The end of each path: enough to find it."""
+    short = [_short(line) for line in site.lines]
+    return ", ".join(short[:2]) + (f" and {len(short) - 2} more" if len(short) > 2 else "")
+
+
+def _short(line: str) -> str:
+    path, _, function = line.partition(" ")
+    return "/".join(path.split("/")[-2:]) + (f" in {function}" if function else "")
+
+
+def at_peak(usage: Usage) -> str:
+    ranked = sorted(usage.peak.tags.items(), key=lambda item: (-item[1], item[0]))
+    first = ", ".join(f"{tag or '(untagged)'} {size(held)}" for tag, held in ranked[:5])
+    rest = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
+    return (
+        f"At the peak of {size(usage.peak.device)} the device held {first}{rest}; "
+        f"{size(usage.peak.away)} was away."
+    )

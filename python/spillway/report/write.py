@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a report's files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from spillway.report.digest import Digest, digest
+from spillway.report.log import ReportError, read_folder
+from spillway.report.page import page
+from spillway.report.trace_events import trace_document
+
+__all__ = ["read", "write"]
+
+
+def read(folder: Path) -> list[Digest]:
+    """Raises ReportError."""
+    return [digest(log) for log in read_folder(folder)]
+
+
+def write(digests: Sequence[Digest], output: Path) -> Path:
+    """Writes the page to `output` and the trace beside it, whose path it returns. Both are the user's alone.
+    Raises ReportError; what was there before is as it was then."""
+    trace = output.with_name("trace.json" if output.name == "report.html" else f"{output.stem}.trace.json")
+    texts = {output: page(digests), trace: json.dumps(trace_document(digests)) + "\n"}
+    made: dict[Path, str] = {}
+    try:
+        for path, text in texts.items():
+            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            made[path] = name
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+        for path in texts:
+            os.replace(made.pop(path), path)
+    except OSError as error:
+        raise ReportError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        for name in made.values():
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+    return trace

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the statistics pages of running processes are, and what keeps their folder clean.
+
+A page is a file in /dev/shm of its process's user, readable by nobody else; its process takes it away at its
+end. What a killed process has left is removed by whoever looks next. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+_NAME = re.compile(r"spillway-top-(\d+)-(\d+)-(\d+)")
+
+
+def start_of(process: int) -> int | None:
+    """When a process of this machine began, in the kernel's ticks; None where it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def path_of(process: int) -> Path | None:
+    """The page of a process of this user, made or not; None where it has ended, or there is no place for
+    pages."""
+    begun = start_of(process)
+    if begun is None or not FOLDER.is_dir():
+        return None
+    return FOLDER / f"spillway-top-{os.getuid()}-{process}-{begun}"
+
+
+def is_private(path: Path) -> bool:
+    """A plain file of this user that nobody else can read or write."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def remove_stale() -> None:
+    """Removes this user's pages whose processes have ended."""
+    with contextlib.suppress(OSError):
+        for path in FOLDER.iterdir():
+            name = _NAME.fullmatch(path.name)
+            if name is None or int(name[1]) != os.getuid() or not is_private(path):
+                continue
+            if start_of(int(name[2])) != int(name[3]):
+                with contextlib.suppress(OSError):
+                    path.unlink()

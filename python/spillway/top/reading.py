@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the statistics page of a running process (allocator/runtime/stats_page.h). Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spillway.top import pages
+
+__all__ = ["DeviceReading", "Reading", "TagReading", "TopError", "find", "read"]
+
+MAGIC, VERSION = b"SPILLTOP", 1
+_HEAD = struct.Struct("<8sII6QIIII")
+_DEVICE = struct.Struct("<10Q")
+_TAG = struct.Struct("<64s4Q")
+_MOST_DEVICES, _MOST_TAGS = 8, 24
+SIZE = _HEAD.size + _MOST_DEVICES * _DEVICE.size + _MOST_TAGS * _TAG.size
+_TRIES = 1000
+
+
+class TopError(ValueError):
+    """Nothing can be shown. Its text is one line for the user."""
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """Bytes. `copied_out` and `copied_in` count from the beginning of the process."""
+
+    live: int
+    live_peak: int
+    held: int
+    away: int
+    pinned: int
+    pinned_peak: int
+    copied_out: int
+    copied_in: int
+    capacity: int
+    index: int
+
+
+@dataclass(frozen=True)
+class TagReading:
+    """Bytes of the last step; stalls, and nanoseconds of them, from the beginning of the process."""
+
+    name: str
+    moved: int
+    movable: int
+    stalls: int
+    stalled: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a process's page said at one moment, `updated` (nanoseconds since 1970)."""
+
+    process: int
+    process_start: int
+    updated: int
+    writes: int
+    steps: int
+    emulated: bool
+    ours: bool
+    devices: tuple[DeviceReading, ...]
+    tags: tuple[TagReading, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find(target: str) -> list[Path]:
+    """The pages of a process by its number, or of the processes that write into a report's folder. Raises
+    TopError."""
+    if target.isascii() and target.isdigit():
+        return [_of_process(int(target))]
+    folder = Path(target)
+    if not folder.is_dir():
+        raise TopError(f"{target}: expected a process's number, or the folder of its report")
+    found = _of_folder(folder)
+    if not found:
+        raise TopError(f"{target}: no process that writes there is running")
+    return found
+
+
+def _of_process(process: int) -> Path:
+    try:
+        owner = os.stat(f"/proc/{process}").st_uid
+    except OSError:
+        raise TopError(f"{process}: there is no such process") from None
+    if owner != os.getuid():
+        raise TopError(f"{process}: is another user's process")
+    path = pages.path_of(process)
+    if path is None or not path.exists():
+        raise TopError(
+            f"{process}: shows no statistics: start it with spillway run --report DIR, and wait until it "
+            "uses CUDA"
+        )
+    return path
+
+
+def _of_folder(folder: Path) -> list[Path]:
+    from spillway.report.log import SUFFIX
+
+    found = []
+    try:
+        logs = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    except OSError as error:
+        raise TopError(f"{folder}: {(error.strerror or str(error)).lower()}") from None
+    if not logs:
+        raise TopError(f"{folder}: holds no log of a run")
+    for log in logs:
+        try:
+            with log.open(encoding="utf-8", errors="replace") as file:
+                about = json.loads(file.readline())
+            process, start = int(about["process"]), int(about["process_start"])
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        path = pages.path_of(process)
+        if pages.start_of(process) == start and path is not None and path.exists():
+            found.append(path)
+    return found
+
+
+def read(path: Path) -> Reading:
+    """Raises TopError, also where the process has ended."""
+    if not pages.is_private(path):
+        if not path.exists():
+            raise TopError(f"{path}: its process has ended")
+        raise TopError(f"{path}: is not this user's alone, and not trusted")
+    for _ in range(_TRIES):
+        try:
+            with path.open("rb", buffering=0) as file:
+                text = file.read(SIZE + 1)
+        except OSError as error:
+            raise TopError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        if len(text) < 16 or text[:8] != MAGIC:
+            raise TopError(f"{path}: is no statistics page")
+        version, size = struct.unpack_from("<II", text, 8)
+        if version != VERSION:
+            raise TopError(
+                f"{path}: is of layout {version}; this spillway reads layout {VERSION}: use the job's own"
+            )
+        if size != SIZE or len(text) != SIZE:
+            raise TopError(f"{path}: is damaged: {len(text)} bytes instead of {SIZE}")
+        # One read of a page is no single moment: the process may write meanwhile.
+        sequence = _HEAD.unpack_from(text)[5]
+        if sequence % 2 == 0 and _sequence(path) == sequence:
+            return _reading(text)
+    raise TopError(f"{path}: its process stopped in the middle of a write")
+
+
+def _sequence(path: Path) -> int:
+    with path.open("rb", buffering=0) as file:
+        text = file.read(_HEAD.size)
+    return int(_HEAD.unpack(text)[5]) if len(text) == _HEAD.size else -1
+
+
+def _reading(text: bytes) -> Reading:
+    head = _HEAD.unpack_from(text)
+    _, _, _, process, start, _, updated, writes, steps, emulated, devices, tags, ours = head
+    at = _HEAD.size
+    found = [DeviceReading(*_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]
+    at += _MOST_DEVICES * _DEVICE.size
+    named = []
+    for each in range(tags):
+        name, *numbers = _TAG.unpack_from(text, at + each * _TAG.size)
+        named.append(TagReading(name.split(b"\0", 1)[0].decode("utf-8", "replace"), *numbers))
+    return Reading(
+        process, start, updated, writes, steps, bool(emulated), bool(ours), tuple(found), tuple(named)
+    )

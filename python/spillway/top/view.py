@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `spillway top` shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from spillway.report.sizes import percent, rate, size, span
+from spillway.top.reading import Reading, TopError
+
+__all__ = ["picture", "watch"]
+
+_OLD = 5_000_000_000  # nanoseconds without news
+
+
+def picture(readings: Sequence[Reading], before: Sequence[Reading | None]) -> RenderableType:
+    """Speeds are over the time since the readings `before`, where there are any."""
+    parts: list[RenderableType] = []
+    for reading, earlier in zip(readings, before, strict=True):
+        parts.append(_head(reading))
+        parts.append(_devices(reading, earlier))
+        if reading.tags:
+            parts.append(_tags(reading, earlier))
+    return Group(*parts)
+
+
+def _head(reading: Reading) -> Text:
+    text = Text(f"process {reading.process}", style="bold")
+    text.append(f", {reading.steps} steps", style="not bold")
+    if reading.emulated:
+        text.append(", emulated GPU", style="yellow not bold")
+    age = time.time_ns() - reading.updated
+    if age > _OLD:
+        text.append(f", no news for {span(age)}", style="yellow not bold")
+    return text
+
+
+def _devices(reading: Reading, earlier: Reading | None) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("GPU")
+    for name in ("device", "peak", "held", "away", "pinned", "to host", "to device"):
+        table.add_column(name, justify="right")
+    for place, device in enumerate(reading.devices):
+        speeds = ("–", "–")
+        if earlier is not None and place < len(earlier.devices):
+            passed = reading.updated - earlier.updated
+            was = earlier.devices[place]
+            speeds = (
+                rate(device.copied_out - was.copied_out, passed),
+                rate(device.copied_in - was.copied_in, passed),
+            )
+        held = size(device.held) if reading.ours else "–"
+        sizes = (size(device.live), size(device.live_peak), held, size(device.away), size(device.pinned))
+        table.add_row(str(device.index), *sizes, *speeds)
+    return table
+
+
+def _tags(reading: Reading, earlier: Reading | None) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("region")
+    for name in ("moved in a step", "of what could", "stalls", "stalled", "lately"):
+        table.add_column(name, justify="right")
+    known = {tag.name: tag for tag in earlier.tags} if earlier else {}
+    passed = reading.updated - earlier.updated if earlier else 0
+    for tag in sorted(reading.tags, key=lambda tag: (-tag.stalled, tag.name)):
+        was = known.get(tag.name)
+        lately = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
+        share = percent(tag.moved / tag.movable) if tag.movable else "–"
+        table.add_row(
+            tag.name or "(no tag)", size(tag.moved), share, str(tag.stalls), span(tag.stalled), lately
+        )
+    return table
+
+
+def watch(look: Callable[[], list[Reading]], interval: float, console: Console) -> None:
+    """Until the processes have ended, or an interrupt."""
+    before: list[Reading | None] = []
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            try:
+                readings = look()
+            except TopError:
+                return  # they have ended
+            if len(before) != len(readings):
+                before = [None] * len(readings)
+            live.update(picture(readings, before), refresh=True)
+            before = [
+                reading if earlier is None or reading.updated != earlier.updated else earlier
+                for reading, earlier in zip(readings, before, strict=True)
+            ]
+            time.sleep(interval)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page, as its reader and a browser find it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import synthetic
+from spillway.report.write import read, write
+
+VOID = {"meta", "i", "br", "line", "rect", "circle", "polygon", "polyline"}
+
+
+class Text(HTMLParser):
+    """What a page shows, and whether its elements are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "action", "xlink:href")]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
+
+
+def parse(path: Path) -> Text:
+    text = Text()
+    text.feed(path.read_text())
+    text.close()
+    return text
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    hostile = [["tag", 5, "<script>alert(1)</script>"] if line == ["tag", 5, "job"] else line
+               for line in synthetic.LINES]  # fmt: skip
+    synthetic.write(tmp_path / "7-1.spillway", hostile, command=["python", "a&b.py", "<i>"])
+    write(read(tmp_path), tmp_path / "report.html")
+    return tmp_path / "report.html"
+
+
+def test_elements_are_closed_and_nothing_is_fetched(page):
+    text = parse(page)
+    assert text.open == []
+    assert text.addresses == []
+    assert not re.search(r"https?://|@import|url\(", page.read_text())
+
+
+def test_names_of_the_job_are_text(page):
+    assert "<script>alert" not in page.read_text()
+    assert "<script>alert(1)</script>" in " ".join(parse(page).words)
+
+
+def test_the_files_are_the_user_s_alone(page):
+    for name in ("report.html", "trace.json"):
+        assert page.with_name(name).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_says_that_figures_are_emulated_and_that_a_run_is_unfinished(page, tmp_path):
+    assert "Figures of the emulated GPU" in page.read_text()
+    assert "This run is unfinished" not in page.read_text()
+    other = tmp_path / "other"
+    synthetic.write(other / "7-1.spillway", done=False, emulated=False, clock="device")
+    write(read(other), other / "report.html")
+    assert "Figures of the emulated GPU" not in (other / "report.html").read_text()
+    assert "This run is unfinished" in (other / "report.html").read_text()
+
+
+def test_a_log_without_any_event_makes_a_page(tmp_path):
+    synthetic.write(tmp_path / "7-1.spillway", [], done=False)
+    write(read(tmp_path), tmp_path / "report.html")
+    assert "Nothing was copied." in " ".join(parse(tmp_path / "report.html").words)
+
+
+def browser(*arguments: str) -> str:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,900"]
+    done = subprocess.run(
+        [program, *options, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const problems = window.problems;
+  const charts = [...document.querySelectorAll("svg")].filter(each => each.checkVisibility());
+  const inside = charts.every(chart => [...chart.querySelectorAll("text")].every(text => {
+    const box = text.getBoundingClientRect(), around = chart.getBoundingClientRect();
+    return box.left >= around.left - 1 && box.right <= around.right + 1 && box.bottom <= around.bottom + 1;
+  }));
+  const choice = document.querySelector("select");
+  const shown = () => [...document.querySelectorAll("[data-step]")].filter(each => !each.hidden)
+    .map(each => each.dataset.step).join();
+  const first = shown();
+  choice.value = "0";
+  choice.dispatchEvent(new Event("change"));
+  document.title = JSON.stringify({problems, charts: charts.length, inside, first, then: shown(),
+    wide: document.documentElement.scrollWidth <= innerWidth});
+});
+</script>"""
+
+
+def test_a_browser_draws_it_without_a_complaint(tmp_path):
+    lines = [*synthetic.LINES, ["mark", 290, 12000, 12000, 0, synthetic.COMPUTE, 0, 0, 0],
+             ["step", 290, 2, synthetic.STATE]]  # fmt: skip
+    synthetic.write(tmp_path / "7-1.spillway", lines)
+    page = tmp_path / "report.html"
+    write(read(tmp_path), page)
+    watch = """<script>window.problems = []; addEventListener("error", e => problems.push(String(e.message)));
+    addEventListener("securitypolicyviolation", e => problems.push(e.blockedURI));</script>"""
+    text = page.read_text().replace("<style>", watch + "<style>", 1).replace("</body>", PROBE + "</body>", 1)
+    page.write_text(text)
+    drawn = browser("--virtual-time-budget=5000", "--dump-dom", page.as_uri())
+    found = re.search(r"<title>(.*?)</title>", drawn)
+    assert found is not None
+    said = found[1].replace("&quot;", '"')
+    assert said == ('{"problems":[],"charts":2,"inside":true,"first":"1","then":"0","wide":true}')

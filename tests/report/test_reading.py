@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read out of a log of which everything is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import synthetic
+from spillway.report.copies import BACK, copies_of, sites_of
+from spillway.report.digest import digest
+from spillway.report.log import ReportError, read_folder, read_log
+from spillway.report.memory import usage_by_device
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return synthetic.write(tmp_path / "out" / "7-1.spillway")
+
+
+def test_the_peak_is_of_what_was_on_the_device(path):
+    usage = usage_by_device(read_log(path))[0]
+    assert usage.peak.device == 4000
+    assert usage.peak.tags == {"activation/layers.0": 4000}
+
+
+def test_the_peak_without_adds_what_was_away_at_that_moment(path):
+    usage = usage_by_device(read_log(path))[0]
+    assert (usage.peak_without.device, usage.peak_without.away) == (3000, 4000)
+    assert usage.peak_without.away_tags == {"job": 4000}
+
+
+def test_what_comes_back_is_not_counted_twice(path):
+    usage = usage_by_device(read_log(path))[0]
+    assert usage.peak_without.without == 7000  # 8000 with block 3 and what it brings back
+    assert usage.samples[-1][1:3] == (0, 0)
+
+
+def test_a_storage_that_never_left_is_not_away(tmp_path):
+    lines = [line for line in synthetic.LINES if line[:3] not in (["free", 120, 1],)]
+    usage = usage_by_device(read_log(synthetic.write(tmp_path / "7-1.spillway", lines)))[0]
+    assert usage.peak_without.without == usage.peak.device
+
+
+def test_what_a_stall_covers_is_not_hidden(path):
+    copies = copies_of(read_log(path))
+    assert copies.copy_time == 4000
+    assert copies.hidden_share == 0.75  # of 4000 ns, all but the 1000 of the stall
+    assert copies.stalled_for == {BACK: 1000}
+    assert copies.tags["job"].stalls == 1
+
+
+def test_a_copy_stream_that_waits_is_no_stall(tmp_path):
+    lines = [*synthetic.LINES, ["wait", 170, 3000, 8000, 0, synthetic.IN, synthetic.OUT, 5, 9]]
+    copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", lines)))
+    assert copies.all.stalled == 1000
+
+
+def test_the_largest_thing_has_its_source_and_costs(path):
+    site = sites_of(read_log(path))[0]
+    assert (site.bytes, site.memory, site.region) == (4000, "activation/layers.0", "job")
+    assert (site.made_by, site.lines) == (["relu"], ["/home/me/train.py:12 forward"])
+    assert (site.costs.out_time, site.costs.in_time, site.costs.stalled) == (2000, 2000, 1000)
+
+
+def test_the_host_s_moments_are_put_on_the_device_s_time(path):
+    clock = digest(read_log(path)).clock
+    assert clock.at(100) == 1000
+    assert clock.at(200) == 9000
+    assert clock.at(150) < clock.at(160) <= 6000
+
+
+def test_refusals_and_what_stayed_are_by_reason(path):
+    found = digest(read_log(path))
+    assert found.refused == {"limit": 2}
+    assert found.stayed == {"tiny": {"storages": 2, "bytes": 20}}
+    assert found.pinned_peak == 4096
+
+
+def test_a_run_without_an_end_is_unfinished(tmp_path):
+    assert not read_log(synthetic.write(tmp_path / "7-1.spillway", done=False)).complete
+
+
+def test_a_line_that_is_not_finished_is_left_out(path):
+    whole = read_log(path)
+    path.write_text(path.read_text() + '["new",400,8,99')
+    assert read_log(path).events == whole.events
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10 is damaged"),
+        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10 is damaged"),
+        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10 is damaged"),
+        (lambda text: "hello\n", "is no log of a run"),
+        (lambda text: "", "is no log of a run"),
+        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "is of format 2"),
+    ],
+)
+def test_what_is_no_log_is_refused_in_one_line(path, change, says):
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ReportError, match=says) as caught:
+        read_log(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_versions_in_a_folder_are_refused(tmp_path):
+    synthetic.write(tmp_path / "7-1.spillway")
+    synthetic.write(tmp_path / "8-1.spillway", process=8, spillway="0.2.0")
+    with pytest.raises(ReportError, match=r"0\.1\.0 and 0\.2\.0"):
+        read_folder(tmp_path)
+
+
+def test_processes_come_by_rank(tmp_path):
+    synthetic.write(tmp_path / "7-1.spillway", rank="1")
+    synthetic.write(tmp_path / "8-1.spillway", rank="0", process=8)
+    assert [log.name for log in read_folder(tmp_path)] == ["rank 0", "rank 1"]
