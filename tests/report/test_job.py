@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that knows nothing of Spillway, run with --report, and what its page says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+from conftest import JOB, clean_environment, command, run_job, spillway
+from spillway.report.log import read_folder
+from spillway.report.write import read
+from test_page import parse
+from test_trace_events import check_trace
+
+
+@pytest.fixture(scope="session")
+def report(job):
+    result = spillway("report", job.folder)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="session")
+def words(job, report):
+    """The page's words, as somebody reads them who has nothing else."""
+    return " ".join(" ".join(parse(job.folder / "report.html").words).split())
+
+
+def test_a_recorded_job_trains_as_without(job):
+    assert job.truth["losses"] == job.plain["losses"]
+    assert job.truth["stats"]["tags"]["job"]["last"]["moved_bytes"] > 0
+
+
+def test_the_page_states_the_peak_with_and_without(job, words):
+    found = re.search(
+        r"Peak of device memory: .*? \((\d+) bytes\)\. Without offload it would have been .*? \((\d+) bytes",
+        words,
+    )
+    assert found is not None
+    assert int(found[1]) == job.truth["peak"]
+    # Not an estimate: the same job without offload needs just that.
+    assert int(found[2]) == job.plain["peak"]
+    assert job.plain["peak"] > job.truth["peak"]
+
+
+def test_the_page_states_the_largest_thing_moved_where_it_came_from_and_what_it_cost(job, words):
+    found = re.search(
+        r"The largest thing moved: .*? \((\d+) bytes\), tag (\S+), made by (\w+), saved at (\S+) in (\w+)\. "
+        r"It moved (\d+) times and cost (.*?) of copies out, (.*?) of copies in and (.*?) of stalls\.",
+        words,
+    )
+    assert found is not None
+    # What the wide layer gives: 256 rows of 2048 floats, made by its matrix product.
+    assert (int(found[1]), found[2], found[3]) == (256 * 2048 * 4, "activation/large.up", "Addmm")
+    path, line = found[4].split(":")
+    assert path == "report/job.py" and found[5] == "forward"
+    assert "gelu(self.up(x))" in JOB.read_text().splitlines()[int(line) - 1]
+    costs = [float(re.fullmatch(r"([\d.]+) ms", cost)[1]) for cost in found.group(7, 8)]
+    # At 1 GiB/s, 2 MiB take 1.95 ms; a copy also has its latency.
+    expected = int(found[6]) * 2 / 1024 * 1e3
+    assert all(expected <= cost <= 1.05 * expected for cost in costs)
+
+
+def test_the_page_counts_what_was_moved_and_what_stayed(job, words):
+    residency = job.truth["stats"]["devices"]["0"]["residency"]
+    digest = read(job.folder)[0]
+    assert digest.copies.all.out_bytes == residency["stashed_bytes"]
+    assert digest.copies.all.in_bytes == residency["fetched_bytes"]
+    last = job.truth["stats"]["tags"]["job"]["last"]
+    assert digest.log.tag_steps[-1].moved == last["moved_bytes"]
+    assert digest.log.tag_steps[-1].stayed == last["skipped"]
+    assert f"({job.truth['stats']['devices']['0']['host']['pinned_peak_bytes']} bytes)" in words
+    for reason in last["skipped"]:
+        assert reason in words
+
+
+def test_the_page_says_that_it_is_the_emulated_gpu(words):
+    assert "Figures of the emulated GPU" in words
+    assert "This run is unfinished" not in words
+
+
+def test_each_step_is_there(job):
+    digest = read(job.folder)[0]
+    assert [step.number for step in digest.steps] == list(range(6))
+    assert all(step.end > step.begin for step in digest.steps)
+    assert all(
+        before.end == after.begin for before, after in zip(digest.steps[:-1], digest.steps[1:], strict=True)
+    )
+    assert sum(step.stalled for step in digest.steps) == digest.copies.all.stalled
+
+
+def test_the_trace_follows_the_format_s_rules(job, report):
+    check_trace(json.loads((job.folder / "trace.json").read_text()))
+
+
+def test_the_terminal_says_the_same(job, report):
+    said = " ".join(report.stdout.split())
+    assert f"({job.plain['peak']} bytes)" in said
+    assert "of the emulated GPU" in said
+
+
+def test_only_the_user_can_read_what_was_recorded(job):
+    assert job.folder.stat().st_mode & 0o777 == 0o700
+    assert [log.stat().st_mode & 0o777 for log in job.logs] == [0o600]
+
+
+def test_a_job_that_dies_leaves_what_it_had_written(tmp_path):
+    result = run_job(tmp_path / "out", "--ratio", "0.9", JOB_DIES_AT="2")
+    assert result.returncode != 0
+    log = read_folder(tmp_path / "out")[0]
+    assert not log.complete and len(log.steps) == 3
+    shown = spillway("report", tmp_path / "out")
+    assert shown.returncode == 0, shown.stderr
+    assert "This run is unfinished" in " ".join(shown.stdout.split())
+
+
+def test_a_job_that_never_uses_cuda_writes_nothing(tmp_path):
+    job = [
+        *command(tmp_path / "out", "--ratio", "0.5")[:-1],
+        "-c",
+        "import torch; print(torch.ones(2).sum())",
+    ]
+    result = subprocess.run(
+        job, env=clean_environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+WORKERS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(64, 64).to("cuda")
+for (x,) in DataLoader(TensorDataset(torch.ones(8, 64)), batch_size=4, num_workers=2):
+    model(x.to("cuda")).sum().backward()
+"""
+
+
+def test_workers_write_nothing(tmp_path):
+    job = [*command(tmp_path / "out", "--ratio", "0.5")[:-1], "-c", WORKERS]
+    result = subprocess.run(
+        job, env=clean_environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    logs = read_folder(tmp_path / "out")
+    assert len(logs) == 1 and logs[0].complete
+
+
+def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
+    result = run_job(tmp_path / "out", "--ratio", "0.9", "--allocator", "torch")
+    assert result.returncode == 0, result.stderr
+    digest = read(tmp_path / "out")[0]
+    assert digest.log.about["allocator"] == "native"
+    assert digest.first.peak.device == json.loads(result.stdout)["peak"]
+    assert digest.copies.all.out_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda folder: None, "no such file or directory"),
+        (lambda folder: folder.mkdir(), "holds no log of a run"),
+        (lambda folder: folder.write_text("x"), "not a directory"),
+    ],
+)
+def test_a_folder_that_shows_nothing_is_one_line_and_status_2(tmp_path, make, says):
+    folder = tmp_path / "out"
+    make(folder)
+    for door in ("report", "top"):
+        result = spillway(door, folder)
+        assert result.returncode == 2
+        assert result.stderr.count("\n") == 1
+    assert says in spillway("report", folder).stderr
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(job, tmp_path):
+    result = spillway("report", job.folder, "--output", tmp_path / "nowhere" / "run.html")
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
