@@ -60,6 +60,10 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
     assert spans["to the host"]["dur"] == 2.0 and spans["to the host"]["args"]["bytes"] == 4000
     assert spans["wait for a copy back"]["dur"] == 1.0
     assert spans["step 0"]["args"]["stalled_us"] == 1.0
+    lanes = [
+        spans[name]["tid"] for name in ("to the host", "to the device", "wait for a copy back", "step 0")
+    ]
+    assert len(set(lanes)) == 4
     away = [event["args"]["away"] for event in document["traceEvents"] if event["name"] == "GPU 0 bytes away"]
     assert max(away) == 4000
     assert document["otherData"]["device"] == "emulated GPU"
