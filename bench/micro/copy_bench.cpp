@@ -78,10 +78,6 @@ void pieces(benchmark::State& state, Way way, Bytes piece) {
   });
 }
 
-void add(const std::string& name, const std::function<void(benchmark::State&)>& body) {
-  measure_device_time(benchmark::RegisterBenchmark(name.c_str(), body));
-}
-
 }  // namespace
 
 void register_benchmarks() {
@@ -91,13 +87,14 @@ void register_benchmarks() {
       for (Bytes size = 64_KiB; size <= Link::largest(); size = Bytes{size.count() * 4}) {
         const std::string name = "BM_Copy/" + direction + '/' + kind_name(kind) + '/';
         const Copies copies{way, size, copies_of(size)};
-        add(name + size_name(size), [=](benchmark::State& state) { copy(state, kind, copies); });
+        add_measured(name + size_name(size),
+                     [=](benchmark::State& state) { copy(state, kind, copies); });
       }
     }
-    add("BM_Duplex/" + direction, [=](benchmark::State& state) { duplex(state, way); });
+    add_measured("BM_Duplex/" + direction, [=](benchmark::State& state) { duplex(state, way); });
     for (Bytes piece = 1_MiB; piece <= Link::largest(); piece = Bytes{piece.count() * 2}) {
-      add("BM_Pieces/" + direction + '/' + size_name(piece),
-          [=](benchmark::State& state) { pieces(state, way, piece); });
+      add_measured("BM_Pieces/" + direction + '/' + size_name(piece),
+                   [=](benchmark::State& state) { pieces(state, way, piece); });
     }
   }
 }

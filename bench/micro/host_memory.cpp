@@ -25,7 +25,8 @@ Result<std::unique_ptr<HostMemory>> HostMemory::make(Probe& probe, HostKind kind
       return SPILLWAY_ERROR(Code::kOutOfHostMemory, "mmap of a pageable buffer failed");
   }
   made->data_ = static_cast<std::byte*>(data);
-  std::fill_n(made->data_, size.count(), std::byte{1});
+  // Pinned memory has its pages from the beginning.
+  if (kind == HostKind::kPageable) std::fill_n(made->data_, size.count(), std::byte{1});
   return made;
 }
 

@@ -5,6 +5,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <functional>
 #include <string>
 
 namespace spillway::micro {
@@ -30,12 +31,14 @@ constexpr const char* way_name(Way way) {
 /// "64MiB", for names of benchmarks.
 std::string size_name(Bytes size);
 
-/// Sets what every benchmark of device time has: time by `state.SetIterationTime`, a few iterations
-/// of each of several repetitions, and of these the median, the least and the most.
-void measure_device_time(benchmark::internal::Benchmark* benchmark);
+using Body = std::function<void(benchmark::State&)>;
 
-/// The same for benchmarks of the host's time, which Google Benchmark repeats until it is sure.
-void measure_host_time(benchmark::internal::Benchmark* benchmark);
+/// Registers a benchmark whose body tells its times by `state.SetIterationTime`: a few iterations
+/// of each of several repetitions, and of these the median, the least and the most.
+void add_measured(const std::string& name, const Body& body);
+
+/// Registers one of the host's time, whose body Google Benchmark repeats until it is sure.
+void add_repeated(const std::string& name, const Body& body);
 
 /// Ends a benchmark with an error that says why. Returns whether `status` is an error.
 bool failed(benchmark::State& state, const Status& status);

@@ -139,8 +139,7 @@ void register_benchmarks() {
   for (const Kernel kernel : kKernels) {
     for (const Beside& beside : kBeside) {
       const std::string name = std::string("BM_Overlap/") + kernel_name(kernel) + '/' + beside.name;
-      measure_device_time(benchmark::RegisterBenchmark(
-          name.c_str(), [=](benchmark::State& state) { overlap(state, kernel, beside); }));
+      add_measured(name, [=](benchmark::State& state) { overlap(state, kernel, beside); });
     }
   }
 }

@@ -139,6 +139,30 @@ def test_kernels_take_what_the_model_says(measure: Callable[[str, str], list[Mea
         assert one.counters["kernel_us"] == pytest.approx(modelled, rel=0.02), one
 
 
+@built
+def test_what_repeats_asks_the_driver_for_nothing(measure: Callable[[str, str], list[Measured]]) -> None:
+    pool = {one.parameters: one.counters for one in measure("pool", "50/25")}
+    blocks = {one.parameters: one.counters for one in measure("alloc", "50/25") if one.family == "Block"}
+    for size in ("4KiB", "256KiB", "16MiB"):
+        assert pool[f"hit arena {size}"]["registrations"] == 0
+    assert pool["step"]["registrations"] == 0
+    assert 1 <= pool["step"]["pinned_over_live"] <= 1.03
+    assert pool["grow arena 64MiB"]["registrations"] == 1
+    for size in ("4KiB", "4MiB"):
+        assert blocks[f"heap {size}"]["driver_allocations"] == 0
+
+
+@built
+def test_every_benchmark_of_the_host_says_whose_time_it_is(
+    measure: Callable[[str, str], list[Measured]],
+) -> None:
+    for group in ("alloc", "pool"):
+        for one in measure(group, "50/25"):
+            assert one.skipped is None
+            assert one.label == "host's time"
+            assert 0 < one.least <= one.median <= one.most
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_the_kernels_compile(architecture: str) -> None:
     try:

@@ -25,6 +25,8 @@ BUILD = (
 GROUPS: dict[str, tuple[str, ...]] = {
     "overlap": ("overlap_bench",),
     "copy": ("copy_bench",),
+    "alloc": ("alloc_bench",),
+    "pool": ("pool_bench",),
 }
 
 

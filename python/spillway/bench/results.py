@@ -28,6 +28,7 @@ class Measured:
     most: float = 0.0
     counters: dict[str, float] = field(default_factory=dict)
     skipped: str | None = None
+    label: str = ""  # whose time it is, where not the device's
 
 
 def read(document: dict[str, Any]) -> list[Measured]:
@@ -43,6 +44,7 @@ def read(document: dict[str, Any]) -> list[Measured]:
         kind = entry.get("aggregate_name")
         if kind == "median":
             one.median = seconds
+            one.label = entry.get("label", "")
             one.counters = {key: value for key, value in entry.items() if key not in _OWN}
         elif kind == "min":
             one.least = seconds

@@ -17,15 +17,23 @@ _HEADINGS = {
     "slow_down": "slow-down",
     "kernel_us": "kernel us",
     "copies_us": "copies us",
+    "create_us": "create us",
+    "map_us": "map us",
+    "access_us": "access us",
+    "unmap_us": "unmap us",
+    "release_us": "release us",
+    "pinned_over_live": "pinned / live",
+    "driver_allocations": "driver allocations",
 }
 _HIDDEN = {"bytes", "flops", "launches"}  # of the benchmark, not of the machine
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    device = document["device"] + (", virtual clock" if document["device_clock"] == "virtual" else "")
+    clock = ", virtual clock" if document["device_clock"] == "virtual" else ""
     for results in document["programs"].values():
         for family, measured in families(read(results)).items():
-            console.print(_table(f"{family} · {device}", measured))
+            label = next((f", {one.label}" for one in measured if one.label), clock)
+            console.print(_table(f"{family} · {document['device']}{label}", measured))
             console.print()
 
 
