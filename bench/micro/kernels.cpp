@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/kernels.h"
 
-#include "bench/micro/kernels_source.h"
 #include "bench/micro/nvrtc.h"
 #include "emulator/emulator.h"
 

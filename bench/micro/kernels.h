@@ -24,6 +24,9 @@ struct KernelWork {
 
 KernelWork work_of(Kernel kernel);
 
+/// kernels.cu, as text.
+extern const char* const kKernelsSource;
+
 /// The kernels of kernels.cu, compiled and loaded, with memory to work on. On the emulated GPU,
 /// which runs no kernels, a launch costs the stream what its work is modelled to take.
 /// Ownership: owns the memory; borrows the probe.
