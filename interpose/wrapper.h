@@ -4,6 +4,7 @@
 #include "interpose/arguments.h"
 #include "interpose/books.h"
 #include "interpose/clock.h"
+#include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/next.h"
 #include "interpose/proc_address.h"
@@ -101,6 +102,9 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       if (found == nullptr) return kMissing;
     }
     auto* next = reinterpret_cast<Next*>(found);
+    if constexpr (kEntry == Entry::k_cudaGetDeviceCount) {
+      if (!set_up_job()) return cudaErrorSystemNotReady;
+    }
     if constexpr (kKind == Kind::kLookUp) return look_up(next, arguments...);
     if constexpr (may_be_served(kEntry)) {
       if (local.depth == 0 && substituting()) [[unlikely]]

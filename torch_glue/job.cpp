@@ -20,10 +20,14 @@ Status start_job() {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them");
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const Ratio ratio, Ratio::of(budget ? 1.0 : share.value_or(0)));
+  const auto ratio = Ratio::of(budget ? 1.0 : share.value_or(0));
+  if (!ratio.ok()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_OFFLOAD_RATIO: " + ratio.status().detail());
+  }
   if (allocator != "torch") SPILLWAY_RETURN_IF_ERROR(use_allocator());
   if (!budget && !share) return {};
-  RegionOptions options{intern_tag("job"), ratio};
+  RegionOptions options{intern_tag("job"), ratio.value()};
   options.names_memory = false;
   options.budget = budget;
   options.prefetch = !budget;  // as regions with a budget

@@ -3,11 +3,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <dlfcn.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
 // A LibTorch program without Python: `train cpu` or `train cuda` trains two layers and prints the
-// losses and all parameters, exactly.
+// losses and all parameters, exactly. `train cuda copies` says on stderr how many bytes the
+// emulated GPU has copied to the host.
 int main(int argc, char** argv) {
   const torch::Device device(argc > 1 ? argv[1] : "cpu");
   torch::manual_seed(0);
@@ -35,6 +39,11 @@ int main(int argc, char** argv) {
     const auto numbers = parameter.detach().cpu().to(torch::kFloat64).contiguous();
     for (int64_t i = 0; i < numbers.numel(); ++i)
       std::printf("%a\n", numbers.data_ptr<double>()[i]);
+  }
+  if (argc > 2 && std::string(argv[2]) == "copies") {
+    const auto count = reinterpret_cast<std::uint64_t (*)(const char*)>(
+        dlsym(RTLD_DEFAULT, "spillway_emulator_count"));
+    std::fprintf(stderr, "%llu", static_cast<unsigned long long>(count("bytes_to_host")));
   }
   return 0;
 }

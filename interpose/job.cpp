@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/job.h"
+
+#include "allocator/base/env.h"
+#include "interpose/mode.h"
+#include "interpose/next.h"
+#include "interpose/place.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace spillway::interpose {
+namespace {
+
+bool asked_for() {
+  const auto given = [](const char* name) {
+    return !env::foreign(name).value_or("").empty();
+  };
+  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO");
+}
+
+/// There PyTorch itself starts the package.
+bool has_python() {
+  return plain_dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
+}
+
+/// The version of the LibTorch in this process ("2.11"), "" where there is none.
+std::string torch_here() {
+  void* library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
+  if (library == nullptr) return {};
+  const auto version =
+      reinterpret_cast<std::uint64_t (*)()>(plain_dlsym(library, "aoti_torch_abi_version"));
+  dlclose(library);
+  if (version == nullptr) return "of an unknown version";
+  const std::uint64_t packed = version();
+  return std::to_string((packed >> 56) & 0xFF) + "." + std::to_string((packed >> 48) & 0xFF);
+}
+
+/// What is wrong; empty where nothing is.
+std::string load_and_start(const std::string& torch) {
+  const std::string path = own_folder() + "/libspillway_libtorch.so";
+#ifdef SPILLWAY_TORCH_VERSION
+  const std::string built = SPILLWAY_TORCH_VERSION;
+#else
+  const std::string built = "no version";
+#endif
+  if (torch != built) {
+    return "this build of spillway is for torch " + built + ", but this program has torch " + torch;
+  }
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc's is per thread
+    return why != nullptr ? why : path + " cannot be loaded";
+  }
+  const auto start =
+      reinterpret_cast<const char* (*)()>(plain_dlsym(library, "spillway_start_job"));
+  if (start == nullptr) return path + " is of another version";
+  const char* wrong = start();
+  return wrong == nullptr ? "" : wrong;
+}
+
+bool start() {
+  if (mode() == Mode::kPassThrough || !asked_for() || has_python()) return true;
+  const std::string torch = torch_here();
+  if (torch.empty()) return true;
+  const std::string wrong = load_and_start(torch);
+  if (wrong.empty()) return true;
+  std::fprintf(stderr, "spillway: %s\n", wrong.c_str());
+  return false;
+}
+
+}  // namespace
+
+bool set_up_job() {
+  enum class State : std::uint8_t { kNew, kStarting, kGoesOn, kFailed };
+  static std::atomic<State> state{State::kNew};
+  State now = State::kNew;
+  // What is asked meanwhile, by the set-up itself too, is answered as without Spillway.
+  if (state.compare_exchange_strong(now, State::kStarting)) {
+    state = now = start() ? State::kGoesOn : State::kFailed;
+  }
+  return now != State::kFailed;
+}
+
+}  // namespace spillway::interpose
