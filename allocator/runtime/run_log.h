@@ -13,6 +13,7 @@
 
 namespace spillway {
 
+class RunLogState;
 struct TagStepStats;
 
 /// Writes down what a job does, for `spillway report` and `spillway top`: the file that
@@ -82,7 +83,6 @@ class RunLog {
   void look();
 
  private:
-  struct State;
   enum class When { kAtStep, kBetween, kAtEnd };
 
   void write_out(When when);
@@ -94,7 +94,7 @@ class RunLog {
   std::atomic<std::uint64_t> storages_{0};
   std::atomic<std::uint64_t> looked_{0};  // the host's clock, when the page was written last
   mutable Mutex mutex_;
-  std::unique_ptr<State> state_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<RunLogState> state_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

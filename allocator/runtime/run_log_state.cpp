@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/run_log_state.h"
+
+#include "allocator/driver/api.h"
+#include "allocator/runtime/json_line.h"
+#include "allocator/tag/tag.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t kWriteAt = 1U << 16U;
+/// So much is written of single events; afterwards steps alone go on.
+constexpr std::uint64_t kMostDetail = 64ULL << 20U;
+
+std::string_view name_of(driver::Span::Kind kind) {
+  switch (kind) {
+    case driver::Span::Kind::kOut:
+      return "out";
+    case driver::Span::Kind::kIn:
+      return "in";
+    case driver::Span::Kind::kWait:
+      return "wait";
+    case driver::Span::Kind::kMark:
+      break;
+  }
+  return "mark";
+}
+
+}  // namespace
+
+std::uint64_t host_now() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+void RunLogState::flush() {
+  std::string_view left = text;
+  while (file.open() && !left.empty()) {
+    const ssize_t done = ::write(file.number(), left.data(), left.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      // The disk is full, or gone: the log ends here, the job does not.
+      file = File();
+      detailed = false;
+      break;
+    }
+    left.remove_prefix(static_cast<std::size_t>(done));
+  }
+  written_ += text.size();
+  text.clear();
+}
+
+void RunLogState::filled() {
+  if (text.size() < kWriteAt) return;
+  flush();
+  if (!detailed || written_ < kMostDetail) return;
+  detailed = false;
+  JsonLine(text, "full").add(time());
+}
+
+std::uint64_t RunLogState::number(TagId tag) {
+  if (tag != TagId::kUntagged && named_.insert(tag).second) {
+    JsonLine(text, "tag").add(static_cast<std::uint64_t>(tag)).add(tag_name(tag));
+  }
+  return static_cast<std::uint64_t>(tag);
+}
+
+std::uint64_t RunLogState::block_at(DeviceId device, std::uint64_t address) const {
+  const auto found = live_.find({device, address});
+  return found == live_.end() ? 0 : found->second.number;
+}
+
+void RunLogState::born(DeviceId device, std::uint64_t address, Bytes size, TagId tag) {
+  died(device, address);  // its death was not told: the block went another way than it came
+  const Block block{++blocks_, size};
+  live_.emplace(Address{device, address}, block);
+  Live& of = bytes_[device];
+  of.now += size;
+  of.peak = std::max(of.peak, of.now);
+  if (!detailed) return;
+  const std::uint64_t tagged = number(tag);
+  JsonLine(text, "new")
+      .add(time())
+      .add(block.number)
+      .add(size)
+      .add(tagged)
+      .add(static_cast<std::uint64_t>(device));
+  filled();
+}
+
+void RunLogState::died(DeviceId device, std::uint64_t address) {
+  const auto found = live_.find({device, address});
+  if (found == live_.end()) return;
+  const Block block = found->second;
+  live_.erase(found);
+  bytes_[device].now -= block.bytes;
+  if (!detailed) return;
+  JsonLine(text, "free").add(time()).add(block.number);
+  filled();
+}
+
+void RunLogState::add(const std::vector<driver::Span>& spans) {
+  // A stream that copies has waited before: that is no stall.
+  for (const driver::Span& span : spans) {
+    if (span.kind == driver::Span::Kind::kOut || span.kind == driver::Span::Kind::kIn) {
+      copy_streams_.insert(span.stream);
+    }
+  }
+  for (const driver::Span& span : spans)
+    add(span);
+}
+
+void RunLogState::add(const driver::Span& span) {
+  if (span.kind == driver::Span::Kind::kWait && !copy_streams_.contains(span.stream)) {
+    Stalls& of = stalls_[span.tag];
+    ++of.count;
+    of.time += span.end - span.begin;
+  }
+  if (!detailed) return;
+  const std::uint64_t tag = number(span.tag);
+  JsonLine(text, name_of(span.kind))
+      .add(span.submitted - began)
+      .add(span.begin)
+      .add(span.end)
+      .add(static_cast<std::uint64_t>(span.device))
+      .add(span.stream)
+      .add(span.kind == driver::Span::Kind::kWait ? span.other : span.bytes.count())
+      .add(tag)
+      .add(span.storage);
+  filled();
+}
+
+void RunLogState::write_page(const RuntimeStats& stats) {
+  StatsPageLayout content{};
+  content.steps = steps;
+  content.ours = ours ? 1 : 0;
+  content.emulated = !stats.devices.empty() && driver::emulated() ? 1 : 0;
+  for (const DeviceStats& each : stats.devices) {
+    if (content.devices == StatsPageLayout::kMostDevices) break;
+    const Live known = bytes_[each.device];
+    content.device.at(content.devices++) = {
+        ours ? (each.heap.live - each.heap.evicted).count() : known.now.count(),
+        ours ? each.heap.live_peak.count() : known.peak.count(),
+        each.heap.held.count(),
+        (each.residency.away + each.heap.evicted).count(),
+        each.host.registered.count(),
+        each.host.registered_peak.count(),
+        (each.residency.stashed + each.pauses.copied_out).count(),
+        (each.residency.fetched + each.pauses.copied_in).count(),
+        0,
+        static_cast<std::uint64_t>(each.device)};
+  }
+  for (const TagStats& each : stats.tags) {
+    if (content.tags == StatsPageLayout::kMostTags) break;
+    StatsPageLayout::Tag& tag = content.tag.at(content.tags++);
+    const std::string name = tag_name(each.tag);
+    std::memcpy(tag.name.data(), name.data(), std::min(name.size(), tag.name.size() - 1));
+    tag.moved = each.last.moved.count();
+    tag.movable = each.last.movable.count();
+    tag.stalls = stalls_[each.tag].count;
+    tag.stalled = stalls_[each.tag].time;
+  }
+  page.write(content);
+}
+
+void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) {
+  JsonLine line(text, kind);
+  line.add(time()).add(steps).begin();
+  line.member("host_syncs", stats.driver.host_syncs)
+      .member("driver_allocations", stats.driver.allocations)
+      .member("registrations", stats.driver.registrations)
+      .begin("devices");
+  for (const DeviceStats& each : stats.devices) {
+    const Live known = bytes_[each.device];
+    line.begin(std::to_string(static_cast<int>(each.device)))
+        .member("live", ours ? each.heap.live : known.now)
+        .member("live_peak", ours ? each.heap.live_peak : known.peak)
+        .member("held", each.heap.held)
+        .member("held_peak", each.heap.held_peak)
+        .member("evicted", each.heap.evicted)
+        .member("away", each.residency.away)
+        .member("pinned", each.host.registered)
+        .member("pinned_peak", each.host.registered_peak)
+        .member("copied_out", each.residency.stashed)
+        .member("copied_in", each.residency.fetched)
+        .member("paused_out", each.pauses.copied_out)
+        .member("paused_in", each.pauses.copied_in)
+        .member("fence_waits", each.heap.fence_waits)
+        .member("out_of_memory", each.heap.out_of_memory)
+        .begin("refused");
+    for (std::size_t reason = 0; reason < each.host.refused.size(); ++reason) {
+      line.member(pin_refusal_name(static_cast<PinRefusal>(reason)), each.host.refused.at(reason));
+    }
+    line.end().end();
+  }
+  line.end().end();
+}
+
+}  // namespace spillway

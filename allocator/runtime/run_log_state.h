@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/file.h"
+#include "allocator/base/ids.h"
+#include "allocator/driver/span_log.h"
+#include "allocator/runtime/stats.h"
+#include "allocator/runtime/stats_page.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+/// Nanoseconds of the clock that run logs are in.
+std::uint64_t host_now();
+
+/// What RunLog knows of a job, and how it is put into words. Threads: one at a time.
+class RunLogState {
+ public:
+  File file;
+  bool detailed = false;  // single events are written
+  std::string text;       // not written yet
+  std::uint64_t began = 0;
+  std::uint64_t steps = 0;
+  StatsPage page;
+  bool ours = true;
+
+  [[nodiscard]] std::uint64_t time() const { return host_now() - began; }
+
+  /// Writes `text` out. Where that fails the log ends, and the job goes on.
+  void flush();
+  /// After an event: flushes now and then, and ends the detail of a log that is long enough.
+  void filled();
+
+  /// A tag's number in the log, where its name is written once.
+  std::uint64_t number(TagId tag);
+  /// The number of the block at an address, zero for one that is not known.
+  [[nodiscard]] std::uint64_t block_at(DeviceId device, std::uint64_t address) const;
+
+  void born(DeviceId device, std::uint64_t address, Bytes size, TagId tag);
+  void died(DeviceId device, std::uint64_t address);
+  void add(const std::vector<driver::Span>& spans);
+  void write_page(const RuntimeStats& stats);
+  void write_state(std::string_view kind, const RuntimeStats& stats);
+
+ private:
+  using Address = std::pair<DeviceId, std::uint64_t>;
+
+  struct HashAddress {
+    std::size_t operator()(const Address& address) const {
+      return std::hash<std::uint64_t>()(address.second) ^
+             (static_cast<std::size_t>(address.first) << 60U);
+    }
+  };
+
+  struct Stalls {
+    std::uint64_t count = 0;
+    std::uint64_t time = 0;
+  };
+
+  struct Block {
+    std::uint64_t number = 0;
+    Bytes bytes;
+  };
+
+  struct Live {
+    Bytes now;
+    Bytes peak;
+  };
+
+  void add(const driver::Span& span);
+
+  std::uint64_t written_ = 0;  // bytes
+  std::uint64_t blocks_ = 0;
+  std::unordered_map<Address, Block, HashAddress> live_;
+  std::map<DeviceId, Live> bytes_;
+  std::unordered_set<TagId> named_;
+  std::set<std::uint64_t> copy_streams_;
+  std::map<TagId, Stalls> stalls_;
+};
+
+}  // namespace spillway
