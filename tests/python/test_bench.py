@@ -255,3 +255,15 @@ def test_times_are_read_with_their_units_and_skipped_ones_with_their_reason() ->
 )
 def test_a_duration_has_its_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@built
+def test_saved_tensors_move_in_the_region_that_moves_them(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    result = spillway("hooks", "--emulate", "--filter", "4KiB", "--json", path)
+    assert result.returncode == 0, result.stderr
+    measured = {one.parameters: one for one in read(json.loads(path.read_text())["programs"]["hooks_bench"])}
+    moved = {name: one.counters.get("moved") for name, one in measured.items()}
+    assert moved == {"plain 4KiB": None, "stays 4KiB": 0, "moves 4KiB": 1}
+    assert {one.label for one in measured.values()} == {"host's time"}
+    assert all(one.median > 0 for one in measured.values())

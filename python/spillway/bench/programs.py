@@ -26,6 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "overlap": ("overlap_bench",),
     "copy": ("copy_bench",),
     "alloc": ("alloc_bench",),
+    "hooks": ("hooks_bench",),
     "pool": ("pool_bench",),
 }
 
