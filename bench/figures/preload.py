@@ -40,3 +40,11 @@ def foreign_look_up(session: Session) -> float:
     """Names that are not CUDA's leave by a jump."""
     times = session.program("preload_bench")
     return times["dlsym"] / times["plain_dlsym"]
+
+
+@figure("preload_share_of_step", "share of a step of the demonstration", "<= 0.005", "emulated")
+def share_of_step(session: Session) -> float:
+    """What recording adds to all calls of a training step, over the step's own time on this device."""
+    times = session.program("preload_bench")
+    step = session.probe("preload_step")
+    return step["calls"] * (times["recording"] - times["direct"]) / step["nanoseconds"]

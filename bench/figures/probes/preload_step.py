@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many calls the preload library sees in a training step of the demonstration, and how long a step
+takes on this device. Runs with the library preloaded."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from spillway.demo.model import SIZES, Batches, Gpt
+from spillway.preload_trace import read_preload_trace
+
+STEPS = 5
+
+process = ctypes.CDLL(None)
+torch.manual_seed(0)
+size = SIZES["demo"]
+model = Gpt(size).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+batches = Batches(bytes(range(256)) * 64, size, 0)
+
+
+def step() -> None:
+    tokens, targets = batches.at(0, "cuda")
+    model(tokens, targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+step()
+torch.cuda.synchronize()
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "trace"
+    if process.spillway_preload_trace_begin(str(path).encode()) != 0:
+        raise SystemExit("no trace could be begun: is the preload library there?")
+    begun = time.perf_counter_ns()
+    for _ in range(STEPS):
+        step()
+    torch.cuda.synchronize()
+    taken = time.perf_counter_ns() - begun
+    process.spillway_preload_trace_end()
+    calls = len(read_preload_trace(path).calls)
+print(json.dumps({"calls": calls / STEPS, "nanoseconds": taken / STEPS}))
