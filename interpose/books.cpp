@@ -32,7 +32,7 @@ Books* fresh() {
   void* at =
       mmap(nullptr, sizeof(Books), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return nullptr;
-  Books* books = new (at) Books;
+  auto* books = new (at) Books;
   books->next = first.load(std::memory_order_relaxed);
   while (!first.compare_exchange_weak(books->next, books, std::memory_order_release)) {
   }

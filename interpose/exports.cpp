@@ -58,12 +58,12 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 #include "interpose/functions.inc"
 
 void* exported(Entry entry) {
-  static const std::array<void*, kEntries> kExported = {{
+  static const std::array<void*, kEntries> functions = {{
 #define SPILLWAY_DRIVER(symbol, ...) reinterpret_cast<void*>(&::symbol),
 #define SPILLWAY_RUNTIME(symbol, ...) reinterpret_cast<void*>(&::symbol),
 #include "interpose/functions.inc"
   }};
-  return kExported[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
+  return functions[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
 }
 
 }  // namespace spillway::interpose

@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 
+#include <memory>
+
 namespace spillway::interpose {
 namespace {
 
@@ -64,12 +66,12 @@ const Context* find(Library library, void* next) {
   const auto function = [&](const char* of_driver, const char* of_runtime) {
     return function_beside(next, driver ? of_driver : of_runtime);
   };
-  auto* is = new Context;  // never freed, as the library
+  auto is = std::make_unique<Context>();
   const bool complete =
       fill(is->get_device, function("cuCtxGetDevice", "cudaGetDevice")) &&
       fill(is->synchronize, function("cuCtxSynchronize", "cudaDeviceSynchronize")) &&
       fill(is->synchronize_stream, function("cuStreamSynchronize", "cudaStreamSynchronize"));
-  return complete ? is : nullptr;
+  return complete ? is.release() : nullptr;  // never freed, as the library
 }
 
 }  // namespace

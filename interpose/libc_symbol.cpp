@@ -6,6 +6,10 @@
 
 #include <cstdint>
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-loop-distribute-patterns")  // a loop must not become a call of strcmp
+#endif
+
 namespace spillway::interpose {
 namespace {
 

@@ -44,10 +44,10 @@ __attribute__((constructor)) void start() {
   if (pthread_atfork(nullptr, nullptr, be_inert) != 0) return stop(Stop::kDisabled);
   if (!give_books_back(trace_thread_ends)) log("preload: no key for thread-specific data is left");
   set_mode(Mode::kCount);
-  const std::string how =
+  const auto how =
       value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");
   if (how == "substitute") allow_substitution();
-  const std::string path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
+  const auto path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
   if (!path.empty()) {
     if (const Status begun = trace_begin(path); !begun.ok()) log("preload: " + begun.message());
   }

@@ -49,7 +49,7 @@ class SpanLog {
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  void start() { on_.store(true, std::memory_order_relaxed); }
+  static void start() { on_.store(true, std::memory_order_relaxed); }
 
   /// What has not been taken is forgotten.
   void stop();

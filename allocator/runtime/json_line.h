@@ -77,7 +77,7 @@ class JsonLine {
 
   void number(std::uint64_t value) {
     char digits[20];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    char* const end = std::to_chars(digits, digits + sizeof digits, value).ptr;
     text_.append(digits, end);
   }
 

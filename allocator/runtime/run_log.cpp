@@ -10,7 +10,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -57,8 +57,9 @@ Status RunLog::start(const Options& options) {
                               O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
                               0600));
     if (!fresh->file.open()) {
-      return SPILLWAY_ERROR(Code::kInvalidArgument,
-                            options.log + ": cannot be made: " + std::strerror(errno));
+      return SPILLWAY_ERROR(
+          Code::kInvalidArgument,
+          options.log + ": cannot be made: " + std::generic_category().message(errno));
     }
     fresh->detailed = true;
     fresh->text = options.about + "\n";
@@ -69,7 +70,7 @@ Status RunLog::start(const Options& options) {
     fresh->born(device, block.at.address(), block.size, block.tag);
   fresh->flush();
   state_ = std::move(fresh);
-  driver::SpanLog::instance().start();
+  driver::SpanLog::start();
   on_.store(true, std::memory_order_relaxed);
   return {};
 }

@@ -196,6 +196,8 @@ class Runtime {
   /// Whether the next storage of the decision's site moves; gives the site its index.
   bool choose_locked(Tag& tag, Decision& decision, Bytes size, std::optional<std::uint64_t> node)
       SPILLWAY_REQUIRES(mutex_);
+  /// A tag's part of close_step_locked(). Whether the step went by a plan.
+  bool close_tag_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   /// The step's backward pass is over.
   void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);

@@ -11,13 +11,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 
 namespace spillway {
 namespace {
 
 Status cannot(const std::string& path, int error) {
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        path + ": the statistics page cannot be made: " + std::strerror(error));
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      path + ": the statistics page cannot be made: " + std::generic_category().message(error));
 }
 
 }  // namespace

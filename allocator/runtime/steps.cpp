@@ -167,23 +167,7 @@ bool Runtime::close_step_locked(bool optimized) {
   for (auto& [id, tag] : tags_) {
     if (!tag.used) continue;
     used = true;
-    if (tag.budget) {
-      for (const auto& [device, budget] : tag.budgets)
-        planned = planned && (budget.planned() || budget.seen() == 0);
-      if (whole && !optimized) {
-        begin_tail_locked(tag);
-      } else {
-        close_budgets_locked(tag, whole, optimized);
-      }
-    } else {
-      planned = planned && (tag.chooser.planned() || tag.chooser.seen() == 0);
-    }
-    tag.whole = tag.whole || whole;
-    if (whole) {
-      tag.chooser.end_step();
-    } else {
-      tag.chooser.abandon_step();
-    }
+    planned = close_tag_locked(tag, whole, optimized) && planned;
     tag.step.step = step_;
     if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
     tag.last = std::exchange(tag.step, {});
@@ -204,6 +188,26 @@ bool Runtime::close_step_locked(bool optimized) {
     measure_ = true;
   }
   return fit;
+}
+
+bool Runtime::close_tag_locked(Tag& tag, bool whole, bool optimized) {
+  bool planned = tag.budget || tag.chooser.planned() || tag.chooser.seen() == 0;
+  if (tag.budget) {
+    for (const auto& [device, budget] : tag.budgets)
+      planned = planned && (budget.planned() || budget.seen() == 0);
+    if (whole && !optimized) {
+      begin_tail_locked(tag);
+    } else {
+      close_budgets_locked(tag, whole, optimized);
+    }
+  }
+  tag.whole = tag.whole || whole;
+  if (whole) {
+    tag.chooser.end_step();
+  } else {
+    tag.chooser.abandon_step();
+  }
+  return planned;
 }
 
 void Runtime::begin_tail_locked(Tag& tag) {

@@ -54,9 +54,10 @@ Result<std::string> compile(const std::string& source, const std::string& archit
     image.resize(size);
     result = GetCUBIN(program, image.data());
   }
-  if (image.empty() || result != NVRTC_SUCCESS)
+  if (image.empty() || result != NVRTC_SUCCESS) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "skipped: NVRTC made no code for " + architecture);
+  }
   return image;
 }
 
