@@ -23,7 +23,7 @@ LISTS = Path(__file__).parents[2] / "interpose"
 PER_THREAD = 2
 
 FIRST_CALL = {
-    "cu13/lib/libcudart.so.13": "cudaGetDeviceCount(there)",
+    "cu13/lib/libcudart.so.13": "cudaGetDevice(there)",
     "cu13/lib/libcublas.so.13": "cublasCreate_v2(there)",
     "cu13/lib/libcublasLt.so.13": "cublasLtCreate(there)",
     "cu13/lib/libcusolver.so.12": "cusolverDnCreate(there)",
