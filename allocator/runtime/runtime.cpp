@@ -213,12 +213,15 @@ bool Runtime::choose_locked(Tag& tag,
     SPILLWAY_CHECK(device != devices_.end());
     site.index = chooser.seen();
     site.watched = true;
-    return chooser.choose(size, device->second->curve().live_at_begin());
+    const bool moves = chooser.choose(size, device->second->curve().live_at_begin());
+    decision.known = chooser.planned();
+    return moves;
   }
   const RatioChooser::Choice choice = tag.chooser.choose(size, node);
   site.index = tag.chooser.seen() - 1;
   site.held = choice == RatioChooser::Choice::kHeldElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
+  decision.known = tag.chooser.planned();
   for (const std::size_t index : tag.chooser.take_due())
     decision.due.push_back({site.tag, site.device, site.step, index});
   last_saved_ = site;

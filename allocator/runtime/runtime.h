@@ -34,6 +34,7 @@ struct Site {
 struct Decision {
   bool move = false;
   bool waits = false;  // it may have to move later in the step
+  bool known = true;   // the step is, so far, one that is planned
   Site site;
   std::vector<Site> due;  // have waited, and are to move now
 };

@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_tensors/engine.h"
+#include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/tags/tag_timeline.h"
 
 #include <ATen/SavedTensorHooks.h>
@@ -27,11 +28,8 @@ struct RegionStack {
     for (const OffloadedRegion& region : regions) {
       if (region.open) close(region);
     }
-    while (!regions.empty()) {
-      // What PyTorch has of the thread may have ended, and its callbacks with it.
-      static_cast<void>(regions.back().statistics.release());
+    while (!regions.empty())
       regions.pop_back();
-    }
   }
 };
 
@@ -52,7 +50,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
   const OffloadedRegion* const outer = innermost_region();
   SavingRules* covering = outer == nullptr ? nullptr : outer->covering;
   if (rules && rules->covers_inner()) covering = rules.get();
-  const bool is_new = moves && Runtime::instance().is_new(moves->tag);
+  if (moves && Runtime::instance().is_new(moves->tag)) see_running_statistics(true);
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
@@ -60,8 +58,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
                                    covering,
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
-                                   true,
-                                   is_new ? std::make_unique<RunningStatisticsSeen>() : nullptr});
+                                   true});
   note_tag();
   return id;
 }
@@ -123,6 +120,7 @@ Status leave_region(std::uint64_t id) {
   close(*region);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();
+  if (regions.empty()) see_running_statistics(false);
   note_tag();
   return {};
 }

@@ -7,7 +7,6 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/saved_tensors/region_options.h"
-#include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -68,7 +67,6 @@ struct OffloadedRegion {
   size_t python_hooks;
   std::unique_ptr<TagScope> scope;  // null for a region that renames no memory
   bool open = true;
-  std::unique_ptr<RunningStatisticsSeen> statistics{};  // null once its tag has had a whole step
 };
 
 /// Opens a region on this thread and installs the engine on first use; the id closes it.

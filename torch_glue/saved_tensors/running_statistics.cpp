@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -77,13 +80,17 @@ bool is_running_statistic(const at::Tensor& tensor) {
          Remembered::instance().has(tensor.storage().unsafeGetStorageImpl());
 }
 
-RunningStatisticsSeen::RunningStatisticsSeen()
-    : callback_(
-          at::addThreadLocalCallback(at::RecordFunctionCallback(&remember).needsInputs(true).scopes(
-              {at::RecordScope::FUNCTION}))) {}
-
-RunningStatisticsSeen::~RunningStatisticsSeen() {
-  at::removeCallback(callback_);
+void see_running_statistics(bool wanted) {
+  // Of a thread that ends, PyTorch forgets the callbacks.
+  thread_local std::optional<at::CallbackHandle> callback;
+  if (wanted == callback.has_value()) return;
+  if (wanted) {
+    callback =
+        at::addThreadLocalCallback(at::RecordFunctionCallback(&remember).needsInputs(true).scopes(
+            {at::RecordScope::FUNCTION}));
+  } else {
+    at::removeCallback(*std::exchange(callback, std::nullopt));
+  }
 }
 
 }  // namespace spillway

@@ -8,6 +8,7 @@
 #include "torch_glue/check.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/storage_table.h"
 #include "torch_glue/saved_tensors/unpack_order.h"
@@ -101,6 +102,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   decision = Runtime::instance().decide(
       region.tag, device_.device().id, size_, at::sequence_number::peek());
   site_ = decision.site;
+  see_running_statistics(!decision.known);
   if (decision.waits) {
     waiting_ = std::make_unique<Waiting>(
         Waiting{saved.storage, region, saved.stream, {{saved.bytes, saved.version}}});

@@ -27,6 +27,11 @@ def residency():
     return device["residency"] if device else dict.fromkeys(names, 0)
 
 
+def plenty():
+    """A budget that every case meets: the whole device. The workspaces of the cases before are on it too."""
+    return torch.cuda.mem_get_info()[1]
+
+
 def last(tag=""):
     """The last step of a tag."""
     return spillway.stats()["tags"][tag]["last"]

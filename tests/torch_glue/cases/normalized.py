@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, last, same
+from cases.measure import Moved, last, plenty, same
 
 CHANNELS = 512
 
@@ -50,7 +50,8 @@ def running_statistics_stay_from_the_first_step_on():
 def running_statistics_stay_within_a_budget():
     expected = step(network(), spillway.NoOpManager())
     with Moved() as moved:
-        assert same(step(network(), spillway.offload(budget="1GiB", tag="budget for statistics")), expected)
+        found = step(network(), spillway.offload(budget=plenty(), tag="budget for statistics"))
+    assert same(found, expected)
     assert moved.out > 0
     assert last("budget for statistics")["skipped"]["held_elsewhere"]["storages"] == 2
 
@@ -73,6 +74,18 @@ def running_statistics_stay_while_micro_batches_move():
     with Moved() as moved:
         found = train(True)
     assert same(found, train(False)) and moved.out > 0
+
+
+@case
+def running_statistics_of_another_model_under_the_same_tag_stay():
+    tag = "models after one another"
+    with spillway.CPUOffload(1, tag=tag):
+        loss = (torch.ones(999, device="cuda", requires_grad=True) * 1).sin().sum()
+    loss.backward()
+    with Moved() as moved:
+        found = step(network(), spillway.CPUOffload(1, tag=tag))
+    assert same(found, step(network(), spillway.NoOpManager())) and moved.out > 0
+    assert last(tag)["skipped"]["held_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
 @case

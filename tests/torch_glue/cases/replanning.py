@@ -8,7 +8,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, residency, same
+from cases.measure import Moved, plenty, residency, same
 
 LAYERS = 12
 
@@ -55,7 +55,7 @@ def host_bytes():
 def plans_for_ever_new_shapes_leave_nothing_on_the_device_or_the_host():
     net = network()
     held, rows = [], 32
-    for region in (spillway.CPUOffload(0.5, tag="new shapes"), spillway.offload(budget="1GiB", tag="new")):
+    for region in (spillway.CPUOffload(0.5, tag="new shapes"), spillway.offload(budget=plenty(), tag="new")):
         for _ in range(2):
             with Moved() as moved:
                 for _ in range(20):
@@ -81,7 +81,7 @@ def a_model_that_is_given_another_budget_has_that_one_and_no_more_hooks():
     net.zero_grad()
     counts, moved = [hooks(net)], []
     for tag in ("given again", "given first"):
-        for budget in ("1GiB", least, "1GiB"):
+        for budget in (plenty(), least, plenty()):
             assert spillway.offload(net, budget=budget, tag=tag) is net
             for _ in range(2):
                 with Moved() as out:
