@@ -4,6 +4,7 @@
 #include "allocator/runtime/run_log.h"
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/follow_torch.h"
+#include "torch_glue/operators.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/saved_tensors/source.h"
@@ -54,6 +55,7 @@ void define_run_log(py::module_& module) {
   module.def("start_run_log", &start, "log"_a, "about"_a, "page"_a);
   module.def("stop_run_log", [] { RunLog::instance().stop(); });
   module.def("run_log_on", &RunLog::on);
+  module.def("time_operators", &time_operators);
 }
 
 }  // namespace spillway

@@ -96,6 +96,10 @@ SpanLog& SpanLog::instance() {
   return *log;
 }
 
+void SpanLog::start() {
+  on_.store(true, std::memory_order_relaxed);
+}
+
 void SpanLog::stop() {
   on_.store(false, std::memory_order_relaxed);
   const Lock lock(mutex_);
@@ -135,8 +139,6 @@ void SpanLog::ended(const Device& device, Span span, CUevent begin, CUevent end)
   const Lock lock(mutex_);
   State::Clock& clock = state_->clocks.at(device.id);
   span.device = device.id;
-  span.tag = purpose.tag;
-  span.storage = purpose.storage;
   if (end != nullptr) {
     clock.pending.push_back({span, begin, end});
   } else {
@@ -173,6 +175,8 @@ void SpanLog::mark(const Device& device, Stream stream) {
   Span span;
   span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
   span.submitted = host_now();
+  span.tag = purpose.tag;
+  span.storage = purpose.storage;
   CUevent event = record(device, stream);
   if (event == nullptr) return;
   ended(device, span, event, event);
@@ -202,22 +206,31 @@ SpanLog::Subject::~Subject() {
   if (on_) purpose = {tag_, storage_};
 }
 
+SpanLog::Begun SpanLog::begin(const Device& device, Stream stream, Span::Kind kind) {
+  Begun begun;
+  if (!on()) return begun;
+  begun.span.kind = kind;
+  begun.span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
+  begun.span.submitted = host_now();
+  begun.span.tag = purpose.tag;
+  begun.span.storage = purpose.storage;
+  begun.event = record(device, stream);
+  return begun;
+}
+
+void SpanLog::end(const Device& device, Stream stream, Begun begun) {
+  if (begun.event != nullptr) ended(device, begun.span, begun.event, record(device, stream));
+}
+
 SpanLog::Scope::Scope(
     const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other)
-    : device_(device), stream_(stream) {
-  if (!on()) return;
-  span_.kind = kind;
-  span_.stream = reinterpret_cast<std::uint64_t>(stream.handle());
-  span_.other = other;
-  span_.bytes = bytes;
-  span_.submitted = host_now();
-  begin_ = instance().record(device, stream);
+    : device_(device), stream_(stream), begun_(instance().begin(device, stream, kind)) {
+  begun_.span.other = other;
+  begun_.span.bytes = bytes;
 }
 
 SpanLog::Scope::~Scope() {
-  if (begin_ == nullptr) return;
-  SpanLog& log = instance();
-  log.ended(device_, span_, begin_, log.record(device_, stream_));
+  instance().end(device_, stream_, begun_);
 }
 
 }  // namespace spillway::driver

@@ -10,6 +10,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace spillway::driver {
@@ -17,10 +19,11 @@ namespace spillway::driver {
 /// A stretch of a stream's time.
 struct Span {
   enum class Kind : std::uint8_t {
-    kOut,   // a copy to the host
-    kIn,    // a copy to the device
-    kWait,  // the stream waited for another one
-    kMark,  // a place, of no length: joins the host's time to the device's
+    kOut,       // a copy to the host
+    kIn,        // a copy to the device
+    kWait,      // the stream waited for another one
+    kMark,      // a place, of no length: joins the host's time to the device's
+    kOperator,  // what an operator, or a node of a backward pass, gave the stream to do
   };
 
   Kind kind = Kind::kMark;
@@ -30,10 +33,15 @@ struct Span {
   Bytes bytes;                  // of a copy
   TagId tag{};                  // what it was for, as Subject says
   std::uint64_t storage = 0;    // the same
+  std::uint32_t name = 0;       // kOperator: number_span_name()'s
   std::uint64_t submitted = 0;  // the host's steady clock, nanoseconds
   std::uint64_t begin = 0;      // the device's time, nanoseconds since its first span
   std::uint64_t end = 0;
 };
+
+/// A number, never zero, for the name of an operator; and the name again. Threads: safe.
+std::uint32_t number_span_name(std::string_view name);
+std::string span_name(std::uint32_t number);
 
 /// Times what streams do, by the device's own events, while it is on. Off, it costs one relaxed
 /// load. On, a span costs two recorded events; nothing waits for the device. Nothing is timed on a
@@ -49,7 +57,7 @@ class SpanLog {
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  static void start() { on_.store(true, std::memory_order_relaxed); }
+  static void start();
 
   /// What has not been taken is forgotten.
   void stop();
@@ -78,7 +86,19 @@ class SpanLog {
     std::uint64_t storage_ = 0;
   };
 
-  /// Times what is submitted to `stream` while it lives. Requires: the device's context is current.
+  /// A span whose end is still to come.
+  struct Begun {
+    Span span;
+    CUevent event = nullptr;  // null where it is not timed
+  };
+
+  /// Times what is submitted to `stream` from begin() to end(), which must follow, with the same
+  /// device and stream. What is begun may still be told more. Requires: the device's context is
+  /// current.
+  Begun begin(const Device& device, Stream stream, Span::Kind kind);
+  void end(const Device& device, Stream stream, Begun begun);
+
+  /// The same, while it lives.
   class Scope {
    public:
     Scope(
@@ -90,8 +110,7 @@ class SpanLog {
    private:
     const Device& device_;
     const Stream stream_;
-    Span span_;
-    CUevent begin_ = nullptr;
+    Begun begun_;
   };
 
  private:

@@ -27,10 +27,23 @@ std::string_view name_of(driver::Span::Kind kind) {
       return "in";
     case driver::Span::Kind::kWait:
       return "wait";
+    case driver::Span::Kind::kOperator:
+      return "op";
     case driver::Span::Kind::kMark:
       break;
   }
   return "mark";
+}
+
+std::uint64_t amount_of(const driver::Span& span) {
+  switch (span.kind) {
+    case driver::Span::Kind::kWait:
+      return span.other;
+    case driver::Span::Kind::kOperator:
+      return span.name;
+    default:
+      return span.bytes.count();
+  }
 }
 
 }  // namespace
@@ -125,6 +138,9 @@ void RunLogState::add(const driver::Span& span) {
     of.time += span.end - span.begin;
   }
   if (!detailed) return;
+  if (span.kind == driver::Span::Kind::kOperator && operators_.insert(span.name).second) {
+    JsonLine(text, "operator").add(std::uint64_t{span.name}).add(driver::span_name(span.name));
+  }
   const std::uint64_t tag = number(span.tag);
   JsonLine(text, name_of(span.kind))
       .add(span.submitted - began)
@@ -132,7 +148,7 @@ void RunLogState::add(const driver::Span& span) {
       .add(span.end)
       .add(static_cast<std::uint64_t>(span.device))
       .add(span.stream)
-      .add(span.kind == driver::Span::Kind::kWait ? span.other : span.bytes.count())
+      .add(amount_of(span))
       .add(tag)
       .add(span.storage);
   filled();

@@ -17,7 +17,11 @@ def wanted() -> dict[str, str]:
             setting.check(setting.variable, given[setting.option])
     if given["budget"] and given["ratio"]:
         raise LaunchError("SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them")
-    return {option: value for option, value in given.items() if value}
+    if given["operators"] == "1" and not given["report"]:
+        raise LaunchError("SPILLWAY_REPORT_OPERATORS needs SPILLWAY_REPORT, a folder")
+    return {
+        option: value for option, value in given.items() if value and (option, value) != ("operators", "0")
+    }
 
 
 def start() -> None:
@@ -70,7 +74,7 @@ def _set_up(given: dict[str, str]) -> None:
     if "report" in given:
         from spillway import recorder
 
-        recorder.start(given["report"])
+        recorder.start(given["report"], operators=given.get("operators") == "1")
 
 
 def _say(text: str) -> int:

@@ -74,8 +74,11 @@ def environment(
     for setting in JOB:
         value = options.get(setting.option)
         if value is not None:
+            value = int(value) if value is True else value
             changes[setting.variable] = setting.check(setting.flag, str(value))
     given = env | changes
+    if given.get("SPILLWAY_REPORT_OPERATORS") == "1" and not given.get("SPILLWAY_REPORT"):
+        raise LaunchError("--operators: needs --report DIR, which says where to write them")
     if given.get("SPILLWAY_BUDGET") and given.get("SPILLWAY_OFFLOAD_RATIO"):
         raise LaunchError("--budget and --ratio: give one of them; a budget moves as much as it takes")
     for setting in SETTINGS:

@@ -23,7 +23,7 @@ _log = logging.getLogger("spillway")
 _asked_in: int | None = None  # the process that start() was called in
 
 
-def start(folder: str | os.PathLike[str] | None) -> None:
+def start(folder: str | os.PathLike[str] | None, operators: bool = False) -> None:
     """From the first use of CUDA on, what this process does is written to a file of its own in `folder`,
     and to the statistics page that ``spillway top`` shows. Nothing happens in a process that never uses
     CUDA, nor in a forked child of one that does. Calls after the first change nothing.
@@ -31,7 +31,8 @@ def start(folder: str | os.PathLike[str] | None) -> None:
     The folder is made where it is missing; it and the file can be read by the user alone. What cannot be
     written is logged, and the job goes on. With ``None`` only the page is written.
 
-    Memory gets roles as after ``spillway.watch()``, so that the report can say which module it was for.
+    Memory gets roles as after ``spillway.watch()``, so that the report can say which module it was for. With
+    `operators`, the outermost operators and the nodes of backward passes are timed by two events each.
     """
     global _asked_in
     if _asked_in is not None:
@@ -40,7 +41,7 @@ def start(folder: str | os.PathLike[str] | None) -> None:
     import torch
 
     where = None if folder is None else Path(folder).absolute()
-    torch.cuda._lazy_call(lambda: _begin(where))
+    torch.cuda._lazy_call(lambda: _begin(where, operators))
 
 
 def stop() -> None:
@@ -49,14 +50,14 @@ def stop() -> None:
         glue().stop_run_log()
 
 
-def _begin(folder: Path | None) -> None:
+def _begin(folder: Path | None, operators: bool) -> None:
     try:
-        _begin_in(folder)
+        _begin_in(folder, operators)
     except Exception as error:  # someone else's process: whatever it is, the job goes on
         _log.warning("no report is written: %s", error)
 
 
-def _begin_in(folder: Path | None) -> None:
+def _begin_in(folder: Path | None, operators: bool) -> None:
     from spillway.cpu_offload import end_steps_with_optimizers
     from spillway.roles import watch
 
@@ -72,6 +73,8 @@ def _begin_in(folder: Path | None) -> None:
     end_steps_with_optimizers()
     if glue().stats()["ours"]:
         watch()
+    if operators:  # after what gives the nodes of backward passes their tags, to be called after it
+        glue().time_operators()
 
 
 def _about(page: Path | None) -> dict[str, Any]:

@@ -158,6 +158,13 @@ JOB = (
         "NAME",
     ),
     Setting("report", "SPILLWAY_REPORT", _folder, "Record what happens, for `spillway report`.", "DIR"),
+    Setting(
+        "operators",
+        "SPILLWAY_REPORT_OPERATORS",
+        _choice("0", "1"),
+        "With --report: time each operator, too.",
+        is_switch=True,
+    ),
 )
 
 # Those of the emulated GPU.

@@ -201,6 +201,7 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--budget", "20GB"], "--budget=20GB: expected a size such as 512MiB or 1.5GiB"),
+        (["--operators"], "--operators: needs --report DIR"),
         (["--budget", "1GiB", "--ratio", "1"], "--budget and --ratio: give one of them"),
         (["--ratio", "half"], "--ratio=half: expected a number from 0 to 1, such as 0.5"),
         (["--ratio", "1.01"], "--ratio=1.01: expected a number from 0 to 1"),

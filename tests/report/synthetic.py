@@ -53,6 +53,17 @@ LINES: list[list[Any]] = [
 ]  # fmt: skip
 
 
+# Two calls of one operator, the second in the backward pass of another tag.
+OPERATORS: list[list[Any]] = [
+    ["operator", 1, "aten::mul"],
+    ["operator", 2, "MulBackward0"],
+    ["op", 105, 1000, 2500, 0, COMPUTE, 1, 6, 0],
+    ["op", 107, 2500, 3000, 0, COMPUTE, 1, 5, 0],
+    ["op", 155, 6000, 9000, 0, COMPUTE, 2, 5, 0],
+]
+OPERATORS_OF_A_RUN = [*LINES, *OPERATORS]
+
+
 def write(path: Path, lines: list[list[Any]] = LINES, done: bool = True, **about: Any) -> Path:
     path.parent.mkdir(exist_ok=True)
     text = [json.dumps(ABOUT | about)] + [json.dumps(line) for line in lines]

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from conftest import JOB, clean_environment, command, run_job, spillway
 from spillway.report.log import read_folder
+from spillway.report.operators import by_name, by_tag
 from spillway.report.write import read
 from test_page import parse
 from test_trace_events import check_trace
@@ -180,3 +181,16 @@ def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(job, tmp_p
     result = spillway("report", job.folder, "--output", tmp_path / "nowhere" / "run.html")
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_operators_are_timed_where_they_are_asked_for(job, tmp_path):
+    timed = run_job(tmp_path / "out", "--ratio", "0.9", "--operators")
+    assert timed.returncode == 0, timed.stderr
+    assert json.loads(timed.stdout)["losses"] == job.truth["losses"]
+    steps, linears = len(job.truth["losses"]), 5
+    calls = {time.what: time.calls for time in by_name(read(tmp_path / "out")[0].log.operators)}
+    # What they call inside, such as addmm, is a part of them.
+    assert calls["aten::linear"] == calls["AddmmBackward0"] == steps * linears and "aten::addmm" not in calls
+    tags = {time.what for time in by_tag(read(tmp_path / "out")[0].log.operators)}
+    assert {"activation/large.up", "workspace/large.up"} <= tags
+    assert not read(job.folder)[0].log.operators

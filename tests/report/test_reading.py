@@ -11,6 +11,8 @@ from spillway.report.copies import BACK, copies_of, sites_of
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_folder, read_log
 from spillway.report.memory import usage_by_device
+from spillway.report.operators import by_name, by_tag
+from spillway.report.page import page
 
 
 @pytest.fixture
@@ -116,3 +118,21 @@ def test_processes_come_by_rank(tmp_path):
     synthetic.write(tmp_path / "7-1.spillway", rank="1")
     synthetic.write(tmp_path / "8-1.spillway", rank="0", process=8)
     assert [log.name for log in read_folder(tmp_path)] == ["rank 0", "rank 1"]
+
+
+def test_operators_are_summed_by_name_and_by_tag(tmp_path):
+    calls = read_log(synthetic.write(tmp_path / "7-1.spillway", synthetic.OPERATORS_OF_A_RUN)).operators
+    times = [(time.what, time.calls, time.total, time.longest) for time in by_name(calls)]
+    assert times == [("MulBackward0", 1, 3000, 3000), ("aten::mul", 2, 2000, 1500)]
+    assert [(time.what, time.total) for time in by_tag(calls)] == [
+        ("job", 3500),
+        ("activation/layers.0", 1500),
+    ]
+
+
+def test_without_operators_the_page_has_no_table_of_them(tmp_path):
+    for name, lines in (("plain", synthetic.LINES), ("timed", synthetic.OPERATORS_OF_A_RUN)):
+        synthetic.write(tmp_path / name / "7-1.spillway", lines)
+        text = page([digest(read_log(tmp_path / name / "7-1.spillway"))])
+        assert ("What the computation did" in text) == (name == "timed")
+        assert ("aten::mul: 1.5 µs" in text) == (name == "timed")

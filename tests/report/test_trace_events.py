@@ -47,7 +47,8 @@ def check_trace(document: dict) -> None:
 
 
 def events_of(tmp_path) -> dict:
-    return trace_document([digest(read_log(synthetic.write(tmp_path / "7-1.spillway")))])
+    path = synthetic.write(tmp_path / "7-1.spillway", synthetic.OPERATORS_OF_A_RUN)
+    return trace_document([digest(read_log(path))])
 
 
 def test_it_follows_the_format_s_rules(tmp_path):
@@ -66,4 +67,11 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
     assert len(set(lanes)) == 4
     away = [event["args"]["away"] for event in document["traceEvents"] if event["name"] == "GPU 0 bytes away"]
     assert max(away) == 4000
+    calls = [event for event in document["traceEvents"] if event.get("cat") == "operator"]
+    assert [(call["name"], call["dur"], call["args"]["tag"]) for call in calls] == [
+        ("aten::mul", 1.5, "activation/layers.0"),
+        ("aten::mul", 0.5, "job"),
+        ("MulBackward0", 3.0, "job"),
+    ]
+    assert len({call["tid"] for call in calls}) == 1 and calls[0]["tid"] not in lanes
     assert document["otherData"]["device"] == "emulated GPU"

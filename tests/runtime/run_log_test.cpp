@@ -84,6 +84,27 @@ class RunLogTest : public testing::Test {
   std::string folder_;
 };
 
+TEST_F(RunLogTest, AnOperatorIsNamedOnceAndHasItsTimes) {
+  start();
+  driver::SpanLog& spans = driver::SpanLog::instance();
+  const auto& on = device().device();
+  {
+    const driver::CurrentDevice current(*on.api, on.context);
+    for (int again = 0; again < 2; ++again) {
+      auto begun = spans.begin(on, stream_, driver::Span::Kind::kOperator);
+      begun.span.name = driver::number_span_name("aten::mul");
+      spans.end(on, stream_, begun);
+    }
+    on.api->CtxSynchronize();
+  }
+  RunLog::instance().stop();
+  ASSERT_EQ(lines("operator").size(), 1U);
+  EXPECT_NE(lines("operator")[0].find("aten::mul"), std::string::npos);
+  ASSERT_EQ(lines("op").size(), 2U);
+  const auto name = static_cast<double>(driver::number_span_name("aten::mul"));
+  EXPECT_EQ(numbers(lines("op")[0]).at(5), name);
+}
+
 TEST_F(RunLogTest, OffNothingIsWritten) {
   const auto block = device().allocate(kSize, stream_).value();
   device().free(block);

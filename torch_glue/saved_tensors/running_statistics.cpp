@@ -9,10 +9,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 namespace spillway {
 namespace {
@@ -81,15 +79,18 @@ bool is_running_statistic(const at::Tensor& tensor) {
 }
 
 void see_running_statistics(bool wanted) {
-  // Of a thread that ends, PyTorch forgets the callbacks.
-  thread_local std::optional<at::CallbackHandle> callback;
-  if (wanted == callback.has_value()) return;
+  // PyTorch lends a thread's callbacks to others that work for it, and takes them away again: only
+  // it knows them.
+  const auto& callbacks = at::get_record_function_tls_().sorted_tls_callbacks_;
+  const auto ours = std::find_if(callbacks.begin(), callbacks.end(), [](const auto& entry) {
+    return entry.callback_.start() == &remember;
+  });
+  if (wanted == (ours != callbacks.end())) return;
   if (wanted) {
-    callback =
-        at::addThreadLocalCallback(at::RecordFunctionCallback(&remember).needsInputs(true).scopes(
-            {at::RecordScope::FUNCTION}));
+    at::addThreadLocalCallback(at::RecordFunctionCallback(&remember).needsInputs(true).scopes(
+        {at::RecordScope::FUNCTION}));
   } else {
-    at::removeCallback(*std::exchange(callback, std::nullopt));
+    at::removeCallback(ours->handle_);
   }
 }
 

@@ -104,6 +104,14 @@ def step_chart(each: Digest, step: Step) -> str:
         parts.append(f'<text class="axis" x="{LEFT - 8}" y="{at + 20}" text-anchor="end">{name}</text>')
         back = "compute" if lane == 0 else "lane"
         parts.append(f'<rect class="{back}" x="{LEFT}" y="{at}" width="{WIDTH - LEFT - RIGHT}" height="32"/>')
+    for call in each.log.operators:
+        left, right = x(call.begin), x(call.end)
+        if call.end > begin and call.begin < end and right - left >= 0.2:
+            text = f"{call.name}: {span(call.end - call.begin)}{f', tag {call.tag}' if call.tag else ''}"
+            parts.append(
+                f'<rect class="operator" x="{left:.2f}" y="{TOP}" width="{right - left:.2f}" height="32">'
+                f"<title>{escape(text)}</title></rect>"
+            )
     for found in each.log.spans:
         if found.end <= begin or found.begin >= end or found.kind == "mark":
             continue

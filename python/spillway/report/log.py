@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["FORMAT", "ReportError", "RunLog", "Span", "TagStep", "read_folder", "read_log"]
+__all__ = ["FORMAT", "Operator", "ReportError", "RunLog", "Span", "TagStep", "read_folder", "read_log"]
 
 FORMAT = 1
 SUFFIX = ".spillway"
@@ -33,6 +33,18 @@ class Span(NamedTuple):
     storage: int
 
 
+class Operator(NamedTuple):
+    """A call of an operator, or of a node of a backward pass: `begin` and `end` of its work are the device's,
+    in nanoseconds."""
+
+    name: str
+    begin: int
+    end: int
+    device: int
+    stream: int
+    tag: str
+
+
 class TagStep(NamedTuple):
     """One tag's share of one step; sizes are bytes."""
 
@@ -54,6 +66,7 @@ class RunLog:
     about: dict[str, Any]
     events: list[tuple[Any, ...]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)  # empty unless they were asked for
     tag_steps: list[TagStep] = field(default_factory=list)
     steps: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # time, statistics
     last: dict[str, Any] | None = None  # the latest statistics
@@ -133,6 +146,7 @@ class _Reader:
     def __init__(self, log: RunLog) -> None:
         self.log = log
         self.tags = {0: ""}
+        self.operators: dict[int, str] = {}
 
     def take(self, line: list[Any]) -> None:
         kind = line[0]
@@ -142,8 +156,13 @@ class _Reader:
             span = Span(kind, submitted, begin, end, device, stream, amount, self.tags[tag], storage)
             log.spans.append(span)
             return
-        if kind == "tag":
-            self.tags[line[1]] = line[2]
+        if kind == "op":
+            _, _submitted, begin, end, device, stream, number, tag, _storage = line
+            call = Operator(self.operators[number], begin, end, device, stream, self.tags[tag])
+            log.operators.append(call)
+            return
+        if kind in ("tag", "operator"):
+            (self.tags if kind == "tag" else self.operators)[line[1]] = line[2]
             return
         if kind == "new":
             _, time, block, size, tag, device = line

@@ -13,6 +13,7 @@ from spillway.report import words
 from spillway.report.charts import legend, memory_chart, step_chart
 from spillway.report.digest import REASONS, REFUSERS, Digest, Step
 from spillway.report.memory import Usage
+from spillway.report.operators import by_name, by_tag
 from spillway.report.sizes import count, percent, rate, size, span
 
 __all__ = ["page"]
@@ -63,6 +64,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
     parts.append(_timeline(each, place))
     parts.append(_costs(each))
     parts.append(_sites(each))
+    parts.append(_operators(each))
     parts.append(_tags(each))
     parts.append(_stayed(each))
     parts.append(_steps(each))
@@ -111,7 +113,9 @@ def _timeline(each: Digest, place: int) -> str:
     return (
         "<h2>Copies against compute</h2>"
         f'<p><label>Show <select data-steps="{place}">{options}</select></label></p>{figures}'
-        '<ul class="key"><li><i class="compute"></i>computing</li><li><i class="stall"></i>stalled</li>'
+        '<ul class="key"><li><i class="compute"></i>computing</li>'
+        f"{'<li><i class=operator></i>an operator</li>' if each.log.operators else ''}"
+        '<li><i class="stall"></i>stalled</li>'
         '<li><i class="out"></i>copies to the host</li><li><i class="in"></i>copies to the device</li></ul>'
     )
 
@@ -181,6 +185,29 @@ def _sites(each: Digest) -> str:
     more = len(each.sites) - len(rows)
     rest = f"<p class='none'>and {more} kinds of smaller ones</p>" if more > 0 else ""
     return f"<h2>The largest things moved</h2>{_table(header, rows, 5)}{rest}"
+
+
+def _operators(each: Digest) -> str:
+    if not each.log.operators:
+        return ""
+    parts = ["<h2>What the computation did</h2>"]
+    for what, times in (("operator", by_name(each.log.operators)), ("tag", by_tag(each.log.operators))):
+        all_time = sum(time.total for time in times) or 1
+        rows = [
+            (
+                time.what or "(untagged)",
+                str(time.calls),
+                span(time.total),
+                percent(time.total / all_time),
+                span(time.total // time.calls),
+                span(time.longest),
+            )
+            for time in times[:_MOST_SITES]
+        ]
+        parts.append(_table((what, "calls", "time", "of all", "mean", "longest"), rows))
+        if len(times) > len(rows):
+            parts.append(f"<p class='none'>and {len(times) - len(rows)} with less</p>")
+    return "".join(parts)
 
 
 def _tags(each: Digest) -> str:

@@ -28,7 +28,8 @@ def trace_document(digests: list[Digest]) -> dict[str, Any]:
 
 def _process_events(each: Digest) -> list[dict[str, Any]]:
     process = each.log.about["process"]
-    origin = min([each.clock.at(0), *(span.begin for span in each.log.spans)])
+    begins = [span.begin for span in (*each.log.spans, *each.log.operators)]
+    origin = min([each.clock.at(0), *begins])
 
     def microseconds(time: int) -> float:
         return max(0, time - origin) / 1000
@@ -77,6 +78,23 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
                 "dur": (span.end - span.begin) / 1000,
                 "args": detail,
                 **({"cname": "terrible" if why == BACK else "bad"} if why else {}),
+            }
+        )
+    for call in sorted(each.log.operators, key=lambda call: (call.begin, -call.end)):
+        lane = lanes.get((call.device, call.stream, "operators"))
+        if lane is None:
+            lane = lanes[call.device, call.stream, "operators"] = _FIRST_STREAM + len(lanes)
+            events.append(named("thread_name", lane, f"GPU {call.device} operators, stream {call.stream:#x}"))
+        events.append(
+            {
+                "ph": "X",
+                "name": call.name,
+                "cat": "operator",
+                "pid": process,
+                "tid": lane,
+                "ts": microseconds(call.begin),
+                "dur": (call.end - call.begin) / 1000,
+                "args": {"tag": call.tag},
             }
         )
     for index, usage in each.usage.items():

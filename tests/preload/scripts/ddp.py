@@ -25,4 +25,7 @@ for step in range(4):
     dist.all_reduce(mean)
     if rank == 0:
         print(step, mean.item().hex(), flush=True)
+# The autograd thread keeps Python objects of a backward pass until it has another one, and at the
+# interpreter's end may be too late to let them go.
+torch.ones(1, device="cuda", requires_grad=True).sin().sum().backward()
 dist.destroy_process_group()
