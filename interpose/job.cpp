@@ -5,6 +5,7 @@
 #include "interpose/mode.h"
 #include "interpose/next.h"
 #include "interpose/place.h"
+#include "interpose/ranges.h"
 
 #include <dlfcn.h>
 
@@ -20,7 +21,8 @@ bool asked_for() {
   const auto given = [](const char* name) {
     return !env::foreign(name).value_or("").empty();
   };
-  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO");
+  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO") ||
+         given("SPILLWAY_TAG_RATIO");
 }
 
 /// There PyTorch itself starts the package.
@@ -59,8 +61,8 @@ std::string load_and_start(const std::string& torch) {
   const auto start =
       reinterpret_cast<const char* (*)()>(plain_dlsym(library, "spillway_start_job"));
   if (start == nullptr) return path + " is of another version";
-  const char* wrong = start();
-  return wrong == nullptr ? "" : wrong;
+  if (const char* wrong = start(); wrong != nullptr) return wrong;
+  return tell_ranges_to(library);
 }
 
 bool start() {

@@ -33,7 +33,7 @@ bool lists(std::string_view folders, std::string_view wanted) {
 
 }  // namespace
 
-std::string own_folder() {
+std::string own_path() {
   static const char self = 0;
   Dl_info is{};
   if (dladdr(&self, &is) == 0 || is.dli_fname == nullptr) return "";
@@ -41,7 +41,11 @@ std::string own_folder() {
   if (real == nullptr) return "";
   const std::string path(real);
   free(real);  // NOLINT(cppcoreguidelines-no-malloc,*-owning-memory): realpath's
-  return parent(path);
+  return path;
+}
+
+std::string own_folder() {
+  return parent(own_path());
 }
 
 std::string package_folder() {

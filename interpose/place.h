@@ -5,7 +5,9 @@
 
 namespace spillway::interpose {
 
-/// The folder that this library's file lies in, "" where it is unknown.
+/// The path of this library's file, "" where it is unknown.
+std::string own_path();
+/// The folder that it lies in.
 std::string own_folder();
 
 /// The folder that programs must search for the Python package around this library: FOLDER for

@@ -5,6 +5,7 @@
 #include "interpose/books.h"
 #include "interpose/mode.h"
 #include "interpose/place.h"
+#include "interpose/ranges.h"
 #include "interpose/substitution.h"
 #include "interpose/trace.h"
 
@@ -52,6 +53,7 @@ __attribute__((constructor)) void start() {
     if (const Status begun = trace_begin(path); !begun.ok()) log("preload: " + begun.message());
   }
   if (offloads()) offer_package();
+  if (!env::foreign("SPILLWAY_TAG_RATIO").value_or("").empty()) offer_ranges();
 }
 
 // Behind everything that the program has registered for its end, because it was here first. No

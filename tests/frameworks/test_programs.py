@@ -52,6 +52,34 @@ def test_a_program_that_is_not_changed_for_it_moves_what_it_saves(schedule, allo
     assert int(ours.stderr) - int(plain.stderr) == 10 * 2 * 16 * 32 * 4
 
 
+@pytest.mark.parametrize(
+    ("ratios", "storages"),
+    [
+        (("gelu=1",), 1),  # saves what it is given; the layer after it saves what it gives
+        (("gelu=1", "nar*=1"), 2),
+        (("gelu=0",), 1),  # beside --ratio 1, which has the rest
+        (("other=1",), 0),
+    ],
+)
+def test_a_program_s_nvtx_ranges_have_shares_of_their_own(ratios, storages):
+    plain = run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
+    options = [word for ratio in ratios for word in ("--tag-ratio", ratio)]
+    if ratios == ("gelu=0",):
+        options += ["--ratio", "1"]
+    ours = run(*LAUNCHER, *options, "--", TRAIN, "cuda", "copies", **BARE)
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
+    assert int(ours.stderr) - int(plain.stderr) == 10 * storages * 16 * 32 * 4
+
+
+def test_a_profiler_that_has_nvtx_keeps_it():
+    plain = run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
+    options = ("--tag-ratio", "gelu=1")
+    ours = run(
+        *LAUNCHER, *options, "--", TRAIN, "cuda", "copies", NVTX_INJECTION64_PATH="/profiler.so", **BARE
+    )
+    assert (ours.returncode, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+
+
 def test_a_program_s_bad_setting_is_one_line_and_pytorch_s_error():
     ours = run(TRAIN, "cuda", SPILLWAY_OFFLOAD_RATIO="2")
     assert ours.returncode != 0

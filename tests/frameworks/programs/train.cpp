@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <nvtx3/nvToolsExt.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -8,6 +9,21 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+
+namespace {
+
+/// Each layer in an NVTX range of its own.
+torch::Tensor forward(torch::nn::Linear& wide, torch::nn::Linear& narrow, const torch::Tensor& x) {
+  nvtxRangePushA("model.gelu");
+  const auto hidden = torch::gelu(wide->forward(x));
+  nvtxRangePop();
+  nvtxRangePushA("model.narrow");
+  auto outputs = narrow->forward(hidden);
+  nvtxRangePop();
+  return outputs;
+}
+
+}  // namespace
 
 // A LibTorch program without Python: `train cpu` or `train cuda` trains two layers and prints the
 // losses and all parameters, exactly. `train cuda copies` says on stderr how many bytes the
@@ -28,8 +44,7 @@ int main(int argc, char** argv) {
 
   for (int step = 0; step < 10; ++step) {
     optimizer.zero_grad();
-    const auto outputs =
-        narrow->forward(torch::gelu(wide->forward(inputs.to(device) * (step + 1))));
+    const auto outputs = forward(wide, narrow, inputs.to(device) * (step + 1));
     const auto loss = torch::mse_loss(outputs, targets.to(device));
     loss.backward();
     optimizer.step();

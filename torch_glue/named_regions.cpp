@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/named_regions.h"
+
+#include "allocator/base/log.h"
+#include "allocator/plan/ratio_chooser.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <fnmatch.h>
+
+#include <atomic>
+#include <charconv>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+struct Named {
+  std::string pattern;
+  RegionOptions region;
+};
+
+using NamedRegions = std::vector<Named>;
+
+/// Never destroyed: threads may push ranges while the process ends.
+std::atomic<const NamedRegions*> named{nullptr};
+
+/// A tag may hold neither wildcards nor empty components.
+std::string tag_of(std::string_view pattern) {
+  std::string tag;
+  for (const char each : pattern) {
+    const bool wild = each == '*' || each == '?';
+    if (!wild) tag += each;
+    if (wild && (tag.empty() || tag.back() != '-')) tag += '-';
+  }
+  const auto begin = tag.find_first_not_of('/');
+  return begin == tag.npos ? "-" : tag.substr(begin, tag.find_last_not_of('/') + 1 - begin);
+}
+
+Result<Named> parse(std::string_view item) {
+  const std::size_t equals = item.find('=');
+  const std::string pattern(item.substr(0, equals));
+  const std::string_view text = equals == item.npos ? "" : item.substr(equals + 1);
+  double share = -1;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), share);
+  const auto ratio = Ratio::of(share);
+  if (pattern.empty() || text.empty() || end.ec != std::errc() ||
+      end.ptr != text.data() + text.size() || !ratio.ok()) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_TAG_RATIO: \"" + std::string(item) +
+            "\": expected PATTERN=SHARE such as mlp=0.8, with a share from 0 to 1");
+  }
+  return Named{pattern, RegionOptions{intern_tag(tag_of(pattern)), ratio.value()}};
+}
+
+const Named* fitting(const NamedRegions& regions, const char* name) {
+  for (const Named& each : regions) {
+    if (fnmatch(each.pattern.c_str(), name, 0) == 0 ||
+        fnmatch(("*." + each.pattern).c_str(), name, 0) == 0) {
+      return &each;
+    }
+  }
+  return nullptr;
+}
+
+/// The regions of this thread's ranges, by domain; 0 for a range without one.
+std::vector<std::uint64_t>& open_in(const void* domain) {
+  thread_local std::unordered_map<const void*, std::vector<std::uint64_t>> open;
+  return open[domain];
+}
+
+}  // namespace
+
+Status set_named_regions(std::string_view ratios) {
+  auto regions = std::make_unique<NamedRegions>();
+  for (std::size_t from = 0; from <= ratios.size();) {
+    const std::size_t to = std::min(ratios.find(',', from), ratios.size());
+    SPILLWAY_ASSIGN_OR_RETURN(auto one, parse(ratios.substr(from, to - from)));
+    regions->push_back(std::move(one));
+    from = to + 1;
+  }
+  named.store(regions.release(), std::memory_order_release);
+  return {};
+}
+
+void range_pushed(const void* domain, const char* name) {
+  const NamedRegions* const regions = named.load(std::memory_order_acquire);
+  const Named* const found = regions == nullptr ? nullptr : fitting(*regions, name);
+  std::uint64_t id = 0;
+  if (found != nullptr) {
+    const auto entered = enter_region(found->region);
+    if (entered.ok()) {
+      id = entered.value();
+    } else {
+      log("a range stays without its region: " + entered.status().message());
+    }
+  }
+  open_in(domain).push_back(id);
+}
+
+void range_popped(const void* domain) {
+  auto& open = open_in(domain);
+  if (open.empty()) return;  // pushed before there was anybody to tell
+  const std::uint64_t id = std::exchange(open.back(), 0);
+  open.pop_back();
+  if (id != 0) static_cast<void>(leave_region(id));
+}
+
+}  // namespace spillway
