@@ -10,7 +10,7 @@
 namespace spillway::driver {
 namespace {
 
-/// Spans that have not ended, or were not taken.
+/// Spans of a device that have not ended, or were not taken; as many kernels beside.
 constexpr std::size_t kMost = 1U << 16U;
 
 /// The driver tells times as a float of milliseconds: so far from their origin they are exact to a
@@ -45,6 +45,13 @@ struct SpanLog::State {
     CUevent end;
   };
 
+  struct Queue {
+    std::deque<Pending> pending;
+    std::vector<Span> ended;
+
+    [[nodiscard]] bool full() const { return pending.size() + ended.size() >= kMost; }
+  };
+
   struct Clock {
     explicit Clock(const Device& of) : device(of) {}
 
@@ -52,8 +59,11 @@ struct SpanLog::State {
     CUevent origin = nullptr;  // owned
     double offset = 0;         // of the origin, milliseconds since the first one
     std::optional<Stream> marked;
-    std::deque<Pending> pending;
+    Queue kernels;
+    Queue others;
     std::vector<CUevent> spare;
+
+    Queue& of(Span::Kind kind) { return kind == Span::Kind::kKernel ? kernels : others; }
 
     /// Milliseconds since the first origin; nothing where the event has not passed.
     std::optional<double> at(CUevent event) const {
@@ -79,6 +89,18 @@ struct SpanLog::State {
       }
       return true;
     }
+
+    void resolve(Queue& queue) {
+      std::deque<Pending> left;
+      for (Pending& each : queue.pending) {
+        if (resolve(each)) {
+          queue.ended.push_back(each.span);
+        } else {
+          left.push_back(each);
+        }
+      }
+      queue.pending = std::move(left);
+    }
   };
 
   std::map<DeviceId, Clock> clocks;
@@ -102,23 +124,32 @@ void SpanLog::start() {
 
 void SpanLog::stop() {
   on_.store(false, std::memory_order_relaxed);
+  forget(Span::Kind::kMark);
+}
+
+void SpanLog::forget_kernels() {
+  forget(Span::Kind::kKernel);
+}
+
+void SpanLog::forget(Span::Kind kind) {
   const Lock lock(mutex_);
   for (auto& [id, clock] : state_->clocks) {
-    for (const State::Pending& each : clock.pending) {
+    State::Queue& queue = clock.of(kind);
+    for (const State::Pending& each : queue.pending) {
       clock.spare.push_back(each.end);
       if (each.begin != each.end) clock.spare.push_back(each.begin);
     }
-    clock.pending.clear();
+    queue = {};
   }
 }
 
-CUevent SpanLog::record(const Device& device, Stream stream) {
+CUevent SpanLog::record(const Device& device, Stream stream, Span::Kind kind) {
   if (!can_be_timed(*device.api, stream)) return nullptr;
   const Lock lock(mutex_);
   State::Clock& clock = state_->clocks.try_emplace(device.id, device).first->second;
   const auto fresh = [&]() -> CUevent {
     CUevent event = nullptr;
-    if (clock.pending.size() >= kMost) return nullptr;
+    if (clock.of(kind).full()) return nullptr;
     if (!clock.spare.empty()) {
       event = clock.spare.back();
       clock.spare.pop_back();
@@ -140,27 +171,32 @@ void SpanLog::ended(const Device& device, Span span, CUevent begin, CUevent end)
   State::Clock& clock = state_->clocks.at(device.id);
   span.device = device.id;
   if (end != nullptr) {
-    clock.pending.push_back({span, begin, end});
+    clock.of(span.kind).pending.push_back({span, begin, end});
   } else {
     clock.spare.push_back(begin);
   }
 }
 
 std::vector<Span> SpanLog::take() {
+  return take(Span::Kind::kMark);
+}
+
+std::vector<Span> SpanLog::take_kernels() {
+  return take(Span::Kind::kKernel);
+}
+
+std::vector<Span> SpanLog::take(Span::Kind kind) {
   std::vector<Span> spans;
   const Lock lock(mutex_);
   for (auto& [id, clock] : state_->clocks) {
     const CurrentDevice current(*clock.device.api, clock.device.context);
     const OutsideCaptures outside(*clock.device.api);
-    std::deque<State::Pending> left;
-    for (State::Pending& each : clock.pending) {
-      if (clock.resolve(each)) {
-        spans.push_back(each.span);
-      } else {
-        left.push_back(each);
-      }
-    }
-    clock.pending = std::move(left);
+    // Whoever asks, both are looked at: a time is exact only near the origin.
+    clock.resolve(clock.kernels);
+    clock.resolve(clock.others);
+    std::vector<Span>& ended = clock.of(kind).ended;
+    spans.insert(spans.end(), ended.begin(), ended.end());
+    ended.clear();
   }
   return spans;
 }
@@ -177,7 +213,7 @@ void SpanLog::mark(const Device& device, Stream stream) {
   span.submitted = host_now();
   span.tag = purpose.tag;
   span.storage = purpose.storage;
-  CUevent event = record(device, stream);
+  CUevent event = record(device, stream, Span::Kind::kMark);
   if (event == nullptr) return;
   ended(device, span, event, event);
   const Lock lock(mutex_);
@@ -208,18 +244,25 @@ SpanLog::Subject::~Subject() {
 
 SpanLog::Begun SpanLog::begin(const Device& device, Stream stream, Span::Kind kind) {
   Begun begun;
-  if (!on()) return begun;
+  if (!on() && kind != Span::Kind::kKernel) return begun;
   begun.span.kind = kind;
   begun.span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
   begun.span.submitted = host_now();
   begun.span.tag = purpose.tag;
   begun.span.storage = purpose.storage;
-  begun.event = record(device, stream);
+  begun.event = record(device, stream, kind);
   return begun;
 }
 
-void SpanLog::end(const Device& device, Stream stream, Begun begun) {
-  if (begun.event != nullptr) ended(device, begun.span, begun.event, record(device, stream));
+bool SpanLog::end(const Device& device, Stream stream, Begun begun) {
+  if (begun.event == nullptr) return false;
+  CUevent end = record(device, stream, begun.span.kind);
+  ended(device, begun.span, begun.event, end);
+  return end != nullptr;
+}
+
+void SpanLog::drop(const Device& device, const Begun& begun) {
+  if (begun.event != nullptr) ended(device, begun.span, begun.event, nullptr);
 }
 
 SpanLog::Scope::Scope(

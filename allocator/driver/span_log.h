@@ -24,6 +24,7 @@ struct Span {
     kWait,      // the stream waited for another one
     kMark,      // a place, of no length: joins the host's time to the device's
     kOperator,  // what an operator, or a node of a backward pass, gave the stream to do
+    kKernel,    // a kernel that the program launched; see hooks/launch_watch.h
   };
 
   Kind kind = Kind::kMark;
@@ -33,13 +34,13 @@ struct Span {
   Bytes bytes;                  // of a copy
   TagId tag{};                  // what it was for, as Subject says
   std::uint64_t storage = 0;    // the same
-  std::uint32_t name = 0;       // kOperator: number_span_name()'s
+  std::uint32_t name = 0;       // kOperator, kKernel: number_span_name()'s; zero for none
   std::uint64_t submitted = 0;  // the host's steady clock, nanoseconds
   std::uint64_t begin = 0;      // the device's time, nanoseconds since its first span
   std::uint64_t end = 0;
 };
 
-/// A number, never zero, for the name of an operator; and the name again. Threads: safe.
+/// A number, never zero, for the name of an operator or kernel; and the name again. Threads: safe.
 std::uint32_t number_span_name(std::string_view name);
 std::string span_name(std::uint32_t number);
 
@@ -59,11 +60,15 @@ class SpanLog {
 
   static void start();
 
-  /// What has not been taken is forgotten.
+  /// What has not been taken is forgotten, but for kernels.
   void stop();
 
-  /// Spans that have ended and were not taken yet. Stream: no host wait.
+  /// Spans that have ended and were not taken yet, but for kernels. Stream: no host wait.
   std::vector<Span> take();
+
+  /// The same for kernels, which are timed whether the log is on or not, on the same clocks.
+  std::vector<Span> take_kernels();
+  void forget_kernels();
 
   /// Spans that were not timed, because too many had not ended or the driver refused.
   [[nodiscard]] std::uint64_t dropped() const;
@@ -96,7 +101,10 @@ class SpanLog {
   /// device and stream. What is begun may still be told more. Requires: the device's context is
   /// current.
   Begun begin(const Device& device, Stream stream, Span::Kind kind);
-  void end(const Device& device, Stream stream, Begun begun);
+  /// Whether the span was timed and can be taken once the device has passed it.
+  bool end(const Device& device, Stream stream, Begun begun);
+  /// In the place of end(), where nothing was submitted after all.
+  void drop(const Device& device, const Begun& begun);
 
   /// The same, while it lives.
   class Scope {
@@ -120,8 +128,10 @@ class SpanLog {
   ~SpanLog();
 
   /// A timed event at this place, null where there can be none.
-  CUevent record(const Device& device, Stream stream);
+  CUevent record(const Device& device, Stream stream, Span::Kind kind);
   void ended(const Device& device, Span span, CUevent begin, CUevent end);
+  std::vector<Span> take(Span::Kind kind);
+  void forget(Span::Kind kind);
 
   static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
   mutable Mutex mutex_;

@@ -29,6 +29,8 @@ std::string_view name_of(driver::Span::Kind kind) {
       return "wait";
     case driver::Span::Kind::kOperator:
       return "op";
+    case driver::Span::Kind::kKernel:
+      return "kernel";
     case driver::Span::Kind::kMark:
       break;
   }

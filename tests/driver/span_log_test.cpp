@@ -89,6 +89,32 @@ TEST_F(SpanLogTest, AMarkIsMadeAgainOnTheSameStream) {
   EXPECT_GE(spans[1].begin, spans[0].begin);
 }
 
+TEST_F(SpanLogTest, KernelsAreTimedAndTakenByThemselves) {
+  const Stream stream(work_);
+  EXPECT_TRUE(log_.end(device_, stream, log_.begin(device_, stream, Span::Kind::kKernel)));
+  log_.start();
+  wait();
+
+  EXPECT_EQ(taken().size(), 1U);
+  log_.stop();
+  const auto kernels = log_.take_kernels();
+  ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_EQ(kernels[0].kind, Span::Kind::kKernel);
+  EXPECT_EQ(kernels[0].stream, reinterpret_cast<std::uint64_t>(work_));
+  EXPECT_LE(kernels[0].begin, kernels[0].end);
+  EXPECT_TRUE(log_.take_kernels().empty());
+}
+
+TEST_F(SpanLogTest, AKernelThatIsForgottenOrDroppedIsNotTaken) {
+  const Stream stream(work_);
+  EXPECT_TRUE(log_.end(device_, stream, log_.begin(device_, stream, Span::Kind::kKernel)));
+  log_.forget_kernels();
+  log_.drop(device_, log_.begin(device_, stream, Span::Kind::kKernel));
+
+  device_.api->CtxSynchronize();
+  EXPECT_TRUE(log_.take_kernels().empty());
+}
+
 TEST_F(SpanLogTest, ADriverThatCannotTellTimesChangesNothingElse) {
   log_.start();
   spillway_emulator_fault("cuEventElapsedTime:1+=unknown");
