@@ -65,10 +65,11 @@ inline constexpr std::array kFaultedInOpening = {
     "cuStreamCreateWithPriority",
 };
 
-/// One by one, by hand: in tests/driver, and where memory is shared (tests/sharing).
+/// One by one, by hand: in tests/driver, tests/hooks, and where memory is shared (tests/sharing).
 inline constexpr std::array kFaultedByHand = {
     "cuInit",
     "cuGetErrorName",
+    "cuCtxGetDevice",
     "cuCtxSynchronize",
     "cuEventElapsedTime",
     "cuMemExportToShareableHandle",

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda.h>
+#include <cupti_callbacks.h>
+
+#include <span>
+
+namespace spillway::hooks {
+
+/// A driver function that launches one kernel on one stream. Launches of graphs are none.
+struct LaunchSite {
+  CUpti_CallbackId id;
+  CUstream (*stream)(const void* parameters);  // as the driver takes it: never null with _ptsz
+};
+
+/// All that are watched.
+std::span<const LaunchSite> launch_sites();
+
+/// Null for any other function.
+const LaunchSite* launch_site(CUpti_CallbackId id);
+
+}  // namespace spillway::hooks
