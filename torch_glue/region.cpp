@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/kernels.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
@@ -62,6 +63,7 @@ TagTotals last_step(std::string_view tag) {
 
 void end_step() {
   PendingSources::instance().poll();
+  kernels_step_ended();
   Runtime::instance().end_step();
 }
 

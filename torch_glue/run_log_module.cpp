@@ -4,12 +4,14 @@
 #include "allocator/runtime/run_log.h"
 #include "torch_glue/cuda_allocator.h"
 #include "torch_glue/follow_torch.h"
+#include "torch_glue/kernels.h"
 #include "torch_glue/operators.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/saved_tensors/source.h"
 
 #include <string>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -56,6 +58,13 @@ void define_run_log(py::module_& module) {
   module.def("stop_run_log", [] { RunLog::instance().stop(); });
   module.def("run_log_on", &RunLog::on);
   module.def("time_operators", &time_operators);
+  module.def(
+      "watch_kernels",
+      [](int steps, const std::vector<std::string>& cupti_folders) {
+        raise(watch_kernels(steps, cupti_folders));
+      },
+      "steps"_a,
+      "cupti_folders"_a);
 }
 
 }  // namespace spillway

@@ -24,6 +24,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_TAG_RATIO",
     "SPILLWAY_ALLOCATOR",
     "SPILLWAY_REPORT",
+    "SPILLWAY_REPORT_KERNELS",
     "SPILLWAY_REPORT_OPERATORS",
     "SPILLWAY_UNSUPPORTED",
     "SPILLWAY_PRELOAD",

@@ -158,6 +158,12 @@ void RunLog::came_from(std::uint64_t storage, const std::string& made_by, const 
   state_->filled();
 }
 
+void RunLog::timed(const std::vector<driver::Span>& spans) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  if (on()) state_->add(spans);
+}
+
 void RunLog::tag_step_ended(TagId tag, const TagStepStats& step) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);

@@ -10,8 +10,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace spillway {
+
+namespace driver {
+struct Span;
+}
 
 class RunLogState;
 struct TagStepStats;
@@ -72,6 +77,9 @@ class RunLog {
   void ended(std::uint64_t storage);
   /// Where a storage that moves was made: an operator, a line of the program; either may be empty.
   void came_from(std::uint64_t storage, const std::string& made_by, const std::string& line);
+
+  /// Spans that SpanLog does not give, of its device times.
+  void timed(const std::vector<driver::Span>& spans);
 
   void tag_step_ended(TagId tag, const TagStepStats& step);
 

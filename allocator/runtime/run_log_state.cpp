@@ -30,7 +30,7 @@ std::string_view name_of(driver::Span::Kind kind) {
     case driver::Span::Kind::kOperator:
       return "op";
     case driver::Span::Kind::kKernel:
-      return "kernel";
+      return "launch";
     case driver::Span::Kind::kMark:
       break;
   }
@@ -42,6 +42,7 @@ std::uint64_t amount_of(const driver::Span& span) {
     case driver::Span::Kind::kWait:
       return span.other;
     case driver::Span::Kind::kOperator:
+    case driver::Span::Kind::kKernel:
       return span.name;
     default:
       return span.bytes.count();
@@ -140,8 +141,8 @@ void RunLogState::add(const driver::Span& span) {
     of.time += span.end - span.begin;
   }
   if (!detailed) return;
-  if (span.kind == driver::Span::Kind::kOperator && operators_.insert(span.name).second) {
-    JsonLine(text, "operator").add(std::uint64_t{span.name}).add(driver::span_name(span.name));
+  if (span.name != 0 && span_names_.insert(span.name).second) {
+    JsonLine(text, "name").add(std::uint64_t{span.name}).add(driver::span_name(span.name));
   }
   const std::uint64_t tag = number(span.tag);
   JsonLine(text, name_of(span.kind))

@@ -84,7 +84,7 @@ class RunLogState {
   std::unordered_map<Address, Block, HashAddress> live_;
   std::map<DeviceId, Live> bytes_;
   std::unordered_set<TagId> named_;
-  std::unordered_set<std::uint32_t> operators_;  // whose names are written
+  std::unordered_set<std::uint32_t> span_names_;  // whose names are written
   std::set<std::uint64_t> copy_streams_;
   std::map<TagId, Stalls> stalls_;
 };

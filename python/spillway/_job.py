@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from spillway.settings import JOB, LaunchError, tag_ratios
+from spillway.settings import JOB, OF_A_REPORT, LaunchError, tag_ratios
 
 
 def wanted() -> dict[str, str]:
@@ -17,11 +17,11 @@ def wanted() -> dict[str, str]:
             setting.check(setting.variable, given[setting.option])
     if given["budget"] and given["ratio"]:
         raise LaunchError("SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them")
-    if given["operators"] == "1" and not given["report"]:
-        raise LaunchError("SPILLWAY_REPORT_OPERATORS needs SPILLWAY_REPORT, a folder")
-    return {
-        option: value for option, value in given.items() if value and (option, value) != ("operators", "0")
-    }
+    of_a_report = [option for option in OF_A_REPORT if given[option] not in ("", "0")]
+    if of_a_report and not given["report"]:
+        raise LaunchError(f"SPILLWAY_REPORT_{of_a_report[0].upper()} needs SPILLWAY_REPORT, a folder")
+    off = [option for option in OF_A_REPORT if option not in of_a_report]
+    return {option: value for option, value in given.items() if value and option not in off}
 
 
 def start() -> None:
@@ -74,7 +74,9 @@ def _set_up(given: dict[str, str]) -> None:
     if "report" in given:
         from spillway import recorder
 
-        recorder.start(given["report"], operators=given.get("operators") == "1")
+        recorder.start(
+            given["report"], operators="operators" in given, kernels=int(given.get("kernels", "0"))
+        )
 
 
 def _say(text: str) -> int:

@@ -13,6 +13,7 @@ from spillway.settings import (
     EMULATOR,
     JOB,
     LIBRARIES,
+    OF_A_REPORT,
     OF_THE_VIRTUAL_CLOCK,
     OTHERS,
     SETTINGS,
@@ -77,8 +78,10 @@ def environment(
             value = int(value) if value is True else value
             changes[setting.variable] = setting.check(setting.flag, str(value))
     given = env | changes
-    if given.get("SPILLWAY_REPORT_OPERATORS") == "1" and not given.get("SPILLWAY_REPORT"):
-        raise LaunchError("--operators: needs --report DIR, which says where to write them")
+    if not given.get("SPILLWAY_REPORT"):
+        for setting in JOB:
+            if setting.option in OF_A_REPORT and given.get(setting.variable, "0") not in ("", "0"):
+                raise LaunchError(f"{setting.flag}: needs --report DIR, which says where to write them")
     if given.get("SPILLWAY_BUDGET") and given.get("SPILLWAY_OFFLOAD_RATIO"):
         raise LaunchError("--budget and --ratio: give one of them; a budget moves as much as it takes")
     for setting in SETTINGS:

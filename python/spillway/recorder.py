@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ _log = logging.getLogger("spillway")
 _asked_in: int | None = None  # the process that start() was called in
 
 
-def start(folder: str | os.PathLike[str] | None, operators: bool = False) -> None:
+def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernels: int = 0) -> None:
     """From the first use of CUDA on, what this process does is written to a file of its own in `folder`,
     and to the statistics page that ``spillway top`` shows. Nothing happens in a process that never uses
     CUDA, nor in a forked child of one that does. Calls after the first change nothing.
@@ -32,7 +33,9 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False) -> Non
     written is logged, and the job goes on. With ``None`` only the page is written.
 
     Memory gets roles as after ``spillway.watch()``, so that the report can say which module it was for. With
-    `operators`, the outermost operators and the nodes of backward passes are timed by two events each.
+    `operators`, the outermost operators and the nodes of backward passes are timed by two events each. With
+    `kernels`, those of so many steps are named and timed through CUPTI, which a profiler cannot have
+    meanwhile; where one has it already, that is logged.
     """
     global _asked_in
     if _asked_in is not None:
@@ -41,7 +44,7 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False) -> Non
     import torch
 
     where = None if folder is None else Path(folder).absolute()
-    torch.cuda._lazy_call(lambda: _begin(where, operators))
+    torch.cuda._lazy_call(lambda: _begin(where, operators, kernels))
 
 
 def stop() -> None:
@@ -50,11 +53,22 @@ def stop() -> None:
         glue().stop_run_log()
 
 
-def _begin(folder: Path | None, operators: bool) -> None:
+def _begin(folder: Path | None, operators: bool, kernels: int) -> None:
     try:
         _begin_in(folder, operators)
     except Exception as error:  # someone else's process: whatever it is, the job goes on
         _log.warning("no report is written: %s", error)
+        return
+    try:
+        if kernels:
+            glue().watch_kernels(kernels, [str(path) for path in _cupti_folders()])
+    except Exception as error:
+        _log.warning("no kernels are recorded: %s", error)
+
+
+def _cupti_folders() -> list[Path]:
+    """Where the wheels of a CUDA build of torch have CUPTI."""
+    return sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib"))
 
 
 def _begin_in(folder: Path | None, operators: bool) -> None:

@@ -165,6 +165,13 @@ JOB = (
         "With --report: time each operator, too.",
         is_switch=True,
     ),
+    Setting(
+        "kernels",
+        "SPILLWAY_REPORT_KERNELS",
+        _whole(1, 1000),
+        "With --report: name and time the kernels of so many steps, through CUPTI.",
+        "STEPS",
+    ),
 )
 
 # Those of the emulated GPU.
@@ -226,6 +233,7 @@ SETTINGS = (
     ),
 )
 
+OF_A_REPORT = ("operators", "kernels")
 OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
 
 # The other settings, with what they may be. What the emulated GPU does not have yet may not be set.

@@ -55,11 +55,13 @@ LINES: list[list[Any]] = [
 
 # Two calls of one operator, the second in the backward pass of another tag.
 OPERATORS: list[list[Any]] = [
-    ["operator", 1, "aten::mul"],
-    ["operator", 2, "MulBackward0"],
+    ["name", 1, "aten::mul"],
+    ["name", 2, "MulBackward0"],
+    ["name", 3, "elementwise_kernel"],
     ["op", 105, 1000, 2500, 0, COMPUTE, 1, 6, 0],
     ["op", 107, 2500, 3000, 0, COMPUTE, 1, 5, 0],
     ["op", 155, 6000, 9000, 0, COMPUTE, 2, 5, 0],
+    ["launch", 156, 6500, 8500, 0, COMPUTE, 3, 0, 0],
 ]
 OPERATORS_OF_A_RUN = [*LINES, *OPERATORS]
 

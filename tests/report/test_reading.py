@@ -121,13 +121,15 @@ def test_processes_come_by_rank(tmp_path):
 
 
 def test_operators_are_summed_by_name_and_by_tag(tmp_path):
-    calls = read_log(synthetic.write(tmp_path / "7-1.spillway", synthetic.OPERATORS_OF_A_RUN)).operators
+    log = read_log(synthetic.write(tmp_path / "7-1.spillway", synthetic.OPERATORS_OF_A_RUN))
+    calls = log.operators
     times = [(time.what, time.calls, time.total, time.longest) for time in by_name(calls)]
     assert times == [("MulBackward0", 1, 3000, 3000), ("aten::mul", 2, 2000, 1500)]
     assert [(time.what, time.total) for time in by_tag(calls)] == [
         ("job", 3500),
         ("activation/layers.0", 1500),
     ]
+    assert [(time.what, time.total) for time in by_name(log.kernels)] == [("elementwise_kernel", 2000)]
 
 
 def test_without_operators_the_page_has_no_table_of_them(tmp_path):
@@ -136,3 +138,4 @@ def test_without_operators_the_page_has_no_table_of_them(tmp_path):
         text = page([digest(read_log(tmp_path / name / "7-1.spillway"))])
         assert ("What the computation did" in text) == (name == "timed")
         assert ("aten::mul: 1.5 µs" in text) == (name == "timed")
+        assert ("elementwise_kernel" in text) == (name == "timed")

@@ -73,5 +73,8 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
         ("aten::mul", 0.5, "job"),
         ("MulBackward0", 3.0, "job"),
     ]
+    kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
+    assert [(call["name"], call["dur"]) for call in kernels] == [("elementwise_kernel", 2.0)]
+    assert kernels[0]["tid"] not in (calls[0]["tid"], *lanes)
     assert len({call["tid"] for call in calls}) == 1 and calls[0]["tid"] not in lanes
     assert document["otherData"]["device"] == "emulated GPU"

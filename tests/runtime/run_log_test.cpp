@@ -98,8 +98,8 @@ TEST_F(RunLogTest, AnOperatorIsNamedOnceAndHasItsTimes) {
     on.api->CtxSynchronize();
   }
   RunLog::instance().stop();
-  ASSERT_EQ(lines("operator").size(), 1U);
-  EXPECT_NE(lines("operator")[0].find("aten::mul"), std::string::npos);
+  ASSERT_EQ(lines("name").size(), 1U);
+  EXPECT_NE(lines("name")[0].find("aten::mul"), std::string::npos);
   ASSERT_EQ(lines("op").size(), 2U);
   const auto name = static_cast<double>(driver::number_span_name("aten::mul"));
   EXPECT_EQ(numbers(lines("op")[0]).at(5), name);

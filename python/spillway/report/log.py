@@ -34,8 +34,8 @@ class Span(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A call of an operator, or of a node of a backward pass: `begin` and `end` of its work are the device's,
-    in nanoseconds."""
+    """A call of an operator, of a node of a backward pass, or of a kernel: `begin` and `end` of its work,
+    nanoseconds of the device's."""
 
     name: str
     begin: int
@@ -67,6 +67,7 @@ class RunLog:
     events: list[tuple[Any, ...]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)  # empty unless they were asked for
+    kernels: list[Operator] = field(default_factory=list)  # the same
     tag_steps: list[TagStep] = field(default_factory=list)
     steps: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # time, statistics
     last: dict[str, Any] | None = None  # the latest statistics
@@ -146,7 +147,7 @@ class _Reader:
     def __init__(self, log: RunLog) -> None:
         self.log = log
         self.tags = {0: ""}
-        self.operators: dict[int, str] = {}
+        self.names: dict[int, str] = {}  # of operators and kernels
 
     def take(self, line: list[Any]) -> None:
         kind = line[0]
@@ -156,13 +157,13 @@ class _Reader:
             span = Span(kind, submitted, begin, end, device, stream, amount, self.tags[tag], storage)
             log.spans.append(span)
             return
-        if kind == "op":
+        if kind in ("op", "launch"):
             _, _submitted, begin, end, device, stream, number, tag, _storage = line
-            call = Operator(self.operators[number], begin, end, device, stream, self.tags[tag])
-            log.operators.append(call)
+            call = Operator(self.names[number], begin, end, device, stream, self.tags[tag])
+            (log.operators if kind == "op" else log.kernels).append(call)
             return
-        if kind in ("tag", "operator"):
-            (self.tags if kind == "tag" else self.operators)[line[1]] = line[2]
+        if kind in ("tag", "name"):
+            (self.tags if kind == "tag" else self.names)[line[1]] = line[2]
             return
         if kind == "new":
             _, time, block, size, tag, device = line

@@ -188,10 +188,15 @@ def _sites(each: Digest) -> str:
 
 
 def _operators(each: Digest) -> str:
-    if not each.log.operators:
-        return ""
-    parts = ["<h2>What the computation did</h2>"]
-    for what, times in (("operator", by_name(each.log.operators)), ("tag", by_tag(each.log.operators))):
+    tables = (
+        ("operator", by_name(each.log.operators)),
+        ("tag", by_tag(each.log.operators)),
+        ("kernel", by_name(each.log.kernels)),
+    )
+    parts = []
+    for what, times in tables:
+        if not times:
+            continue
         all_time = sum(time.total for time in times) or 1
         rows = [
             (
@@ -207,7 +212,7 @@ def _operators(each: Digest) -> str:
         parts.append(_table((what, "calls", "time", "of all", "mean", "longest"), rows))
         if len(times) > len(rows):
             parts.append(f"<p class='none'>and {len(times) - len(rows)} with less</p>")
-    return "".join(parts)
+    return f"<h2>What the computation did</h2>{''.join(parts)}" if parts else ""
 
 
 def _tags(each: Digest) -> str:

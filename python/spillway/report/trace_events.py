@@ -28,7 +28,7 @@ def trace_document(digests: list[Digest]) -> dict[str, Any]:
 
 def _process_events(each: Digest) -> list[dict[str, Any]]:
     process = each.log.about["process"]
-    begins = [span.begin for span in (*each.log.spans, *each.log.operators)]
+    begins = [span.begin for span in (*each.log.spans, *each.log.operators, *each.log.kernels)]
     origin = min([each.clock.at(0), *begins])
 
     def microseconds(time: int) -> float:
@@ -80,23 +80,26 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
                 **({"cname": "terrible" if why == BACK else "bad"} if why else {}),
             }
         )
-    for call in sorted(each.log.operators, key=lambda call: (call.begin, -call.end)):
-        lane = lanes.get((call.device, call.stream, "operators"))
-        if lane is None:
-            lane = lanes[call.device, call.stream, "operators"] = _FIRST_STREAM + len(lanes)
-            events.append(named("thread_name", lane, f"GPU {call.device} operators, stream {call.stream:#x}"))
-        events.append(
-            {
-                "ph": "X",
-                "name": call.name,
-                "cat": "operator",
-                "pid": process,
-                "tid": lane,
-                "ts": microseconds(call.begin),
-                "dur": (call.end - call.begin) / 1000,
-                "args": {"tag": call.tag},
-            }
-        )
+    for what, calls in (("operators", each.log.operators), ("kernels", each.log.kernels)):
+        for call in sorted(calls, key=lambda call: (call.begin, -call.end)):
+            lane = lanes.get((call.device, call.stream, what))
+            if lane is None:
+                lane = lanes[call.device, call.stream, what] = _FIRST_STREAM + len(lanes)
+                events.append(
+                    named("thread_name", lane, f"GPU {call.device} {what}, stream {call.stream:#x}")
+                )
+            events.append(
+                {
+                    "ph": "X",
+                    "name": call.name,
+                    "cat": what.removesuffix("s"),
+                    "pid": process,
+                    "tid": lane,
+                    "ts": microseconds(call.begin),
+                    "dur": (call.end - call.begin) / 1000,
+                    "args": {"tag": call.tag},
+                }
+            )
     for index, usage in each.usage.items():
         names = sorted({name for sample in usage.samples for name in sample[3]})
         for time, _device, away, families in usage.samples:
