@@ -36,10 +36,9 @@ Status watch_kernels(int steps, const std::vector<std::string>& cupti_folders) {
 
 void kernels_step_ended() {
   if (!expected.load(std::memory_order_relaxed)) return;
-  hooks::LaunchWatch& watch = hooks::LaunchWatch::instance();
-  watch.step_ended();
+  hooks::LaunchWatch::instance().step_ended();
   std::vector<driver::Span> spans;
-  for (const hooks::Launch& launch : watch.take()) {
+  for (const hooks::Launch& launch : hooks::LaunchWatch::take()) {
     driver::Span span;
     span.kind = driver::Span::Kind::kKernel;
     span.device = launch.device;
