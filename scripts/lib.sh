@@ -7,8 +7,9 @@ self=scripts/$(basename "$0")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# The interpreter that scripts/bootstrap chose, one line.
-python_path_file=build/python-path
+# Where everything goes that is built, and in it the interpreter that scripts/bootstrap chose, one line.
+place=build
+python_path_file=$place/python-path
 
 say() { printf '%s: %s\n' "$self" "$*"; }
 
@@ -20,6 +21,25 @@ fail() {
 bad_usage() {
   printf '%s: %s (see %s --help)\n' "$self" "$*" "$self" >&2
   exit 2
+}
+
+# supported_torch OLDEST|NEWEST: that end of the range, such as 2.11.
+supported_torch() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$root/python/spillway/_torch_versions.py"; }
+
+# take_torch VERSION: this torch in place of the pinned one, in an environment and a build folder of its own. `with_torch`
+# hands the choice to other scripts.
+with_torch=()
+take_torch() {
+  local oldest newest
+  oldest=$(supported_torch OLDEST) newest=$(supported_torch NEWEST)
+  if ! [[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] ||
+    [[ $(printf '%s\n' "$oldest" "$1" "$newest.999" | sort -V | sed -n 2p) != "$1" ]]; then
+    bad_usage "--torch $1: expected a version from $oldest.0 to $newest, with all three parts"
+  fi
+  place=build/torch-$1
+  python_path_file=$place/python-path
+  # shellcheck disable=SC2034 # the scripts read it
+  with_torch=(--torch "$1")
 }
 
 # The comment at the top of a script, without its marks.
