@@ -222,7 +222,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
     C10_CUDA_CHECK(emulated_runtime().synchronize(stream));
   };
 
-  if (uses_cublas_) keep_cublas_workspace(stream);
+  const at::DataPtr workspace = uses_cublas_ ? cublas_workspace(stream) : at::DataPtr{};
 
   c10::Stack results;
   results.reserve(op.schema().returns().size());

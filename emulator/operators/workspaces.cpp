@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/workspaces.h"
 
+#include "emulator/operators/compat.h"
+
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -29,7 +31,12 @@ bool uses_cublas(std::string_view name) {
   return std::find(std::begin(kProducts), std::end(kProducts), name) != std::end(kProducts);
 }
 
-void keep_cublas_workspace(CUstream stream) {
+at::DataPtr cublas_workspace(CUstream stream) {
+  const std::size_t bytes = at::cuda::getChosenWorkspaceSize();
+  const auto allocate = [bytes] {
+    return c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
+  };
+  if (!compat::workspaces_stay()) return allocate();
   // PyTorch's own table, so that its own functions see and clear it. Its keys are a handle, of
   // which each thread has one for each device, and a stream.
   thread_local char handles[C10_COMPILE_TIME_MAX_GPUS];
@@ -38,12 +45,12 @@ void keep_cublas_workspace(CUstream stream) {
   const auto key = std::make_tuple(handle, static_cast<void*>(stream));
   {
     const std::shared_lock lock(workspaces.mutex);
-    if (workspaces.map.contains(key)) return;
+    if (workspaces.map.contains(key)) return {};
   }
-  at::DataPtr memory =
-      c10::cuda::CUDACachingAllocator::get()->allocate(at::cuda::getChosenWorkspaceSize());
+  at::DataPtr memory = allocate();
   const std::unique_lock lock(workspaces.mutex);
-  workspaces.map.emplace(key, std::move(memory));
+  workspaces.map.emplace(key, compat::kept_workspace(std::move(memory), bytes));
+  return {};
 }
 
 }  // namespace spillway::operators

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <cuda.h>
 
 #include <string_view>
@@ -10,12 +11,13 @@ namespace spillway::operators {
 /// True for the matrix products that a GPU gives to cuBLAS.
 bool uses_cublas(std::string_view name);
 
-/// Gives the calling thread's first matrix product on `stream` the workspace that cuBLAS gets from
-/// PyTorch: getChosenWorkspaceSize() bytes of the current CUDA allocator, which stay until
-/// torch._C._cuda_clearCublasWorkspaces().
+/// Gives a matrix product on `stream` the workspace that cuBLAS gets from PyTorch:
+/// getChosenWorkspaceSize() bytes of the current CUDA allocator. They are the caller's until the
+/// product is launched; empty where PyTorch keeps workspaces, from the calling thread's first
+/// product on until torch._C._cuda_clearCublasWorkspaces().
 ///
 /// Stream: `stream` is the current one of the current device.
 /// Errors: raises where the allocator is out of memory.
-void keep_cublas_workspace(CUstream stream);
+[[nodiscard]] at::DataPtr cublas_workspace(CUstream stream);
 
 }  // namespace spillway::operators

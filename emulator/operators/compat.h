@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/core/Allocator.h>
+#include <torch/version.h>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+/// Everything of the operators that depends on the version of torch is in this file: a new minor
+/// version is ported here.
+namespace spillway::operators::compat {
+
+/// Whether cuBLAS's workspaces stay, one for each handle and stream. From 2.15 on that is asked for
+/// (TORCH_CUBLAS_WORKSPACE_CACHE=1); otherwise each product has one of its own and frees it.
+inline bool workspaces_stay() {
+#if TORCH_VERSION_MINOR >= 15
+  return at::cuda::isCUDABlasWorkspaceCachingEnabled();
+#else
+  return true;
+#endif
+}
+
+/// What PyTorch's table of workspaces holds: the memory, in later versions with its size.
+using KeptWorkspace = decltype(at::cuda::WorkspaceMapWithMutex::map)::mapped_type;
+
+template <typename Kept = KeptWorkspace>
+Kept kept_workspace(at::DataPtr memory, std::size_t bytes) {
+  if constexpr (std::is_same_v<Kept, at::DataPtr>) {
+    static_cast<void>(bytes);
+    return memory;
+  } else {
+    return Kept(std::move(memory), bytes);
+  }
+}
+
+}  // namespace spillway::operators::compat
