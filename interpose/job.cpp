@@ -42,17 +42,18 @@ std::string torch_here() {
   return std::to_string((packed >> 56) & 0xFF) + "." + std::to_string((packed >> 48) & 0xFF);
 }
 
-/// What is wrong; empty where nothing is.
-std::string load_and_start(const std::string& torch) {
-  const std::string path = own_folder() + "/libspillway_libtorch.so";
 #ifdef SPILLWAY_TORCH_VERSION
-  const std::string built = SPILLWAY_TORCH_VERSION;
+constexpr const char* kBuiltFor = SPILLWAY_TORCH_VERSION;
+constexpr const char* kAdvice =
+    ": " SPILLWAY_TORCH_SUPPORTED " are supported; build spillway for the one that runs";
 #else
-  const std::string built = "no version";
+constexpr const char* kBuiltFor = "no version";
+constexpr const char* kAdvice = "";
 #endif
-  if (torch != built) {
-    return "this build of spillway is for torch " + built + ", but this program has torch " + torch;
-  }
+
+/// What is wrong; empty where nothing is.
+std::string load_and_start() {
+  const std::string path = own_folder() + "/libspillway_libtorch.so";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc's is per thread
@@ -69,7 +70,16 @@ bool start() {
   if (mode() == Mode::kPassThrough || !asked_for() || has_python()) return true;
   const std::string torch = torch_here();
   if (torch.empty()) return true;
-  const std::string wrong = load_and_start(torch);
+  if (torch != kBuiltFor) {
+    std::fprintf(
+        stderr,
+        "spillway: this build of spillway is for torch %s, but this program has torch %s%s\n",
+        kBuiltFor,
+        torch.c_str(),
+        kAdvice);
+    return env::foreign("SPILLWAY_UNSUPPORTED") == "warn";
+  }
+  const std::string wrong = load_and_start();
   if (wrong.empty()) return true;
   std::fprintf(stderr, "spillway: %s\n", wrong.c_str());
   return false;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,15 +13,11 @@
 #include <utility>
 
 /// Everything that depends on the version of torch is in this file: a new minor version is ported
-/// here. The virtual functions of Engine and CUDAAllocator are compiled in with `override`, so a
-/// changed one does not compile.
-#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || TORCH_VERSION_MINOR > 15
-#error "torch_glue is written for torch 2.11: port torch_glue/compat.h and cuda_allocator.h first"
-#endif
-
+/// here, then let in by python/spillway/_torch_versions.py. The virtual functions of Engine and
+/// CUDAAllocator are compiled in with `override`, so a changed one does not compile.
 namespace spillway::compat {
 
-#if TORCH_VERSION_MINOR >= 15
+#if TORCH_VERSION_MINOR >= 13
 template <typename T>
 using NodeOf = c10::intrusive_ptr<T>;
 using WeakNodePtr = c10::weak_intrusive_ptr<torch::autograd::Node>;
@@ -50,9 +47,18 @@ inline const at::Tensor* view_base(const at::Tensor& view) {
   return meta != nullptr && meta->has_bw_view() ? &meta->get_backward_view().base_ : nullptr;
 }
 
+/// torch's own interface of CUDA allocators; what only some versions ask for is answered here.
+class CudaAllocatorInterface : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
+#if TORCH_VERSION_MINOR >= 12
+ public:
+  /// Of requests that PyTorch's own allocator refuses by a policy of its own: Spillway's has none.
+  void attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver) override {}
+#endif
+};
+
 /// Whether its dimensions have names, where torch still has such tensors.
 inline bool has_names(const c10::TensorImpl& tensor) {
-#if TORCH_VERSION_MINOR >= 15
+#if TORCH_VERSION_MINOR >= 13
   static_cast<void>(tensor);
   return false;
 #else

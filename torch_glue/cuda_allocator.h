@@ -3,6 +3,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime.h"
+#include "torch_glue/compat.h"
 #include "torch_glue/history/history.h"
 #include "torch_glue/history/mapped_ranges.h"
 #include "torch_glue/pools/captured_uses.h"
@@ -10,7 +11,6 @@
 #include "torch_glue/pools/pool_table.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <torch/version.h>
 
 #include <array>
 #include <atomic>
@@ -28,7 +28,7 @@ namespace ccc = c10::cuda::CUDACachingAllocator;
 ///
 /// What is not supported raises a c10::Error that names it and the way out. Threads: safe; takes no
 /// Python lock. Ownership: one per process, never destroyed: tensors are freed after exit handlers.
-class SpillwayAllocator final : public ccc::CUDAAllocator {
+class SpillwayAllocator final : public compat::CudaAllocatorInterface {
  public:
   static SpillwayAllocator& instance();
 
@@ -66,19 +66,11 @@ class SpillwayAllocator final : public ccc::CUDAAllocator {
   void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
   std::vector<ccc::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
   void attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) override;
-#if TORCH_VERSION_MINOR >= 12
-  /// Of requests that PyTorch's own allocator refuses by a policy of its own: there are none here.
-  void attachOomRejectionObserver(ccc::OomRejectionObserver) override {}
-#endif
   void enable(bool on) override;
 
-  bool isEnabled() const override {
-    return true;
-  }
+  bool isEnabled() const override { return true; }
 
-  std::string name() override {
-    return "spillway";
-  }
+  std::string name() override { return "spillway"; }
 
   // CUDAAllocator: what the memory viewer reads (cuda_allocator_history.cpp)
   ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;

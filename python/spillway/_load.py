@@ -10,6 +10,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
+from spillway._torch_versions import NEWEST, OLDEST
+
+SUPPORTED = f"torch {OLDEST} to {NEWEST}"
+REBUILD = "pip install --no-build-isolation ."
+
 _NAME = re.compile(r"_glue_t(\d)(\d+)(\..*\bso)$")
 
 
@@ -35,6 +40,28 @@ def built_for() -> dict[str, str]:
     return {f"{name[1]}.{name[2]}": name[0].split(".")[0] for name in layers}
 
 
+def _minor(version: str) -> tuple[int, ...]:
+    """(2, 12) of "2.12.0+cu130"."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def supported(version: str) -> bool:
+    """Whether Spillway can be built for this torch."""
+    return _minor(OLDEST) <= _minor(version) <= _minor(NEWEST)
+
+
+def why_not(version: str) -> str:
+    """What is wrong with running on this torch, and what to do; empty where nothing is."""
+    built = sorted(built_for(), key=_minor)
+    if any(_minor(version) == _minor(each) for each in built):
+        return ""
+    have = ", ".join(built) or "no version"
+    wrong = f"this build of spillway is for torch {have}, but torch {version} is installed"
+    if supported(version):
+        return f"{wrong}: build it for that one with {REBUILD} ({SUPPORTED} are supported)"
+    return f"{wrong}: {SUPPORTED} are supported; install one of these, then build for it with {REBUILD}"
+
+
 @functools.cache
 def glue() -> ModuleType:
     """The LibTorch layer, loaded once.
@@ -44,13 +71,8 @@ def glue() -> ModuleType:
     """
     import torch
 
-    version = re.match(r"(\d+\.\d+)", torch.__version__)
-    built = built_for()
-    module = built.get(version[1] if version else "")
-    if module is None:
-        have = ", ".join(sorted(built)) or "no version"
-        raise ImportError(
-            f"this build of spillway is for torch {have}, but torch {torch.__version__} is installed: "
-            f"build spillway again for it, or install a torch that it was built for"
-        )
-    return importlib.import_module(f"spillway.{module}")
+    wrong = why_not(torch.__version__)
+    if wrong:
+        raise ImportError(wrong)
+    minor = "{}.{}".format(*_minor(torch.__version__))
+    return importlib.import_module(f"spillway.{built_for()[minor]}")

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from spillway import _load
 
+(BUILT,) = _load.built_for()
 PROGRAMS = pathlib.Path(os.environ["TEST_PROGRAMS"])
 TRAIN = PROGRAMS / "spillway_test_train"
 
@@ -108,7 +110,20 @@ def test_another_version_of_torch_is_told_both_versions_once_and_left_alone():
     done = run(sys.executable, "-c", ASK_FOR_DEVICES, PROGRAMS / "other_torch")
     assert done.stdout == "[802, 802] False\n"  # cudaErrorSystemNotReady
     assert done.stderr.startswith(
-        "spillway-emulator: the emulated operators are built for torch 2.11, "
+        f"spillway-emulator: the emulated operators are built for torch {BUILT}, "
         "but this process has torch 2.99.1: "
     )
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("unsupported", ["error", "warn"])
+def test_a_job_in_cpp_with_another_torch_is_an_error_or_one_warning(unsupported):
+    settings = {"SPILLWAY_OFFLOAD_RATIO": "0.5", "SPILLWAY_UNSUPPORTED": unsupported}
+    ask = PROGRAMS / "spillway_test_ask_for_devices"
+    done = run(ask, PROGRAMS / "other_torch" / "libtorch_cpu.so", **settings)
+    assert done.stderr.startswith(
+        f"spillway: this build of spillway is for torch {BUILT}, but this program has torch 2.99: "
+        "torch 2.11 to 2.15 are supported"
+    )
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == {"error": "802 0\n", "warn": "0 1\n"}[unsupported]

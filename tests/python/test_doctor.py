@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spillway import _load
 from spillway.doctor import environment, gpu, host, software
 from spillway.doctor.finding import Finding, Level
+
+(BUILT,) = _load.built_for()
 
 
 def doctor(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -156,7 +159,8 @@ def test_the_environment(
 def test_another_torch_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "version", lambda _: "2.9.1")
     (found,) = software.torch()
-    assert (found.level, found.text) == (Level.PROBLEM, "2.9.1, but this build is for 2.11")
+    assert (found.level, found.text) == (Level.PROBLEM, f"2.9.1, but this build is for {BUILT}")
+    assert found.advice.startswith("install torch 2.11 to 2.15, then build")
 
 
 def test_the_exit_status_says_whether_there_is_a_problem() -> None:

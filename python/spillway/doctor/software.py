@@ -12,7 +12,8 @@ from spillway.commands.interpreters import torch_without_cuda
 from spillway.doctor.finding import Finding, ok, problem
 from spillway.launch import EMULATOR, LIBRARIES, SHIM
 
-REBUILD = "build Spillway with this interpreter: pip install --no-build-isolation ."
+REBUILD = f"build Spillway with this interpreter: {_load.REBUILD}"
+INSTALL = f"install {_load.SUPPORTED} with CUDA"
 
 
 def python() -> Iterator[Finding]:
@@ -27,16 +28,16 @@ def torch() -> Iterator[Finding]:
     try:
         found = version("torch")
     except PackageNotFoundError:
-        yield problem("torch", "is not installed", "install torch 2.11 with CUDA")
+        yield problem("torch", "is not installed", INSTALL)
         return
     if torch_without_cuda() is not None:
-        yield problem("torch", f"{found} has no CUDA build", "install torch 2.11 with CUDA")
-    layers = sorted(_load.built_for())
-    if any(found.startswith(f"{each}.") for each in layers):
+        yield problem("torch", f"{found} has no CUDA build", INSTALL)
+    if not _load.why_not(found):
         yield ok("torch", f"{found}, which this build is for")
     else:
-        have = ", ".join(layers) or "no torch"
-        yield problem("torch", f"{found}, but this build is for {have}", REBUILD)
+        have = ", ".join(sorted(_load.built_for())) or "no torch"
+        advice = REBUILD if _load.supported(found) else f"install {_load.SUPPORTED}, then {REBUILD}"
+        yield problem("torch", f"{found}, but this build is for {have}", advice)
 
 
 def libraries() -> Iterator[Finding]:
