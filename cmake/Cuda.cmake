@@ -1,7 +1,5 @@
 # spillway::cuda_headers: cuda.h and friends, from the headers that the torch wheels bring, which fit torch, or else from an
 # installed CUDA 13 toolkit. libcuda and libcudart are never linked.
-find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
-
 if(NOT SPILLWAY_CUDA_INCLUDE)
   execute_process(
     COMMAND ${Python_EXECUTABLE} -c

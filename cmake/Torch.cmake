@@ -3,7 +3,8 @@
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c
     "import importlib.metadata as m, importlib.util as u, os; print(m.version('torch').split('+')[0]); print(os.path.dirname(u.find_spec('torch').origin))"
-  OUTPUT_VARIABLE SPILLWAY_TORCH_FOUND OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE SPILLWAY_TORCH_MISSING)
+  OUTPUT_VARIABLE SPILLWAY_TORCH_FOUND OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE SPILLWAY_TORCH_MISSING
+  ERROR_QUIET)
 if(SPILLWAY_TORCH_MISSING AND SKBUILD)
   message(FATAL_ERROR "There is no torch here to build against. Spillway is built for the torch that it will run with, which an "
     "isolated build does not see: install that torch, then pip install --no-build-isolation .")
