@@ -9,7 +9,7 @@
 // answered here, for that library alone: a library of that name would be found by NVIDIA's
 // libraries too, and they must never meet an emulated driver.
 //
-// The mangled names and the two members are those of torch 2.11 (ATen/DynamicLibrary.h).
+// The mangled names and the two members are those of torch 2.11 to 2.15 (ATen/DynamicLibrary.h).
 namespace at {
 
 struct DynamicLibrary {
