@@ -112,8 +112,21 @@ def test_storages_resize():
 
 
 CUBLAS_WORKSPACE = 4096 * 8 * 1024  # ATen/cuda/CublasHandlePool.cpp, capability 9.0
+WORKSPACES_STAY = torch.torch_version.TorchVersion(torch.__version__) < (2, 15) or (
+    os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
+)
 
 
+@pytest.mark.skipif(WORKSPACES_STAY, reason="this torch keeps them")
+def test_each_matrix_product_has_a_workspace_of_its_own():
+    x = torch.ones(64, 64, device="cuda")
+    for _ in range(2):
+        assert peak_of(lambda: x @ x)[:2] == (CUBLAS_WORKSPACE + 64 * 64 * 4, 64 * 64 * 4)
+
+
+@pytest.mark.skipif(
+    not WORKSPACES_STAY, reason="this torch frees them, without TORCH_CUBLAS_WORKSPACE_CACHE=1"
+)
 def test_the_first_matrix_product_on_a_stream_takes_a_workspace():
     torch._C._cuda_clearCublasWorkspaces()
     x = torch.ones(64, 64, device="cuda")

