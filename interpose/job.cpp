@@ -21,8 +21,7 @@ bool asked_for() {
   const auto given = [](const char* name) {
     return !env::foreign(name).value_or("").empty();
   };
-  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO") ||
-         given("SPILLWAY_TAG_RATIO");
+  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO") || given("SPILLWAY_TAG_RATIO");
 }
 
 /// There PyTorch itself starts the package.
