@@ -5,9 +5,9 @@ namespace spillway::interpose {
 
 /// In a program with LibTorch and without Python that the environment asks to offload
 /// (SPILLWAY_BUDGET, SPILLWAY_OFFLOAD_RATIO, SPILLWAY_TAG_RATIO): loads libspillway_libtorch.so,
-/// which sets it up, once. To be called when the program first asks which GPUs there are: LibTorch has no allocator
-/// yet. False where that cannot be done, which one line on stderr has said: a program that needs it
-/// to fit must not go on. Threads: safe; not while the loader's lock is held.
+/// which sets it up, once. To be called when the program first asks which GPUs there are: LibTorch
+/// has no allocator yet. False where that cannot be done, which one line on stderr has said: a
+/// program that needs it to fit must not go on. Threads: safe; not while the loader's lock is held.
 bool set_up_job();
 
 }  // namespace spillway::interpose

@@ -39,7 +39,7 @@ std::string own_path() {
   if (dladdr(&self, &is) == 0 || is.dli_fname == nullptr) return "";
   char* real = realpath(is.dli_fname, nullptr);  // LD_PRELOAD may name it from the working folder
   if (real == nullptr) return "";
-  const std::string path(real);
+  std::string path(real);
   free(real);  // NOLINT(cppcoreguidelines-no-malloc,*-owning-memory): realpath's
   return path;
 }

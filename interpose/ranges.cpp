@@ -39,6 +39,7 @@ std::string tell_ranges_to(void* library) {
 }  // namespace spillway::interpose
 
 /// What NVTX looks up in the library that NVTX_INJECTION64_PATH names.
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX's name
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     const void* (*tables)(std::uint32_t id)) {
   return spillway::hooks::attach_to_nvtx(tables);
