@@ -10,6 +10,8 @@
 #include "torch_glue/raise.h"
 #include "torch_glue/saved_tensors/source.h"
 
+#include <pybind11/stl.h>
+
 #include <string>
 #include <vector>
 

@@ -194,3 +194,12 @@ def test_operators_are_timed_where_they_are_asked_for(job, tmp_path):
     tags = {time.what for time in by_tag(read(tmp_path / "out")[0].log.operators)}
     assert {"activation/large.up", "workspace/large.up"} <= tags
     assert not read(job.folder)[0].log.operators
+
+
+def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job, tmp_path):
+    options = ("--ratio", "0.9", "--kernels", "2")
+    watched = run_job(tmp_path / "out", *options, CUDA_INJECTION64_PATH="/profiler.so")
+    assert watched.returncode == 0
+    assert json.loads(watched.stdout)["losses"] == job.truth["losses"]
+    assert re.fullmatch(r"no kernels are recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr)
+    assert not read(tmp_path / "out")[0].log.kernels
