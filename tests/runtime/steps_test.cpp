@@ -164,6 +164,9 @@ TEST_F(StepsTest, ThreadsMayTrainAtTheSameTime) {
 
   EXPECT_EQ(runtime_->stats().live_handles, 0);
   EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 0_B);
+  // The threads share a stream, and so its free memory, under a lock that the order checker cannot
+  // see: what one of them has seen to pass counts for it as unknown to the others.
+  reports_ = spillway_emulator_count("unordered");
 }
 
 }  // namespace
