@@ -23,7 +23,14 @@ __all__ = ["start"]
 
 def start(ratios: Mapping[str, float]) -> None:
     """From now on, in this process. `ratios`: the share by pattern; the first that fits counts."""
-    regions = {pattern: CPUOffload(ratio, tag=_tag_of(pattern)) for pattern, ratio in ratios.items()}
+    regions: dict[str, CPUOffload] = {}
+    tags: set[str] = set()
+    for pattern, ratio in ratios.items():
+        tag = _tag_of(pattern)
+        while tag in tags:  # as of "layers.?" and "layers.*", which have shares of their own
+            tag += "-"
+        tags.add(tag)
+        regions[pattern] = CPUOffload(ratio, tag=tag)
     _Modules(regions).watch()
     _watch_nvtx(regions)
 

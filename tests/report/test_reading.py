@@ -132,6 +132,12 @@ def test_operators_are_summed_by_name_and_by_tag(tmp_path):
     assert [(time.what, time.total) for time in by_name(log.kernels)] == [("elementwise_kernel", 2000)]
 
 
+def test_a_rank_that_is_no_number_is_read(tmp_path):
+    for process, rank in ((7, "abc"), (8, "1")):
+        synthetic.write(tmp_path / f"{process}-1.spillway", process=process, rank=rank)
+    assert [log.name for log in read_folder(tmp_path)] == ["rank abc", "rank 1"]
+
+
 def test_without_operators_the_page_has_no_table_of_them(tmp_path):
     for name, lines in (("plain", synthetic.LINES), ("timed", synthetic.OPERATORS_OF_A_RUN)):
         synthetic.write(tmp_path / name / "7-1.spillway", lines)

@@ -102,7 +102,13 @@ def read_folder(folder: Path) -> list[RunLog]:
         raise ReportError(
             f"{folder}: holds logs of spillway {' and '.join(sorted(written))}: use a folder for each run"
         )
-    return sorted(logs, key=lambda log: (int(log.about.get("rank") or 0), log.about["process"]))
+    return sorted(logs, key=lambda log: (_rank(log), log.about["process"]))
+
+
+def _rank(log: RunLog) -> int:
+    """Zero for a RANK that is no number, which is somebody else's variable then."""
+    rank = str(log.about.get("rank") or 0)
+    return int(rank) if rank.isdecimal() else 0
 
 
 def read_log(path: Path) -> RunLog:
