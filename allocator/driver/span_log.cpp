@@ -208,14 +208,9 @@ std::uint64_t SpanLog::dropped() const {
 
 void SpanLog::mark(const Device& device, Stream stream) {
   const CurrentDevice current(*device.api, device.context);
-  Span span;
-  span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
-  span.submitted = host_now();
-  span.tag = purpose.tag;
-  span.storage = purpose.storage;
-  CUevent event = record(device, stream, Span::Kind::kMark);
-  if (event == nullptr) return;
-  ended(device, span, event, event);
+  const Begun here = begin(device, stream, Span::Kind::kMark);
+  if (here.event == nullptr) return;
+  ended(device, here.span, here.event, here.event);
   const Lock lock(mutex_);
   state_->clocks.at(device.id).marked = stream;
 }

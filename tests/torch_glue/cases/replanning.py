@@ -2,7 +2,6 @@
 """To plan again, for other shapes or with other wishes, leaves nothing behind of the plan before."""
 
 import contextlib
-import ctypes
 
 import spillway
 import torch
@@ -34,21 +33,6 @@ def hooks(net):
     return of_modules + sum(
         len(p._backward_hooks or ()) + len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()
     )
-
-
-class HeapInUse(ctypes.Structure):
-    """glibc's struct mallinfo2."""
-
-    _names = ("arena", "free_chunks", "fast_chunks", "maps", "mapped", "_", "fast", "used", "free", "top")
-    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
-
-
-def host_bytes():
-    """What the process has of malloc's."""
-    mallinfo2 = ctypes.CDLL(None).mallinfo2
-    mallinfo2.restype = HeapInUse
-    now = mallinfo2()
-    return now.used + now.mapped
 
 
 @case
