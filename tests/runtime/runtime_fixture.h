@@ -41,11 +41,17 @@ class RuntimeTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
+  /// Where the calling thread's work goes.
+  static driver::Stream& stream() {
+    thread_local driver::Stream here = kStream;
+    return here;
+  }
+
   /// Saves a storage and lets its owner free it.
   Saved save(TagId tag, Bytes size) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     Saved saved{runtime_->decide(tag, DeviceId{0}, size), size, {}, {}};
-    saved.kept = device.heap().allocate(size, kStream, tag).value();
+    saved.kept = device.heap().allocate(size, stream(), tag).value();
     if (saved.decision.move) leave(saved);
     runtime_->handle_made();
     return saved;
@@ -53,7 +59,7 @@ class RuntimeTest : public testing::Test {
 
   void leave(Saved& saved) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
-    Result<Stash> stash = device.residency().stash(saved.kept, saved.size, kStream);
+    Result<Stash> stash = device.residency().stash(saved.kept, saved.size, stream());
     if (stash.ok()) {
       saved.stash = std::move(stash).value();
       device.heap().free(std::exchange(saved.kept, {}));
@@ -68,9 +74,9 @@ class RuntimeTest : public testing::Test {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     runtime_->unpacked();
     if (saved.stash.slot.data != nullptr) {
-      saved.kept = device.heap().allocate(saved.size, kStream, TagId::kUntagged).value();
-      const auto fence = device.residency().fetch(saved.stash, saved.kept, kStream).value();
-      EXPECT_TRUE(driver::Timeline::wait(kStream, fence).ok());
+      saved.kept = device.heap().allocate(saved.size, stream(), TagId::kUntagged).value();
+      const auto fence = device.residency().fetch(saved.stash, saved.kept, stream()).value();
+      EXPECT_TRUE(driver::Timeline::wait(stream(), fence).ok());
       runtime_->fetched(saved.decision.site, saved.size);
     }
     let_go(std::move(saved));
@@ -129,7 +135,7 @@ class RuntimeTest : public testing::Test {
   }
 
   static constexpr driver::Stream kStream{CUstream{nullptr}};
-  std::uint64_t reports_ = spillway_emulator_count("unordered");
+  const std::uint64_t reports_ = spillway_emulator_count("unordered");
   const TagId kTag = intern_tag("activations");
   std::unique_ptr<Runtime> runtime_ = std::make_unique<Runtime>(RuntimeOptions{});
 };
