@@ -4,8 +4,22 @@
 import pytest
 
 SOURCE = """
-import gc, spillway, torch
-from cases.replanning import host_bytes, network, step
+import ctypes, gc, spillway, torch
+from cases.replanning import network, step
+
+
+class HeapInUse(ctypes.Structure):  # glibc's struct mallinfo2
+    _names = ("arena", "free_chunks", "fast_chunks", "maps", "mapped", "_", "fast", "used", "free", "top")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+def host_bytes():
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = HeapInUse
+    now = mallinfo2()
+    return now.used + now.mapped
+
+
 spillway.use_allocator()
 net, region, rows = network(), {region}, 32
 found = []
