@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from spillway.report.copies import BACK, copies_of, sites_of
+from spillway.report.copies import BACK, OTHER, REUSE, copies_of, sites_of
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_folder, read_log
 from spillway.report.memory import usage_by_device
@@ -56,6 +56,32 @@ def test_a_copy_stream_that_waits_is_no_stall(tmp_path):
     lines = [*synthetic.LINES, ["wait", 170, 3000, 8000, 0, synthetic.IN, synthetic.OUT, 5, 9]]
     copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", lines)))
     assert copies.all.stalled == 1000
+
+
+def test_a_copy_is_hidden_where_only_another_device_waited(tmp_path):
+    of_gpu_1 = [
+        ["in", 152, 7000, 9000, 1, synthetic.IN, 4000, 5, 10],
+        ["wait", 153, 1000, 3000, 1, synthetic.COMPUTE, synthetic.IN, 5, 10],  # beside GPU 0's copy out
+        ["wait", 154, 8500, 9000, 1, synthetic.COMPUTE, synthetic.IN, 5, 10],
+    ]
+    copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, *of_gpu_1])))
+    # GPU 0's 4000 ns but for its own stall of 1000, and GPU 1's 2000 ns but for its own of 500.
+    assert (copies.copy_time, copies.hidden_time) == (6000, 4500)
+
+
+def test_a_copy_is_hidden_where_a_stream_waited_for_computation(tmp_path):
+    # Two computing streams: one waits for the other during the whole of the copy out.
+    other = ["wait", 153, 1000, 3000, 0, 4, synthetic.COMPUTE, 5, 0]
+    copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, other])))
+    assert copies.stalled_for == {BACK: 1000, OTHER: 2000}
+    assert (copies.copy_time, copies.hidden_time) == (4000, 3000)
+
+
+def test_memory_that_a_copy_still_reads_is_no_hiding_place(tmp_path):
+    reuse = ["wait", 112, 2500, 3000, 0, synthetic.COMPUTE, synthetic.OUT, 5, 0]
+    copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, reuse])))
+    assert copies.stalled_for == {BACK: 1000, REUSE: 500}
+    assert (copies.copy_time, copies.hidden_time) == (4000, 2500)
 
 
 def test_the_largest_thing_has_its_source_and_costs(path):

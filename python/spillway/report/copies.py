@@ -32,11 +32,12 @@ class Copies:
     stalls: list[tuple[Span, str]] = field(default_factory=list)  # of computing streams, and why
     stalled_for: dict[str, int] = field(default_factory=dict)  # nanoseconds by why
     copy_time: int = 0
-    hidden_time: int = 0  # of it: nobody waited meanwhile
+    hidden_time: int = 0  # of it: nobody on the same device waited for a copy meanwhile
 
     @property
     def hidden_share(self) -> float | None:
-        """Of the time that copies took, the part in which no computing stream waited; None without any."""
+        """Of the time that copies took, the part in which no computing stream of their device waited for a
+        copy; None without any."""
         return self.hidden_time / self.copy_time if self.copy_time else None
 
 
@@ -74,11 +75,16 @@ def copies_of(log: RunLog) -> Copies:
         if span.kind != "mark":
             _charge(found.tags.setdefault(span.tag, TagCosts()), span, copying)
     found.tags = {tag: costs for tag, costs in found.tags.items() if costs != TagCosts()}
-    waits = _merged([(span.begin, span.end) for span, why in found.stalls if why != OTHER])
+    waits: dict[int, list[tuple[int, int]]] = defaultdict(list)  # for copies, by device
+    for span, why in found.stalls:
+        if why != OTHER:
+            waits[span.device].append((span.begin, span.end))
+    waits = {device: _merged(stretches) for device, stretches in waits.items()}
     for span in log.spans:
         if span.kind in ("out", "in"):
+            covered = _covered(waits.get(span.device, []), span.begin, span.end)
             found.copy_time += span.end - span.begin
-            found.hidden_time += span.end - span.begin - _covered(waits, span.begin, span.end)
+            found.hidden_time += span.end - span.begin - covered
     return found
 
 
