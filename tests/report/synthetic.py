@@ -23,7 +23,7 @@ ABOUT: dict[str, Any] = {
     "page": None,
 }
 
-DEVICE = {"live": 0, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
+DEVICE = {"live": 0, "live_peak": 4000, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
 STATE = {"devices": {"0": DEVICE}}
 
 COMPUTE, OUT, IN = 1, 2, 3

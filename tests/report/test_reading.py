@@ -10,7 +10,6 @@ import synthetic
 from spillway.report.copies import BACK, OTHER, REUSE, copies_of, sites_of
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_folder, read_log
-from spillway.report.memory import usage_by_device
 from spillway.report.operators import by_name, by_tag
 from spillway.report.page import page
 
@@ -18,30 +17,6 @@ from spillway.report.page import page
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return synthetic.write(tmp_path / "out" / "7-1.spillway")
-
-
-def test_the_peak_is_of_what_was_on_the_device(path):
-    usage = usage_by_device(read_log(path))[0]
-    assert usage.peak.device == 4000
-    assert usage.peak.tags == {"activation/layers.0": 4000}
-
-
-def test_the_peak_without_adds_what_was_away_at_that_moment(path):
-    usage = usage_by_device(read_log(path))[0]
-    assert (usage.peak_without.device, usage.peak_without.away) == (3000, 4000)
-    assert usage.peak_without.away_tags == {"job": 4000}
-
-
-def test_what_comes_back_is_not_counted_twice(path):
-    usage = usage_by_device(read_log(path))[0]
-    assert usage.peak_without.without == 7000  # 8000 with block 3 and what it brings back
-    assert usage.samples[-1][1:3] == (0, 0)
-
-
-def test_a_storage_that_never_left_is_not_away(tmp_path):
-    lines = [line for line in synthetic.LINES if line[:3] not in (["free", 120, 1],)]
-    usage = usage_by_device(read_log(synthetic.write(tmp_path / "7-1.spillway", lines)))[0]
-    assert usage.peak_without.without == usage.peak.device
 
 
 def test_what_a_stall_covers_is_not_hidden(path):

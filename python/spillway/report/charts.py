@@ -72,7 +72,13 @@ def memory_chart(each: Digest, usage: Usage) -> str:
         (usage.peak_without, "peakwithout", usage.peak_without.without),
     ):
         at, up = x(each.clock.at(moment.time)), y(count)
-        label = "peak" if kind == "peak" else "without offload"
+        label = (
+            "without offload"
+            if kind != "peak"
+            else "most that single events tell of"
+            if usage.later_peak
+            else "peak"
+        )
         title = f"<title>{label}: {size(count)}</title>"
         parts.append(f'<circle class="{kind}" cx="{at:.1f}" cy="{up:.1f}" r="4">{title}</circle>')
     return _svg("memory", height, parts, f"Device memory over time, GPU {usage.index}")

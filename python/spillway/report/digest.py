@@ -50,7 +50,7 @@ class Digest:
     usage: dict[int, Usage]
     copies: Copies
     sites: list[Site]
-    steps: list[Step]
+    steps: list[Step]  # of which there are single events to the end
     stayed: dict[str, dict[str, int]]  # by reason: storages, bytes; over all steps
     refused: dict[str, int]  # by who did
     regions: dict[str, dict[str, int]]  # by tag, over all steps: movable, moved, copied, fetched
@@ -59,7 +59,12 @@ class Digest:
     @property
     def first(self) -> Usage:
         """The device that needed most."""
-        return max(self.usage.values(), key=lambda usage: usage.peak.device, default=Usage(0))
+        return max(self.usage.values(), key=lambda usage: usage.most, default=Usage(0))
+
+    @property
+    def later_steps(self) -> int:
+        """How many ended when single events were not written any more."""
+        return len(self.log.steps) - len(self.steps)
 
     @property
     def times_of(self) -> str:
@@ -109,6 +114,8 @@ def _steps(log: RunLog, clock: Clock, copies: Copies) -> list[Step]:
     steps = []
     begin = _first_work(log.spans, clock)
     for number, (time, _) in enumerate(log.steps):
+        if log.detailed_until is not None and time >= log.detailed_until:
+            break
         end = max(clock.at(time), begin)
         steps.append(Step(number, begin, end))
         begin = end

@@ -36,7 +36,8 @@ class Moment:
 @dataclass
 class Usage:
     """One device. `samples` are (time, device bytes, bytes away, device bytes by family) where they changed:
-    of the changes in a short stretch the one with the most bytes is kept."""
+    of the changes in a short stretch the one with the most bytes is kept. All but `later_peak` is of the
+    single events alone."""
 
     index: int
     peak: Moment = field(default_factory=Moment)
@@ -46,6 +47,17 @@ class Usage:
     tag_bytes: dict[str, int] = field(default_factory=dict)  # ever allocated
     tag_blocks: dict[str, int] = field(default_factory=dict)
     steps: list[tuple[int, int]] = field(default_factory=list)  # of each step: peak with, peak without
+    later_peak: int = 0  # by the statistics, where it is higher and came after the single events
+
+    @property
+    def most(self) -> int:
+        """The peak of device memory, of all that is known."""
+        return max(self.peak.device, self.later_peak)
+
+    @property
+    def most_without(self) -> int:
+        """The peak without offload; where the log was full, it was at least that."""
+        return max(self.peak_without.without, self.later_peak)
 
 
 class _Device:
@@ -168,7 +180,28 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
                 device.step_ended()
     for device in devices.values():
         device.note(stretch)
-    return {index: device.usage for index, device in sorted(devices.items())}
+    found = {index: device.usage for index, device in devices.items()}
+    for index, peak in _later_peaks(log).items():
+        usage = found.setdefault(index, Usage(index))
+        usage.later_peak = peak if peak > usage.peak.device else 0
+    return dict(sorted(found.items()))
+
+
+def _later_peaks(log: RunLog) -> dict[int, int]:
+    """By device, the highest peak that the statistics say after the single events. One that they said before
+    and that did not change is not of that time: it may be of a time before the log began."""
+    peaks: dict[int, int] = {}
+    if log.detailed_until is None or log.last is None:
+        return peaks
+    before: dict[str, int] = {}
+    for time, statistics in [*log.steps, (log.ended, log.last)]:
+        for index, device in statistics["devices"].items():
+            peak = device["live_peak"]
+            if time < log.detailed_until:
+                before[index] = peak
+            elif peak != before.get(index, 0):
+                peaks[int(index)] = max(peaks.get(int(index), 0), peak)
+    return peaks
 
 
 def _be_away(storage: dict[str, Any], time: int, size: int) -> None:

@@ -52,7 +52,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
     parts = [
         f"<h2>{escape(each.log.name)}</h2>" if several else "",
         f'<p class="about">{escape(devices)} · {escape(when)} · torch {escape(about["torch"])} · '
-        f"{count(len(each.steps), 'step')}</p><p><code>{escape(command)}</code></p>",
+        f"{count(len(each.log.steps), 'step')}</p><p><code>{escape(command)}</code></p>",
         *(f'<p class="notice">{escape(notice)}</p>' for notice in words.notices(each)),
         _cards(each),
         f'<ul class="facts" id="facts{place}">'
@@ -73,9 +73,10 @@ def _process(each: Digest, place: int, several: bool) -> str:
 
 def _cards(each: Digest) -> str:
     usage = each.first
+    least = "at least: " if each.log.detailed_until is not None else ""
     cards = [
-        (size(usage.peak.device), "peak of device memory"),
-        (size(usage.peak_without.without), "peak without offload"),
+        (size(usage.most), "peak of device memory"),
+        (size(usage.most_without), f"{least}peak without offload"),
         (percent(each.copies.hidden_share), "of the copies' time hidden"),
         (span(each.copies.all.stalled), f"stalled, {count(each.copies.all.stalls, 'time')}"),
         (size(each.pinned_peak), "peak of pinned host memory"),
@@ -161,7 +162,7 @@ def _costs(each: Digest) -> str:
         )
     if not rows:
         return "<h2>What moved, by region</h2><p class='none'>Nothing moved.</p>"
-    return f"<h2>What moved, by region</h2><p>Over all steps.</p>{_table(header, rows)}"
+    return f"<h2>What moved, by region</h2><p>{words.costs_of(each)}</p>{_table(header, rows)}"
 
 
 def _sites(each: Digest) -> str:
@@ -218,6 +219,8 @@ def _operators(each: Digest) -> str:
 def _tags(each: Digest) -> str:
     parts = []
     for usage in each.usage.values():
+        if not usage.tag_peaks:
+            continue
         ranked = sorted(usage.tag_peaks, key=lambda tag: (-usage.tag_peaks[tag], tag))
         rows = [
             (
@@ -255,7 +258,7 @@ def _stayed(each: Digest) -> str:
 
 
 def _steps(each: Digest) -> str:
-    if not each.steps:
+    if not each.log.steps:
         return ""
     usage = each.first
     rows = []
@@ -276,4 +279,6 @@ def _steps(each: Digest) -> str:
     if len(rows) > 2 * _MOST_STEPS:
         gap = ("…", *[""] * (len(header) - 1))
         rows = [*rows[:_MOST_STEPS], gap, *rows[-_MOST_STEPS:]]
-    return f"<h2>Steps</h2>{_table(header, rows)}"
+    later = count(each.later_steps, "later step")
+    rest = f"<p class='none'>and {later}, of which only totals were written</p>" if each.later_steps else ""
+    return f"<h2>Steps</h2>{_table(header, rows)}{rest}"

@@ -17,7 +17,7 @@ __all__ = ["show"]
 
 def show(digests: Sequence[Digest], console: Console) -> None:
     for each in digests:
-        console.print(f"[bold]{each.log.name}[/bold], {count(len(each.steps), 'step')}", highlight=False)
+        console.print(f"[bold]{each.log.name}[/bold], {count(len(each.log.steps), 'step')}", highlight=False)
         for notice in words.notices(each):
             console.print(f"[yellow]{notice}[/yellow]", highlight=False)
         for fact in words.facts(each):

@@ -8,7 +8,7 @@ from spillway.report.digest import Digest
 from spillway.report.memory import Usage
 from spillway.report.sizes import count, percent, size, span
 
-__all__ = ["at_peak", "facts", "lines", "makers", "notices"]
+__all__ = ["at_peak", "costs_of", "facts", "lines", "makers", "notices"]
 
 
 def notices(each: Digest) -> list[str]:
@@ -26,8 +26,9 @@ def notices(each: Digest) -> list[str]:
         )
     if each.log.detailed_until is not None:
         found.append(
-            f"Single events were written for the first {span(each.log.detailed_until)} of the run only; "
-            "later steps are in the totals."
+            f"Single events were written for the first {span(each.log.detailed_until)} of the run only: "
+            "copies, stalls, pictures, and memory by tag are of that time. The peak of device memory, pinned "
+            "memory, what moved by region, and what stayed are of all of the run."
         )
     if each.log.about.get("allocator") != "spillway":
         found.append(
@@ -37,29 +38,26 @@ def notices(each: Digest) -> list[str]:
 
 
 def facts(each: Digest) -> list[str]:
-    usage, copies = each.first, each.copies
-    found = [
-        f"Peak of device memory: {size(usage.peak.device)} ({usage.peak.device} bytes). Without offload it "
-        f"would have been {size(usage.peak_without.without)} ({usage.peak_without.without} bytes): device "
-        "memory and what was away, at the moment when both together were most."
-    ]
+    copies = each.copies
+    when = f", {_first(each)}" if each.log.detailed_until is not None else ""
+    found = [_peak(each, usage) for usage in each.usage.values()] or [_peak(each, each.first)]
     if each.sites:
         found.append(_largest(each.sites[0]))
     if copies.copy_time:
         found.append(
             f"{size(copies.all.out_bytes)} went to the host and {size(copies.all.in_bytes)} came back in "
             f"{span(copies.copy_time)} of copying, of which {percent(copies.hidden_share)} was hidden behind "
-            "computation."
+            f"computation{when}."
         )
         waits = ", ".join(
             f"{span(time)} for {why}" for why, time in sorted(copies.stalled_for.items(), key=lambda i: -i[1])
         )
         found.append(
-            f"Computation stalled {count(copies.all.stalls, 'time')}, {span(copies.all.stalled)} in all"
+            f"Computation stalled {count(copies.all.stalls, 'time')}, {span(copies.all.stalled)} in all{when}"
             + (f": {waits}." if waits else ".")
         )
     else:
-        found.append("Nothing was copied.")
+        found.append(f"Nothing was copied{when}.")
     found.append(f"Peak of pinned host memory: {size(each.pinned_peak)} ({each.pinned_peak} bytes).")
     stayed = sum(kept["bytes"] for kept in each.stayed.values())
     if stayed:
@@ -67,6 +65,35 @@ def facts(each: Digest) -> list[str]:
             f"{size(stayed)} of what was saved for backward passes stayed on the device; why, is below."
         )
     return found
+
+
+def _peak(each: Digest, usage: Usage) -> str:
+    of = f" of GPU {usage.index}" if len(each.usage) > 1 else ""
+    peak = f"Peak of device memory{of}: {size(usage.most)} ({usage.most} bytes)"
+    without = f"{size(usage.most_without)} ({usage.most_without} bytes)"
+    if each.log.detailed_until is None:
+        return (
+            f"{peak}. Without offload it would have been {without}: device memory and what was away, at the "
+            "moment when both together were most."
+        )
+    where = f"{_first(each)}; the statistics of later steps know of none higher"
+    if usage.later_peak:
+        where = f"by the statistics of later steps; {_first(each)} it was {size(usage.peak.device)}"
+    return (
+        f"{peak}, {where}. Without offload it would have been at least {without}: what was away is known "
+        f"{_first(each)} only."
+    )
+
+
+def _first(each: Digest) -> str:
+    return f"in the first {span(each.log.detailed_until or 0)}"
+
+
+def costs_of(each: Digest) -> str:
+    """What the costs by region are of."""
+    if each.log.detailed_until is None:
+        return "Over all steps."
+    return f"What could move and what moved is over all steps, all else {_first(each)}."
 
 
 def _largest(site: Site) -> str:
@@ -102,7 +129,8 @@ def at_peak(usage: Usage) -> str:
     ranked = sorted(usage.peak.tags.items(), key=lambda item: (-item[1], item[0]))
     first = ", ".join(f"{tag or '(untagged)'} {size(held)}" for tag, held in ranked[:5])
     rest = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
-    return (
-        f"At the peak of {size(usage.peak.device)} the device held {first}{rest}; "
-        f"{size(usage.peak.away)} was away."
+    held = size(usage.peak.device)
+    when = (
+        f"At the most that single events tell of, {held}," if usage.later_peak else f"At the peak of {held}"
     )
+    return f"{when} the device held {first}{rest}; {size(usage.peak.away)} was away."
