@@ -84,10 +84,17 @@ def test_a_run_without_an_end_is_unfinished(tmp_path):
     assert not read_log(synthetic.write(tmp_path / "7-1.spillway", done=False)).complete
 
 
-def test_a_line_that_is_not_finished_is_left_out(path):
+@pytest.mark.parametrize(
+    "tail",
+    ['["new",400,8,99', '["new",400,8,99\n', "\0" * 40, "\0" * 40 + "\n", '["new",400\0\0\0\n\0\0', "\n"],
+)
+def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
+    path = synthetic.write(tmp_path / "7-1.spillway", done=False)
     whole = read_log(path)
-    path.write_text(path.read_text() + '["new",400,8,99')
-    assert read_log(path).events == whole.events
+    path.write_text(path.read_text() + tail)
+    log = read_log(path)
+    assert log.events == whole.events and log.spans == whole.spans and len(log.steps) == 1
+    assert not log.complete
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,9 @@ def test_a_line_that_is_not_finished_is_left_out(path):
         (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10 is damaged"),
         (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10 is damaged"),
         (lambda text: text.replace('["free", 140, 2]', "17"), "line 10 is damaged"),
+        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10 is damaged"),
+        (lambda text: text + '["fly", 140, 2]\n', "line 22 is damaged"),
+        (lambda text: "\0" * 40, "is no log of a run"),
         (lambda text: "hello\n", "is no log of a run"),
         (lambda text: "", "is no log of a run"),
         (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "is of format 2"),

@@ -112,18 +112,21 @@ def _rank(log: RunLog) -> int:
 
 
 def read_log(path: Path) -> RunLog:
-    """Raises ReportError. What a process has not finished to write is left out."""
+    """Raises ReportError. What a process has not finished to write is left out: a last line that is cut, or
+    the NUL bytes that a file system has put where it lost what was written."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ReportError(f"{path}: {_reason(error)}") from None
-    lines = text.split("\n")
-    lines.pop()  # what follows the last line's end: nothing, or what is not finished
+    lines = text.rstrip("\0\n").split("\n")
     log = RunLog(path, _about(path, lines))
     reader = _Reader(log)
     for number, line in enumerate(lines[1:], 2):
         try:
             reader.take(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):  # the last one is cut
+                raise ReportError(f"{path}: line {number} is damaged") from None
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise ReportError(f"{path}: line {number} is damaged") from None
     return log
