@@ -8,6 +8,7 @@ import re
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from spillway.settings import (
     EMULATOR,
@@ -16,8 +17,10 @@ from spillway.settings import (
     OF_A_REPORT,
     OF_THE_VIRTUAL_CLOCK,
     OTHERS,
+    PROFILE,
     SETTINGS,
     LaunchError,
+    Setting,
 )
 
 __all__ = [
@@ -32,6 +35,8 @@ __all__ = [
     "check_inherited",
     "environment",
 ]
+
+_Options = dict[str, Any]
 
 PACKAGE = Path(__file__).absolute().parent
 SHIM = LIBRARIES / "libspillway_preload.so"
@@ -52,6 +57,7 @@ def check_inherited(env: Mapping[str, str]) -> None:
 def environment(
     emulate: bool = False,
     *,
+    profile: str | None = None,
     preload: bool = True,
     base: Mapping[str, str] | None = None,
     **options: str | int | bool | None,
@@ -59,8 +65,9 @@ def environment(
     """`base` (default: this process's environment) with all that a program under Spillway needs.
 
     `preload=False` leaves out the shim. `options` are those of JOB and SETTINGS; None leaves a setting as
-    `base` has it. The shim comes before the emulator, because a shim behind it would never be called, and
-    both before whatever was preloaded already.
+    `base` has it. A `profile` of the emulated GPU (spillway.profiles) says what no option does; the one that
+    `base` names, what no variable does either. The shim comes before the emulator, because a shim behind it
+    would never be called, and both before whatever was preloaded already.
 
     Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
     """
@@ -72,38 +79,68 @@ def environment(
         raise LaunchError(
             f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in JOB + SETTINGS)}"
         )
-    for setting in JOB:
-        value = options.get(setting.option)
-        if value is not None:
-            value = int(value) if value is True else value
-            changes[setting.variable] = setting.check(setting.flag, str(value))
-    given = env | changes
-    if not given.get("SPILLWAY_REPORT"):
-        for setting in JOB:
-            if setting.option in OF_A_REPORT and given.get(setting.variable, "0") not in ("", "0"):
-                raise LaunchError(f"{setting.flag}: needs --report DIR, which says where to write them")
-    if given.get("SPILLWAY_BUDGET") and given.get("SPILLWAY_OFFLOAD_RATIO"):
-        raise LaunchError("--budget and --ratio: give one of them; a budget moves as much as it takes")
-    for setting in SETTINGS:
-        value = options.get(setting.option)
-        if value is not None:
-            if not emulate:
-                raise LaunchError(f"{setting.flag} needs --emulate")
-            changes[setting.variable] = setting.check(
-                setting.flag, str(int(value) if value is True else value)
-            )
-    for setting in SETTINGS:
-        given = setting.option in OF_THE_VIRTUAL_CLOCK and (env | changes).get(setting.variable)
-        if given and (env | changes).get("SPILLWAY_EMULATE_CLOCK") != "virtual":
-            raise LaunchError(f"{setting.flag}={given}: needs --clock virtual")
+    options = {name: value for name, value in options.items() if value is not None}
     if emulate:
+        options = _of_profile(profile, options, env) | options
+        env.pop(PROFILE, None)
         changes["SPILLWAY_EMULATE"] = "1"
+    for setting in JOB + SETTINGS:
+        if setting.option not in options:
+            continue
+        if setting in SETTINGS and not emulate:
+            raise LaunchError(f"{setting.flag} needs --emulate")
+        value = options[setting.option]
+        changes[setting.variable] = setting.check(setting.flag, str(int(value) if value is True else value))
+    _check_together(env | changes, options)
     tree = str(PACKAGE.parent)
     # An installed package is found without help, and site-packages must not come before the standard library.
     if tree not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         rest = [each for each in env.get("PYTHONPATH", "").split(os.pathsep) if each and each != tree]
         changes["PYTHONPATH"] = os.pathsep.join([tree, *rest])
     return env | changes
+
+
+def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) -> _Options:
+    """The options that a profile comes to."""
+    name = given or env.get(PROFILE)
+    if not name:
+        return {}
+    from spillway import profiles
+
+    clock = options.get("clock") or env.get("SPILLWAY_EMULATE_CLOCK")
+    variables = {setting.option: setting.variable for setting in SETTINGS}
+    return {
+        option: value
+        for option, value in profiles.read(name).settings(clock == "virtual").items()
+        if given or not env.get(variables[option])
+    }
+
+
+def _check_together(env: Mapping[str, str], options: _Options) -> None:
+    """LaunchError for settings that another one rules out, or that need another one."""
+
+    def named(setting: Setting) -> str:
+        return setting.flag if setting.option in options else setting.variable
+
+    budget, ratio = (next(each for each in JOB if each.option == name) for name in ("budget", "ratio"))
+    if env.get(budget.variable) and env.get(ratio.variable):
+        inherited = [each for each in (budget, ratio) if each.option not in options]
+        if len(inherited) != 1:
+            raise LaunchError(
+                f"{named(budget)} and {named(ratio)}: give one of them; a budget moves as much as it takes"
+            )
+        (other,) = inherited
+        raise LaunchError(
+            f"{(budget if other is ratio else ratio).flag}: {other.variable}={env[other.variable]} is in the "
+            "environment, and only one of the two can be: unset it"
+        )
+    for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
+        if setting.option in OF_A_REPORT and env.get(setting.variable, "0") not in ("", "0"):
+            raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")
+    for setting in SETTINGS:
+        given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
+        if given and env.get("SPILLWAY_EMULATE_CLOCK") != "virtual":
+            raise LaunchError(f"{named(setting)}={given}: needs --clock virtual")
 
 
 def _preloaded(ours: list[Path], env: Mapping[str, str]) -> dict[str, str]:

@@ -109,6 +109,13 @@ def _folder(name: str, value: str) -> str:
     return str(folder)
 
 
+def _profile(name: str, value: str) -> str:
+    from spillway import profiles
+
+    profiles.read(value)
+    return value
+
+
 def _not_yet(name: str, value: str) -> str:
     raise LaunchError(f"{name}={value}: not available yet; leave it unset")
 
@@ -236,6 +243,9 @@ SETTINGS = (
 OF_A_REPORT = ("operators", "kernels")
 OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
 
+# Of the launcher: what it comes to are the settings above, and no program under it has it.
+PROFILE = "SPILLWAY_EMULATE_PROFILE"
+
 # The other settings, with what they may be. What the emulated GPU does not have yet may not be set.
 OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_LOG": _choice("0", "1"),
@@ -251,8 +261,6 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_EMULATE_REPORTS": lambda _, value: value,
     "SPILLWAY_DEVELOPER": _choice("0", "1"),
     "SPILLWAY_OFFLINE": _choice("0", "1"),
-    **dict.fromkeys(
-        (f"SPILLWAY_EMULATE_{name}" for name in ("PROFILE", "SHAPE_ONLY")),
-        _not_yet,
-    ),
+    PROFILE: _profile,
+    "SPILLWAY_EMULATE_SHAPE_ONLY": _not_yet,
 }

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from spillway import launch
 from spillway.bench import programs
 from spillway.commands import options
 from spillway.doctor import gpu
@@ -22,12 +21,13 @@ Examples:
   spillway bench                                 everything
   spillway bench overlap copy --json here.json
   spillway bench copy --filter 'to_host/arena'
+  spillway bench --emulate h100 copy
   spillway bench --emulate --link-h2d 50GiB --link-d2h 25GiB --latency 10us copy
 """
 _EMULATED = ("memory", "clock", "link_h2d", "link_d2h", "latency")
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=options.Command, epilog=_EXAMPLES)
 @click.argument("groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...")
 @click.option("--json", "target", metavar="FILE", help="Where the results go; default: a new file here.")
 @click.option("--filter", metavar="REGEX", help="Only benchmarks whose name fits.")
@@ -63,10 +63,9 @@ def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **val
 
 
 def _environment(**values: Any) -> dict[str, str]:
-    if values["emulate"] or os.environ.get("SPILLWAY_EMULATE") == "1":
-        values["emulate"] = True
+    if values["emulate"] is not None or os.environ.get("SPILLWAY_EMULATE") == "1":
         values["clock"] = values["clock"] or os.environ.get("SPILLWAY_EMULATE_CLOCK") or "virtual"
-    return launch.environment(preload=False, **values)
+    return options.environment(preload=False, **values)
 
 
 def _target(given: str | None, emulated: bool) -> Path:

@@ -25,11 +25,15 @@ Examples:
   spillway run --budget 20GiB --report out -- torchrun --nproc-per-node 2 train.py
   spillway run --tag-ratio 'mlp=0.8' --tag-ratio 'attention=0.3' -- python train.py
   spillway run --emulate --check -- python train.py
+  spillway run --emulate h100 --clock virtual --ratio 0.5 -- python train.py
 """
 
 
 @click.command(
-    epilog=_EXAMPLES, context_settings={"allow_interspersed_args": False}, options_metavar="[options] --"
+    cls=options.Command,
+    epilog=_EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[options] --",
 )
 @options.shared
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)

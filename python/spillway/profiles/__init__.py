@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles of GPUs: what the emulated one takes from a real one. Each is a TOML file; a user can give one."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from spillway.settings import OF_THE_VIRTUAL_CLOCK, SETTINGS, LaunchError
+
+__all__ = ["Profile", "is_profile", "names", "read"]
+
+FOLDER = Path(__file__).absolute().parent
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A file has all of these. But for the name they are settings of the emulated GPU, with their values."""
+
+    name: str
+    memory: str
+    link_h2d: str
+    link_d2h: str
+    latency: str
+
+    def settings(self, virtual_clock: bool) -> dict[str, str]:
+        """By option. Those of the link belong to the virtual clock."""
+        options = [field.name for field in fields(self) if field.name != "name"]
+        return {
+            option: getattr(self, option)
+            for option in options
+            if virtual_clock or option not in OF_THE_VIRTUAL_CLOCK
+        }
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def is_profile(text: str) -> bool:
+    """Whether it names a profile, and is not a word of something else."""
+    return text.endswith(".toml") or text in names()
+
+
+def read(given: str) -> Profile:
+    """The profile of a name, or of a file whose name ends in .toml. Raises LaunchError."""
+    if not is_profile(given):
+        raise LaunchError(
+            f"{given}: unknown profile; known are {', '.join(names())}, and files that end in .toml"
+        )
+    return _checked(given, _load(given))
+
+
+def _load(given: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(Path(given if given.endswith(".toml") else FOLDER / f"{given}.toml").read_text())
+    except OSError as error:
+        raise LaunchError(f"{given}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:  # no TOML, or no text at all
+        raise LaunchError(f"{given}: is no TOML file: {' '.join(str(error).split())}") from None
+
+
+def _checked(given: str, found: dict[str, Any]) -> Profile:
+    known = [field.name for field in fields(Profile)]
+    for name in found:
+        if name not in known:
+            raise LaunchError(f"{given}: {name}: unknown field; known are {', '.join(known)}")
+    for name in known:
+        if name not in found:
+            raise LaunchError(f"{given}: {name} is missing")
+    checks = {setting.option: setting.check for setting in SETTINGS}
+    return Profile(**{name: _value(f"{given}: {name}", found[name], checks.get(name)) for name in known})
+
+
+def _value(name: str, value: Any, check: Any) -> str:
+    """A size may be a whole number, of bytes."""
+    allowed = (str,) if check is None else (str, int)
+    if not isinstance(value, allowed) or isinstance(value, bool):
+        raise LaunchError(
+            f"{name}={value}: expected text{'' if check is None else ' such as 80GiB, or a whole number'}"
+        )
+    return str(value) if check is None else str(check(name, str(value)))

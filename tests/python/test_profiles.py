@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles of GPUs for the emulated one: what they set, what wins over them, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SHOW, assert_refused, seen_by_command, settings_of, spillway
+from spillway import launch, profiles
+
+H100 = {
+    "SPILLWAY_EMULATE": "1",
+    "SPILLWAY_EMULATE_MEMORY": "79.11GiB",
+    "SPILLWAY_EMULATE_CLOCK": "virtual",
+    "SPILLWAY_EMULATE_LINK_H2D": "55400000000",
+    "SPILLWAY_EMULATE_LINK_D2H": "54900000000",
+    "SPILLWAY_EMULATE_LATENCY": "3us",
+}
+MINE = """
+name = "mine"
+memory = "3GiB"
+link_h2d = "2GiB"
+link_d2h = 1_000_000
+latency = "5us"
+"""
+VIRTUAL = ("--clock", "virtual")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.toml"
+    file.write_text(MINE)
+    return file
+
+
+def emulated(**settings: str) -> dict[str, str]:
+    return {"SPILLWAY_EMULATE": "1"} | {f"SPILLWAY_EMULATE_{name}": each for name, each in settings.items()}
+
+
+def test_the_profiles_are_those_that_are_documented() -> None:
+    assert profiles.names() == ["a100-40g", "a100-80g", "h100", "h200", "l4", "l40s", "rtx4090"]
+    text = (Path(__file__).parents[2] / "docs/jobs.md").read_text()
+    assert all(f"`{name}`" in text for name in profiles.names())
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_each_profile_can_be_used(name: str) -> None:
+    env = launch.environment(True, profile=name, base={}, clock="virtual")
+    profile = profiles.read(name)
+    assert profile.name.startswith("NVIDIA ")
+    assert env["SPILLWAY_EMULATE_MEMORY"] == profile.memory
+    assert env["SPILLWAY_EMULATE_LINK_H2D"] == profile.link_h2d
+    assert env["SPILLWAY_EMULATE_LINK_D2H"] == profile.link_d2h
+    assert env["SPILLWAY_EMULATE_LATENCY"] == profile.latency
+
+
+def test_a_program_finds_the_profile_s_memory() -> None:
+    code = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
+    result = spillway("run", "--emulate", "l4", "--", sys.executable, "-c", code)
+    granules = int(22.03 * 2**30) // 2**21
+    assert (result.returncode, result.stdout) == (0, f"{granules * 2**21}\n"), result.stderr
+
+
+def test_a_profile_gives_memory_and_with_the_virtual_clock_the_link() -> None:
+    assert settings_of(seen_by_command("--emulate", "h100")) == emulated(MEMORY="79.11GiB")
+    assert settings_of(seen_by_command("--emulate", "h100", *VIRTUAL)) == H100
+    assert settings_of(seen_by_command("--emulate=h100", *VIRTUAL)) == H100
+
+
+def test_a_file_of_one_s_own_is_a_profile(mine: Path) -> None:
+    assert settings_of(seen_by_command("--emulate", mine, *VIRTUAL)) == emulated(
+        MEMORY="3GiB", CLOCK="virtual", LINK_H2D="2GiB", LINK_D2H="1000000", LATENCY="5us"
+    )
+
+
+def test_options_win_over_a_profile_and_a_profile_over_what_is_inherited() -> None:
+    options = ("--memory", "2GiB", "--latency", "9us")
+    assert settings_of(
+        seen_by_command("--emulate", "h100", *VIRTUAL, *options, SPILLWAY_EMULATE_LINK_D2H="1GiB")
+    ) == H100 | {"SPILLWAY_EMULATE_MEMORY": "2GiB", "SPILLWAY_EMULATE_LATENCY": "9us"}
+
+
+def test_the_variable_names_a_profile_for_what_no_other_variable_says() -> None:
+    inherited = {"SPILLWAY_EMULATE_PROFILE": "h100", "SPILLWAY_EMULATE_LATENCY": "9us"}
+    seen = settings_of(seen_by_command("--emulate", *VIRTUAL, **inherited))
+    assert seen == H100 | {"SPILLWAY_EMULATE_LATENCY": "9us"}  # it alone is of the launcher, and gone
+    seen = settings_of(seen_by_command("--emulate", "l4", SPILLWAY_EMULATE_PROFILE="h100"))
+    assert seen == emulated(MEMORY="22.03GiB")
+
+
+@pytest.mark.parametrize("before", [(), ("--memory", "2GiB"), ("--check",)])
+def test_a_word_that_is_no_profile_is_the_command(before: tuple[str, ...]) -> None:
+    result = spillway("run", *before, "--emulate", *SHOW)
+    assert result.returncode == 0, result.stderr
+    assert '"SPILLWAY_EMULATE": "1"' in result.stdout
+    assert ('"SPILLWAY_EMULATE_MEMORY"' in result.stdout) == ("--memory" in before)
+
+
+def test_a_profile_s_name_among_the_command_s_words_is_its_own() -> None:
+    result = spillway(
+        "run", "--emulate", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--emulate", "h100"
+    )
+    assert result.stdout == "['--emulate', 'h100']\n"
+
+
+def test_env_knows_profiles_too() -> None:
+    result = spillway("env", "--emulate", "h100", SPILLWAY_EMULATE_PROFILE="l4")
+    assert result.returncode == 0, result.stderr
+    assert "export SPILLWAY_EMULATE_MEMORY=79.11GiB\n" in result.stdout
+    assert "unset SPILLWAY_EMULATE_PROFILE\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("5us", "5"), "latency=5: expected a time up to 3600s with its unit"),
+        (('"5us"', "5.0"), "latency=5.0: expected text such as 80GiB, or a whole number"),
+        (("3GiB", "3GB"), "memory=3GB: expected a size such as 512MiB"),
+        (('"3GiB"', "true"), "memory=True: expected text such as"),
+        (('"mine"', "7"), "name=7: expected text"),
+        (("latency", "speed"), "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency"),
+        (('latency = "5us"', ""), "latency is missing"),
+        (('"mine"', "mine"), "is no TOML file: Invalid value (at line 2, column 8)"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_one_line_and_starts_nothing(
+    change: tuple[str, str], said: str, mine: Path
+) -> None:
+    assert change[0] in MINE
+    mine.write_text(MINE.replace(*change))
+    started = mine.with_name("started")
+    assert_refused(spillway("run", "--emulate", mine, "--", "touch", started), f"{mine}: {said}")
+    assert not started.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inherited", "said"),
+    [
+        (["--emulate=h99"], {}, "h99: unknown profile; known are a100-40g, "),
+        (["--emulate="], {}, "--emulate=: expected a profile; known are a100-40g, "),
+        (["--emulate", "/nowhere/a.toml"], {}, "/nowhere/a.toml: no such file or directory"),
+        (["--emulate"], {"SPILLWAY_EMULATE_PROFILE": "h99"}, "h99: unknown profile; known are a100-40g, "),
+    ],
+)
+def test_an_unknown_profile_is_one_line(arguments: list[str], inherited: dict[str, str], said: str) -> None:
+    assert_refused(spillway("run", *arguments, "--", "true", **inherited), said)
