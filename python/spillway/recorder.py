@@ -91,6 +91,24 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
         glue().time_operators()
 
 
+def _launch() -> str | None:
+    """The same in all processes of one ``spillway run``, and in no other: the outermost of this process and
+    those above it that were started with the same report asked for. None where this one was not."""
+    asked = os.environb.get(b"SPILLWAY_REPORT")
+    if not asked:
+        return None
+    variable = b"SPILLWAY_REPORT=" + asked
+    process, launch = os.getpid(), None
+    try:
+        while variable in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
+            launch = f"{process}-{pages.start_of(process)}"
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            process = int(fields[1])  # its parent
+    except OSError:  # it has ended, or is another user's
+        pass
+    return launch
+
+
 def _about(page: Path | None) -> dict[str, Any]:
     import torch
 
@@ -110,6 +128,7 @@ def _about(page: Path | None) -> dict[str, Any]:
         "process": os.getpid(),
         "process_start": pages.start_of(os.getpid()),
         "rank": os.environ.get("RANK"),
+        "launch": _launch(),
         "started": time.time(),
         "command": [sys.executable, *sys.orig_argv[1:]],
         "emulated": emulated,

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 from conftest import JOB, clean_environment, command, run_job, spillway
-from spillway.report.log import read_folder
 from spillway.report.operators import by_name, by_tag
+from spillway.report.runs import read_folder
 from spillway.report.write import read
 from test_page import parse
 from test_trace_events import check_trace

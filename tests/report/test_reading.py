@@ -9,7 +9,7 @@ import pytest
 import synthetic
 from spillway.report.copies import BACK, OTHER, REUSE, copies_of, sites_of
 from spillway.report.digest import digest
-from spillway.report.log import ReportError, read_folder, read_log
+from spillway.report.log import ReportError, read_log
 from spillway.report.operators import by_name, by_tag
 from spillway.report.page import page
 
@@ -118,19 +118,6 @@ def test_what_is_no_log_is_refused_in_one_line(path, change, says):
     assert "\n" not in str(caught.value)
 
 
-def test_two_versions_in_a_folder_are_refused(tmp_path):
-    synthetic.write(tmp_path / "7-1.spillway")
-    synthetic.write(tmp_path / "8-1.spillway", process=8, spillway="0.2.0")
-    with pytest.raises(ReportError, match=r"0\.1\.0 and 0\.2\.0"):
-        read_folder(tmp_path)
-
-
-def test_processes_come_by_rank(tmp_path):
-    synthetic.write(tmp_path / "7-1.spillway", rank="1")
-    synthetic.write(tmp_path / "8-1.spillway", rank="0", process=8)
-    assert [log.name for log in read_folder(tmp_path)] == ["rank 0", "rank 1"]
-
-
 def test_operators_are_summed_by_name_and_by_tag(tmp_path):
     log = read_log(synthetic.write(tmp_path / "7-1.spillway", synthetic.OPERATORS_OF_A_RUN))
     calls = log.operators
@@ -141,12 +128,6 @@ def test_operators_are_summed_by_name_and_by_tag(tmp_path):
         ("activation/layers.0", 1500),
     ]
     assert [(time.what, time.total) for time in by_name(log.kernels)] == [("elementwise_kernel", 2000)]
-
-
-def test_a_rank_that_is_no_number_is_read(tmp_path):
-    for process, rank in ((7, "abc"), (8, "1")):
-        synthetic.write(tmp_path / f"{process}-1.spillway", process=process, rank=rank)
-    assert [log.name for log in read_folder(tmp_path)] == ["rank abc", "rank 1"]
 
 
 def test_without_operators_the_page_has_no_table_of_them(tmp_path):

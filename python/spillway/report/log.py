@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["FORMAT", "Operator", "ReportError", "RunLog", "Span", "TagStep", "read_folder", "read_log"]
+__all__ = ["FORMAT", "Operator", "ReportError", "RunLog", "Span", "TagStep", "read_log", "reason_of"]
 
 FORMAT = 1
 SUFFIX = ".spillway"
@@ -74,41 +75,33 @@ class RunLog:
     complete: bool = False  # its process has ended in the ordinary way
     detailed_until: int | None = None  # from here on only steps were written
     ended: int = 0  # the time of what was written last
+    earlier_runs: list[list[RunLog]] = field(default_factory=list)  # whose logs are in the same folder
+    shares_name: bool = False  # as a rank that was started again
 
     @property
     def name(self) -> str:
-        rank = self.about.get("rank")
-        return f"rank {rank}" if rank is not None else f"process {self.about['process']}"
+        rank, process = self.about.get("rank"), f"process {self.about['process']}"
+        if rank is None:
+            return process
+        return f"rank {rank}, {process}" if self.shares_name else f"rank {rank}"
+
+    @property
+    def started(self) -> float:
+        """Seconds since the epoch."""
+        return float(self.about["started"])
+
+    @property
+    def stopped(self) -> float:
+        """When something was written last; the same."""
+        return self.started + self.ended / 1e9
+
+    @property
+    def command(self) -> str:
+        return shlex.join(str(word) for word in self.about["command"])
 
     @property
     def emulated(self) -> bool:
         return bool(self.about.get("emulated"))
-
-
-def read_folder(folder: Path) -> list[RunLog]:
-    """The logs in a folder, by rank and process. Raises ReportError where there is none, or one that cannot
-    be read."""
-    try:
-        files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
-    except OSError as error:
-        raise ReportError(f"{folder}: {_reason(error)}") from None
-    if not files:
-        raise ReportError(
-            f"{folder}: holds no log of a run; spillway run --report {folder} -- COMMAND writes one"
-        )
-    logs = [read_log(path) for path in files]
-    written = {log.about["spillway"] for log in logs}
-    if len(written) > 1:
-        raise ReportError(
-            f"{folder}: holds logs of spillway {' and '.join(sorted(written))}: use a folder for each run"
-        )
-    return sorted(logs, key=lambda log: (_rank(log), log.about["process"]))
-
-
-def _rank(log: RunLog) -> int:
-    """Zero for a RANK that is no number, which is somebody else's variable then."""
-    rank = str(log.about.get("rank") or 0)
-    return int(rank) if rank.isdecimal() else 0
 
 
 def read_log(path: Path) -> RunLog:
@@ -117,7 +110,7 @@ def read_log(path: Path) -> RunLog:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ReportError(f"{path}: {_reason(error)}") from None
+        raise ReportError(f"{path}: {reason_of(error)}") from None
     lines = text.rstrip("\0\n").split("\n")
     log = RunLog(path, _about(path, lines))
     reader = _Reader(log)
@@ -136,19 +129,20 @@ def _about(path: Path, lines: list[str]) -> dict[str, Any]:
     try:
         about = json.loads(lines[0])
         version = about["spillway_run_log"]
-        process, written_by = about["process"], about["spillway"]
+        process, written_by, started = about["process"], about["spillway"], about["started"]
     except (ValueError, TypeError, KeyError, IndexError):
         raise ReportError(f"{path}: is no log of a run") from None
     if version != FORMAT:
         raise ReportError(
             f"{path}: is of format {version}, by spillway {written_by}; this spillway reads format {FORMAT}"
         )
-    if not isinstance(process, int) or not isinstance(written_by, str):
+    if not (isinstance(process, int) and isinstance(written_by, str) and isinstance(started, int | float)):
         raise ReportError(f"{path}: is no log of a run")
     return dict(about)
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """What went wrong, for the end of a ReportError."""
     return (error.strerror or str(error)).lower()
 
 

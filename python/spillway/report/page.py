@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
-import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -46,13 +44,12 @@ def page(digests: Sequence[Digest]) -> str:
 
 def _process(each: Digest, place: int, several: bool) -> str:
     about = each.log.about
-    when = datetime.datetime.fromtimestamp(about["started"]).strftime("%Y-%m-%d %H:%M:%S")
     devices = ", ".join(f"{device['name']} ({size(device['bytes'])})" for device in about["devices"])
-    command = shlex.join(str(word) for word in about["command"])
     parts = [
         f"<h2>{escape(each.log.name)}</h2>" if several else "",
-        f'<p class="about">{escape(devices)} · {escape(when)} · torch {escape(about["torch"])} · '
-        f"{count(len(each.log.steps), 'step')}</p><p><code>{escape(command)}</code></p>",
+        f'<p class="about">{escape(devices)} · {escape(words.when(each.log))} · '
+        f"torch {escape(about['torch'])} · {count(len(each.log.steps), 'step')}</p>"
+        f"<p><code>{escape(each.log.command)}</code></p>",
         *(f'<p class="notice">{escape(notice)}</p>' for notice in words.notices(each)),
         _cards(each),
         f'<ul class="facts" id="facts{place}">'

@@ -19,7 +19,7 @@ def show(digests: Sequence[Digest], console: Console) -> None:
     for each in digests:
         console.print(f"[bold]{each.log.name}[/bold], {count(len(each.log.steps), 'step')}", highlight=False)
         for notice in words.notices(each):
-            console.print(f"[yellow]{notice}[/yellow]", highlight=False)
+            console.print(notice, style="yellow", highlight=False, markup=False)
         for fact in words.facts(each):
             console.print(f" • {fact}", highlight=False, markup=False)
         if each.regions:

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import datetime
+
 from spillway.report.copies import Site
 from spillway.report.digest import Digest
+from spillway.report.log import RunLog
 from spillway.report.memory import Usage
 from spillway.report.sizes import count, percent, size, span
 
-__all__ = ["at_peak", "costs_of", "facts", "lines", "makers", "notices"]
+__all__ = ["at_peak", "costs_of", "facts", "lines", "makers", "notices", "when"]
+
+_MOST_RUNS = 5
 
 
 def notices(each: Digest) -> list[str]:
     """What a reader must know before the figures."""
     found = []
+    if each.log.earlier_runs:
+        found.append(_earlier(each.log.earlier_runs))
     if each.log.emulated:
         found.append(
             f"Figures of the emulated GPU: sizes are what a GPU would need, times are of {each.times_of} "
@@ -35,6 +42,24 @@ def notices(each: Digest) -> list[str]:
             f"Device memory was of the allocator '{each.log.about.get('allocator')}': it knows no tags."
         )
     return found
+
+
+def when(log: RunLog) -> str:
+    """The moment at which it began, of this machine's time zone."""
+    return datetime.datetime.fromtimestamp(log.started).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _earlier(runs: list[list[RunLog]]) -> str:
+    """The newest first."""
+    said = []
+    for run in runs[: -_MOST_RUNS - 1 : -1]:
+        more = f" and {len(run) - 1} more" if len(run) > 1 else ""
+        said.append(f"{when(run[0])}, {run[0].command} ({run[0].path.name}{more})")
+    more = f"; and {len(runs) - _MOST_RUNS} before" if len(runs) > _MOST_RUNS else ""
+    return (
+        f"This is the newest run. The folder also holds the logs of {count(len(runs), 'earlier run')}: "
+        f"{'; '.join(said)}{more}. To see one of them, move its files to a folder of their own."
+    )
 
 
 def facts(each: Digest) -> list[str]:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spillway.report.digest import Digest, digest
-from spillway.report.log import ReportError, read_folder
+from spillway.report.log import ReportError
 from spillway.report.page import page
+from spillway.report.runs import read_folder
 from spillway.report.trace_events import trace_document
 
 __all__ = ["read", "write"]
