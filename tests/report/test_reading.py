@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from spillway.report.copies import BACK, OTHER, REUSE, copies_of, sites_of
+from spillway.report.copies import BACK, OTHER, REUSE, Site, copies_of, sites_of
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_log
 from spillway.report.operators import by_name, by_tag
 from spillway.report.page import page
+from spillway.report.words import facts, makers
 
 
 @pytest.fixture
@@ -64,6 +65,27 @@ def test_the_largest_thing_has_its_source_and_costs(path):
     assert (site.bytes, site.memory, site.region) == (4000, "activation/layers.0", "job")
     assert (site.made_by, site.lines) == (["relu"], ["/home/me/train.py:12 forward"])
     assert (site.costs.out_time, site.costs.in_time, site.costs.stalled) == (2000, 2000, 1000)
+
+
+def site_of(tmp_path: Path, *made_by: str) -> Site:
+    """Of the storage that moves, where it was saved once by each."""
+    sources = [["from", 9, each, "/home/me/train.py:12 forward"] for each in made_by]
+    lines = [line for line in synthetic.LINES if line[0] != "from"]
+    return sites_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*lines, *sources])))[0]
+
+
+def test_a_view_has_made_nothing(tmp_path):
+    assert site_of(tmp_path, "UnsafeView", "View", "Addmm", "Gelu").made_by == ["Addmm", "Gelu"]
+    assert makers(site_of(tmp_path, "UnsafeView", "Addmm")) == "Addmm"
+
+
+@pytest.mark.parametrize("made_by", [("View",), ("Reshape", ""), ("",), ()])
+def test_a_maker_that_nobody_knows_is_said_to_be_unknown(tmp_path, made_by):
+    site = site_of(tmp_path, *made_by)
+    assert (site.made_by, makers(site)) == ([], "unknown")
+    each = digest(read_log(tmp_path / "7-1.spillway"))
+    assert "tag activation/layers.0, by whom it was made is unknown" in facts(each)[1]
+    assert "<td >unknown</td>" in page([each]) or '<td class="left">unknown</td>' in page([each])
 
 
 def test_the_host_s_moments_are_put_on_the_device_s_time(path):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Site:
     memory: str
     bytes: int
     times: int = 0
-    made_by: list[str] = field(default_factory=list)
+    made_by: list[str] = field(default_factory=list)  # operators; empty where none is known
     lines: list[str] = field(default_factory=list)
     costs: TagCosts = field(default_factory=TagCosts)
 
@@ -121,11 +122,19 @@ def _covered(stretches: list[tuple[int, int]], begin: int, end: int) -> int:
     return covered
 
 
+# Operators that make no bytes, as their nodes are named, and none at all.
+_VIEW = re.compile(
+    "(Alias|AsStrided|Chunk|Detach|Diagonal|Expand|LiftFresh|Narrow|Permute|Reshape|ReshapeAlias|Select|Slice|"
+    "Split|SplitWithSizes|Squeeze|T|Transpose|Unbind|Unfold|UnsafeSplit|UnsafeView|Unsqueeze|View|ViewAs.*|)"
+)
+
+
 def sites_of(log: RunLog) -> list[Site]:
     """By the bytes of one storage, then by all that moved: the largest first."""
     sites: dict[tuple[str, str, int], Site] = {}
     of_storage: dict[int, Site] = {}
-    sources: dict[int, tuple[str, str]] = {}
+    makers: dict[int, set[str]] = defaultdict(set)  # of one storage autograd can save several tensors
+    lines: dict[int, str] = {}
     for event in log.events:
         if event[0] == "move":
             _, _, storage, _, size, _copied, region, memory = event
@@ -133,11 +142,13 @@ def sites_of(log: RunLog) -> list[Site]:
             site.times += 1
             of_storage[storage] = site
         elif event[0] == "from":
-            sources.setdefault(event[2], (event[3], event[4]))
+            _, _, storage, made_by, line = event
+            if not _VIEW.fullmatch(made_by):
+                makers[storage].add(made_by)
+            lines.setdefault(storage, line)
     for storage, site in of_storage.items():
-        made_by, line = sources.get(storage, ("", ""))
-        if made_by and made_by not in site.made_by:
-            site.made_by.append(made_by)
+        site.made_by += sorted(makers[storage] - {*site.made_by})
+        line = lines.get(storage, "")
         if line and line not in site.lines:
             site.lines.append(line)
     copying = copy_streams(log.spans)

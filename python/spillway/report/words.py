@@ -124,10 +124,8 @@ def costs_of(each: Digest) -> str:
 def _largest(site: Site) -> str:
     costs = site.costs
     where = f"tag {site.memory}" if site.memory else "untagged"
-    made = makers(site)
-    source = (
-        where + (f", made by {made}" if made else "") + (f", saved at {lines(site)}" if site.lines else "")
-    )
+    made = f"made by {makers(site)}" if site.made_by else "by whom it was made is unknown"
+    source = f"{where}, {made}" + (f", saved at {lines(site)}" if site.lines else "")
     return (
         f"The largest thing moved: {size(site.bytes)} ({site.bytes} bytes), {source}. It moved "
         f"{count(site.times, 'time')} and cost {span(costs.out_time)} of copies out, "
@@ -136,7 +134,7 @@ def _largest(site: Site) -> str:
 
 
 def makers(site: Site) -> str:
-    return ", ".join(site.made_by[:3]) + (" …" if len(site.made_by) > 3 else "")
+    return ", ".join(site.made_by[:3]) + (" …" if len(site.made_by) > 3 else "") or "unknown"
 
 
 def lines(site: Site) -> str:
