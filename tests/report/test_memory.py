@@ -108,6 +108,17 @@ def test_what_came_back_is_away_again_when_its_new_block_goes(tmp_path):
     assert (usage.peak.device, usage.peak_without.without) == (5100, 5100)
 
 
+def test_a_device_s_steps_are_the_run_s_from_its_first_use_on(tmp_path):
+    steps = [
+        ["new", 100, 1, 4000, 0, 0],
+        ["step", 110, 1, synthetic.STATE],
+        ["new", 120, 2, 500, 0, 1],
+        ["step", 130, 2, synthetic.STATE],
+    ]
+    usage = usage_by_device(read_log(synthetic.write(tmp_path / "7-1.spillway", steps)))
+    assert (usage[0].steps, usage[1].steps) == ([(4000, 4000)] * 2, [(0, 0), (500, 500)])
+
+
 def state(peaks: dict[str, int]) -> dict:
     return {"devices": {index: synthetic.DEVICE | {"live_peak": peak} for index, peak in peaks.items()}}
 

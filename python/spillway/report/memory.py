@@ -63,8 +63,8 @@ class Usage:
 class _Device:
     """What follows one device's events."""
 
-    def __init__(self, index: int) -> None:
-        self.usage = Usage(index)
+    def __init__(self, index: int, steps: int) -> None:
+        self.usage = Usage(index, steps=[(0, 0)] * steps)  # those before its first use
         self.device = 0
         self.away = 0
         self.tags: dict[str, int] = defaultdict(int)
@@ -123,6 +123,7 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
     devices: dict[int, _Device] = {}
     blocks: dict[int, tuple[_Device, int, str]] = {}
     storages: dict[int, dict[str, Any]] = {}
+    steps = 0
     of_block: dict[int, int] = {}  # the storage whose bytes a block has
     for event in log.events:
         kind, time = event[0], event[1]
@@ -131,7 +132,7 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
                 device.note(stretch)
         if kind == "new":
             _, _, block, size, tag, index = event
-            device = devices.get(index) or devices.setdefault(index, _Device(index))
+            device = devices.get(index) or devices.setdefault(index, _Device(index, steps))
             blocks[block] = (device, size, tag)
             device.change(time, tag, size)
         elif kind == "free":
@@ -176,6 +177,7 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
             if storage is not None:
                 _be_away(storage, time, 0)
         elif kind == "step":
+            steps += 1
             for device in devices.values():
                 device.step_ended()
     for device in devices.values():
