@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from rich.console import Console
+from spillway.report import terminal, words
+from spillway.report.page import page as page_of
 from spillway.report.write import read, write
 
 VOID = {"meta", "i", "br", "line", "rect", "circle", "polygon", "polyline"}
@@ -88,6 +92,31 @@ def test_a_log_without_any_event_makes_a_page(tmp_path):
     synthetic.write(tmp_path / "7-1.spillway", [], done=False)
     write(read(tmp_path), tmp_path / "report.html")
     assert "Nothing was copied." in " ".join(parse(tmp_path / "report.html").words)
+
+
+def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
+    stayed = {"tiny": {"storages": 2, "bytes": 20}, "parameter": {"storages": 1, "bytes": 3000}}
+    step = ["tagstep", 199, 0, 5, {"movable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
+                                   "stayed": stayed}]  # fmt: skip
+    lines = [step if line[0] == "tagstep" else line for line in synthetic.LINES]
+    synthetic.write(tmp_path / "7-1.spillway", lines)
+    each = read(tmp_path)[0]
+    said = "Over all steps 2.9 KiB of what was saved for backward passes had to stay on the device; the main "
+    said += 'reason, for 2.9 KiB, is "parameters and their views: on the device anyway".'
+    assert words.facts(each)[-1] == said
+    assert "Of 6.8 KiB that could move, 3.9 KiB did." in page_of([each])
+
+
+def test_stalls_that_belong_to_no_region_are_in_the_terminal_s_table_too(tmp_path):
+    stall = ["wait", 160, 6500, 7500, 0, synthetic.COMPUTE, synthetic.OUT, 0, 0]
+    synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, stall])
+    console = Console(width=200, file=io.StringIO(), record=True)
+    terminal.show(read(tmp_path), console)
+    rows = [re.findall(r"[^│┃]+", line) for line in console.export_text().splitlines() if "│" in line]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["(no tag)", "–", "–", "–", "1", "1.0 µs"],
+        ["job", "6.8 KiB", "3.9 KiB", "57.1 %", "1", "1.0 µs"],
+    ]
 
 
 def browser(*arguments: str) -> str:

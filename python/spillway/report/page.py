@@ -139,7 +139,17 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) 
 
 
 def _costs(each: Digest) -> str:
-    header = ("region", "could move", "moved", "copied out", "copied in", "out", "in", "stalls", "stalled")
+    header = (
+        "region",
+        "could move",
+        "moved",
+        "copied out",
+        "copied in",
+        "speed out",
+        "speed in",
+        "stalls",
+        "stalled",
+    )
     rows = []
     for tag in sorted({*each.regions, *each.copies.tags}):
         sums = each.regions.get(tag)
@@ -239,6 +249,9 @@ def _tags(each: Digest) -> str:
 
 def _stayed(each: Digest) -> str:
     parts = ["<h2>What stayed on the device, and why</h2>"]
+    movable, moved = (sum(sums[what] for sums in each.regions.values()) for what in ("movable", "moved"))
+    if movable > moved:
+        parts.append(f"<p>Of {size(movable)} that could move, {size(moved)} did. What had to stay:</p>")
     if each.stayed:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))
@@ -272,7 +285,7 @@ def _steps(each: Digest) -> str:
                 size(peaks[1]) if peaks else "–",
             )
         )
-    header = ("step", "time", "stalled", "of it", "peak", "without offload")
+    header = ("step", "time", "stalled", "share of time", "peak", "peak without offload")
     if len(rows) > 2 * _MOST_STEPS:
         gap = ("…", *[""] * (len(header) - 1))
         rows = [*rows[:_MOST_STEPS], gap, *rows[-_MOST_STEPS:]]

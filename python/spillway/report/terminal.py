@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from spillway.report import words
 from spillway.report.digest import Digest
@@ -31,13 +32,13 @@ def _regions(each: Digest) -> Table:
     table.add_column("region")
     for name in ("could move", "moved", "share", "stalls", "stalled"):
         table.add_column(name, justify="right")
-    for tag, sums in sorted(each.regions.items()):
-        costs = each.copies.tags.get(tag)
+    for tag in sorted({*each.regions, *each.copies.tags}):
+        sums, costs = each.regions.get(tag), each.copies.tags.get(tag)
         table.add_row(
-            tag or "(no tag)",
-            size(sums["movable"]),
-            size(sums["moved"]),
-            percent(sums["moved"] / sums["movable"]) if sums["movable"] else "–",
+            Text(tag or "(no tag)"),
+            size(sums["movable"]) if sums else "–",
+            size(sums["moved"]) if sums else "–",
+            percent(sums["moved"] / sums["movable"]) if sums and sums["movable"] else "–",
             str(costs.stalls if costs else 0),
             span(costs.stalled if costs else 0),
         )

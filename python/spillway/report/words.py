@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 
 from spillway.report.copies import Site
-from spillway.report.digest import Digest
+from spillway.report.digest import REASONS, Digest
 from spillway.report.log import RunLog
 from spillway.report.memory import Usage
 from spillway.report.sizes import count, percent, size, span
@@ -84,12 +84,19 @@ def facts(each: Digest) -> list[str]:
     else:
         found.append(f"Nothing was copied{when}.")
     found.append(f"Peak of pinned host memory: {size(each.pinned_peak)} ({each.pinned_peak} bytes).")
-    stayed = sum(kept["bytes"] for kept in each.stayed.values())
-    if stayed:
-        found.append(
-            f"{size(stayed)} of what was saved for backward passes stayed on the device; why, is below."
-        )
+    if each.stayed:
+        found.append(_stayed(each.stayed))
     return found
+
+
+def _stayed(stayed: dict[str, dict[str, int]]) -> str:
+    total = sum(kept["bytes"] for kept in stayed.values())
+    reason = max(stayed, key=lambda reason: stayed[reason]["bytes"])
+    most = stayed[reason]["bytes"]
+    return (
+        f"Over all steps {size(total)} of what was saved for backward passes had to stay on the device; the "
+        f'main reason, for {size(most)}, is "{REASONS.get(reason, reason)}".'
+    )
 
 
 def _peak(each: Digest, usage: Usage) -> str:
