@@ -55,6 +55,15 @@ def _size(name: str, value: str) -> str:
     return value
 
 
+def _budget(name: str, value: str) -> str:
+    """A size that a GPU's memory may have: so few bytes are a number whose unit is missing."""
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", _size(name, value))
+    assert found is not None
+    if float(found[1]) * 2 ** _UNITS[found[2]] < 2**20:
+        raise LaunchError(f"{name}={value}: is less than 1MiB: give a unit, as in 20GiB")
+    return value
+
+
 def _duration(name: str, value: str) -> str:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|ms|us|ns)", value)
     if found is None or float(found[1]) * _SECONDS[found[2]] > 3600:
@@ -103,6 +112,8 @@ def tag_ratios(name: str, value: str) -> dict[str, float]:
 
 def _folder(name: str, value: str) -> str:
     """An absolute path: programs change their folder."""
+    if not value:
+        raise LaunchError(f"{name}=: expected a folder")
     folder = Path(value).absolute()
     if folder.exists() and not folder.is_dir():
         raise LaunchError(f"{name}={value}: is a file: name a folder, which is made where it is missing")
@@ -140,7 +151,7 @@ class Setting:
 # What becomes of a job that is not changed for it.
 JOB = (
     Setting(
-        "budget", "SPILLWAY_BUDGET", _size, "Keep each GPU within this much memory, such as 20GiB.", "SIZE"
+        "budget", "SPILLWAY_BUDGET", _budget, "Keep each GPU within this much memory, such as 20GiB.", "SIZE"
     ),
     Setting(
         "ratio",

@@ -21,7 +21,7 @@ def test_the_shim_comes_before_the_emulator_and_both_before_the_rest() -> None:
 
 
 def test_without_emulate_only_the_shim_is_preloaded() -> None:
-    env = seen_by_command()
+    env = seen_by_command(SPILLWAY_DISABLE="1")  # so that it starts without a GPU, too
     assert env["LD_PRELOAD"] == str(launch.SHIM)
     assert "SPILLWAY_EMULATE" not in env
 
@@ -62,25 +62,26 @@ def test_options_become_the_emulator_s_settings() -> None:
 
 
 def test_the_package_s_own_tree_is_first_on_the_path() -> None:
-    env = seen_by_command(PYTHONPATH=f"elsewhere{os.pathsep}{launch.PACKAGE.parent}")
+    env = seen_by_command("--emulate", PYTHONPATH=f"elsewhere{os.pathsep}{launch.PACKAGE.parent}")
     assert env["PYTHONPATH"] == f"{launch.PACKAGE.parent}{os.pathsep}elsewhere"
 
 
 def test_the_command_s_arguments_are_its_own() -> None:
     result = spillway(
-        "run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--emulate", "--", "-x"
+        *("run", "--emulate", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])"),
+        *("--emulate", "--", "-x"),
     )
     assert result.stdout == "['--emulate', '--', '-x']\n"
 
 
 def test_the_exit_status_is_the_command_s() -> None:
-    assert spillway("run", "--", sys.executable, "-c", "raise SystemExit(41)").returncode == 41
+    assert spillway("run", "--emulate", "--", sys.executable, "-c", "raise SystemExit(41)").returncode == 41
 
 
 def test_a_signal_reaches_the_command() -> None:
     wait = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     with subprocess.Popen(
-        [sys.executable, "-m", "spillway", "run", "--", sys.executable, "-c", wait],
+        [sys.executable, "-m", "spillway", "run", "--emulate", "--", sys.executable, "-c", wait],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -132,7 +133,7 @@ def test_an_option_of_the_emulated_gpu_needs_it(options: list[str]) -> None:
 
 
 def test_a_command_that_is_not_there_is_127() -> None:
-    result = spillway("run", "--", "no-such-command")
+    result = spillway("run", "--emulate", "--", "no-such-command")
     assert result.returncode == 127
     assert result.stderr == "spillway run: no-such-command was not found\n"
 
@@ -140,7 +141,7 @@ def test_a_command_that_is_not_there_is_127() -> None:
 def test_a_command_that_cannot_be_run_is_126(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("words")
-    result = spillway("run", "--", text)
+    result = spillway("run", "--emulate", "--", text)
     assert result.returncode == 126
     assert result.stderr == f"spillway run: {text} is not executable\n"
 
@@ -151,49 +152,20 @@ def test_no_command_is_a_mistake() -> None:
     assert "expected a command" in result.stderr
 
 
-def test_a_job_needs_a_gpu_or_the_emulated_one(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    result = spillway("run", "--ratio", "0.5", "--", "touch", started, CUDA_VISIBLE_DEVICES="")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "spillway run: there is no GPU here: add --emulate, or see spillway doctor\n"
-    assert not started.exists()
-
-
-def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
-    env = seen_by_command(
-        *("--emulate", "--ratio", "0.5", "--tag-ratio", "mlp=0.8", "--tag-ratio", "attention.*=0.25"),
-        *("--allocator", "torch", "--report", str(tmp_path / "out")),
-    )
-    assert settings_of(env) == {
-        "SPILLWAY_EMULATE": "1",
-        "SPILLWAY_OFFLOAD_RATIO": "0.5",
-        "SPILLWAY_TAG_RATIO": "mlp=0.8,attention.*=0.25",
-        "SPILLWAY_ALLOCATOR": "torch",
-        "SPILLWAY_REPORT": str(tmp_path / "out"),
-    }
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("arguments", "said"),
     [
-        (["--budget", "20GB"], "--budget=20GB: expected a size such as 512MiB or 1.5GiB"),
-        (["--operators"], "--operators: needs --report DIR"),
-        (["--kernels", "3"], "--kernels: needs --report DIR"),
-        (["--kernels", "0"], "--kernels=0: expected a whole number from 1 to 1000"),
-        (["--budget", "1GiB", "--ratio", "1"], "--budget and --ratio: give one of them"),
-        (["--ratio", "half"], "--ratio=half: expected a number from 0 to 1, such as 0.5"),
-        (["--ratio", "1.01"], "--ratio=1.01: expected a number from 0 to 1"),
-        (["--tag-ratio", "mlp"], "--tag-ratio=mlp: expected PATTERN=SHARE such as 'mlp=0.8'"),
-        (["--tag-ratio", "a=1", "--tag-ratio", "a=0"], "--tag-ratio=a=1,a=0: a has two ratios"),
-        (["--report", __file__], f"--report={__file__}: is a file: name a folder"),
-        (["--allocator", "mine"], "--allocator=mine: expected one of spillway, torch"),
+        (
+            [],
+            "spillway: expected a command: run, env, doctor, bench, report, top, trace (see spillway --help)",
+        ),
+        (["trace"], "spillway trace: expected a command: show (see spillway trace --help)"),
+        (["trace", "hide"], "spillway trace: no such command 'hide' (see spillway trace --help)"),
+        (["trace", "show"], "spillway trace show: missing argument 'FILE' (see spillway trace show --help)"),
     ],
 )
-def test_a_bad_option_of_a_job_is_one_line(tmp_path: Path, options: list[str], said: str) -> None:
-    started = tmp_path / "started"
-    result = spillway("run", "--emulate", *options, "--", "touch", started)
-    assert_refused(result, said)
-    assert not started.exists()
+def test_what_a_command_lacks_is_one_line(arguments: list[str], said: str) -> None:
+    assert_refused(spillway(*arguments), said)
 
 
 def test_two_spillways_at_once_are_refused(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +16,6 @@ from spillway.checked_run import run_checked
 from spillway.commands import options
 from spillway.commands.interpreters import is_python, torch_without_cuda
 from spillway.doctor import gpu
-from spillway.settings import JOB
 
 BAD_USAGE = 2
 NOT_EXECUTABLE = 126
@@ -41,18 +43,38 @@ def run(command: tuple[str, ...], **values: Any) -> None:
     """Run a command under Spillway.
 
     Signals and the exit status are the command's own. With --check the status is 3 where the command
-    succeeded and reports were made.
+    succeeded and reports were made. Without a GPU and without --emulate nothing is started, unless
+    SPILLWAY_DISABLE=1 says that nothing is wanted.
     """
     env = options.environment(**values)
     if not command:
         raise click.UsageError("expected a command after --, as in: spillway run -- python train.py")
-    if any(env.get(setting.variable) for setting in JOB) and not (emulated(env) or gpu.device_count()):
-        raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
+    if env.get("SPILLWAY_DISABLE") != "1":
+        if not (emulated(env) or gpu.device_count()):
+            raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
+        if env.get("SPILLWAY_REPORT"):
+            try_folder(Path(env["SPILLWAY_REPORT"]))
     sys.exit(start(command, env))
 
 
 def emulated(env: Mapping[str, str]) -> bool:
     return env.get("SPILLWAY_EMULATE") == "1"
+
+
+def try_folder(folder: Path) -> None:
+    """ClickException where the job could not write into it. Leaves nothing behind: the job makes it."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        finally:
+            for each in missing:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise click.ClickException(f"--report {folder}: cannot be written: {why}") from None
 
 
 def start(command: Sequence[str], env: dict[str, str]) -> int:

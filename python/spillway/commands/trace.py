@@ -6,9 +6,12 @@ import json
 import click
 
 
-@click.group()
-def trace() -> None:
+@click.group(no_args_is_help=False, invoke_without_command=True)
+@click.pass_context
+def trace(context: click.Context) -> None:
     """Show what a trace of allocations or of CUDA calls holds."""
+    if context.invoked_subcommand is None:
+        raise click.UsageError("expected a command: show")
 
 
 @trace.command()
