@@ -8,6 +8,7 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <string>
@@ -20,6 +21,7 @@ namespace {
 
 struct Named {
   std::string pattern;
+  std::string tag;
   RegionOptions region;
 };
 
@@ -40,6 +42,14 @@ std::string tag_of(std::string_view pattern) {
   return begin == tag.npos ? "-" : tag.substr(begin, tag.find_last_not_of('/') + 1 - begin);
 }
 
+/// As of "layers.?" and "layers.*", which have shares of their own.
+bool has_tag(const NamedRegions& regions, const std::string& tag) {
+  const auto same = [&](const Named& each) {
+    return each.tag == tag;
+  };
+  return std::any_of(regions.begin(), regions.end(), same);
+}
+
 Result<Named> parse(std::string_view item) {
   const std::size_t equals = item.find('=');
   const std::string pattern(item.substr(0, equals));
@@ -54,7 +64,7 @@ Result<Named> parse(std::string_view item) {
         "SPILLWAY_TAG_RATIO: \"" + std::string(item) +
             "\": expected PATTERN=SHARE such as mlp=0.8, with a share from 0 to 1");
   }
-  return Named{pattern, RegionOptions{intern_tag(tag_of(pattern)), ratio.value()}};
+  return Named{pattern, tag_of(pattern), RegionOptions{TagId{}, ratio.value()}};
 }
 
 const Named* fitting(const NamedRegions& regions, const char* name) {
@@ -80,6 +90,9 @@ Status set_named_regions(std::string_view ratios) {
   for (std::size_t from = 0; from <= ratios.size();) {
     const std::size_t to = std::min(ratios.find(',', from), ratios.size());
     SPILLWAY_ASSIGN_OR_RETURN(auto one, parse(ratios.substr(from, to - from)));
+    while (has_tag(*regions, one.tag))
+      one.tag += '-';
+    one.region.tag = intern_tag(one.tag);
     regions->push_back(std::move(one));
     from = to + 1;
   }

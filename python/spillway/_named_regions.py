@@ -5,7 +5,6 @@ around NVTX ranges."""
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,7 +14,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.modules import module as modules
+from torch.optim import optimizer
 
+from spillway._module_calls import OpenCalls
 from spillway.cpu_offload import CPUOffload
 
 __all__ = ["start"]
@@ -53,12 +54,14 @@ class _Modules:
         self._regions = regions
         # A module that is called before one that contains it has another name then.
         self._found: WeakKeyDictionary[torch.nn.Module, CPUOffload | None] = WeakKeyDictionary()
+        self._calls: OpenCalls[CPUOffload] = OpenCalls(lambda region: region.__exit__(None, None, None))
 
     def watch(self) -> None:
         # It is the module around a compiled one that has the name, so the extra call is the one that counts.
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         modules.register_module_forward_pre_hook(self._before)
         modules.register_module_forward_hook(self._after, always_call=True)
+        optimizer.register_optimizer_step_pre_hook(lambda *_: self._calls.end_left())
 
     def _region(self, module: torch.nn.Module) -> CPUOffload | None:
         try:
@@ -74,14 +77,12 @@ class _Modules:
             return
         region = self._region(module)
         if region is not None:
-            region.__enter__()
+            self._calls.end_left(module)
+            self._calls.begin(module, region.__enter__())
 
     def _after(self, module: torch.nn.Module, _: Any, __: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        region = self._found.get(module)
-        if region is not None and region.is_open:
-            region.__exit__(*sys.exc_info())
+        if not torch.compiler.is_compiling():
+            self._calls.end(module)
 
 
 def _watch_nvtx(regions: Mapping[str, CPUOffload]) -> None:

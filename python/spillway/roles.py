@@ -38,14 +38,6 @@ def unwatch() -> None:
     _Watch.end()
 
 
-class _Calls(threading.local):
-    """The calls of modules that are open on a thread, with the roles that were before them."""
-
-    def __init__(self) -> None:
-        self.open: list[tuple[Any, int]] = []
-        self.optimizer: int | None = None
-
-
 class _Watch:
     handles: list[Any] | None = None
     lock = threading.Lock()
@@ -81,34 +73,30 @@ class _Hooks:
     def __init__(self) -> None:
         import torch
 
+        from spillway._module_calls import OpenCalls
+
         self.compiling = torch.compiler.is_compiling
         self.glue = glue()
         self.roles: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of modules that were met
         self.optimizers: WeakSet[Any] = WeakSet()  # whose state has its role
-        self.calls = _Calls()
+        self.calls: OpenCalls[int] = OpenCalls(self.glue.set_role)  # each with the role that was before it
+        self.before_steps = threading.local()  # role: the one that was before an optimizer's step
         self.parameter = self.glue.intern_tag("parameter")
         self.optimizer = self.glue.intern_tag("optimizer")
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
         if self.compiling():
             return
-        open_calls = self.calls.open
+        self.calls.end_left(module)
+        outermost = self.calls.outermost
         role = self.roles.get(module)
         if role is None:
-            role = self.meet(open_calls[0][0] if open_calls else module, module)
-        before = self.glue.enter_module(role, arguments, not open_calls)
-        open_calls.append((module, before))
+            role = self.meet(outermost or module, module)
+        self.calls.begin(module, self.glue.enter_module(role, arguments, outermost is None))
 
     def after_module(self, module: Any, _arguments: Any, _output: Any) -> None:
-        if self.compiling():
-            return
-        open_calls = self.calls.open
-        # A call that was left without its hook, as by an interrupt, ends with the one around it.
-        while open_calls and any(one is module for one, _ in open_calls):
-            ended, before = open_calls.pop()
-            if ended is module:
-                self.glue.set_role(before)
-                return
+        if not self.compiling():
+            self.calls.end(module)
 
     def meet(self, outermost: Any, module: Any) -> int:
         """Learns the names below `outermost` and gives its parameters their role."""
@@ -120,16 +108,18 @@ class _Hooks:
         return self.roles.setdefault(module, self.glue.intern_tag(f"activation/{type(module).__name__}"))
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
+        self.calls.end_left()
         if optimizer not in self.optimizers:
             self.optimizers.add(optimizer)
             self.glue.give_roles(_parameters(optimizer), self.parameter)
             self.glue.give_roles(_state(optimizer.state), self.optimizer)
-        self.calls.optimizer = self.glue.set_role(self.optimizer)
+        self.before_steps.role = self.glue.set_role(self.optimizer)
 
     def after_step(self, *_: Any) -> None:
-        if self.calls.optimizer is not None:
-            self.glue.set_role(self.calls.optimizer)
-            self.calls.optimizer = None
+        before = getattr(self.before_steps, "role", None)
+        if before is not None:
+            self.glue.set_role(before)
+            self.before_steps.role = None
 
 
 def _memory(module: Any) -> Iterator[Any]:

@@ -61,6 +61,8 @@ def test_a_program_that_is_not_changed_for_it_moves_what_it_saves(schedule, allo
         (("gelu=1", "nar*=1"), 2),
         (("gelu=0",), 1),  # beside --ratio 1, which has the rest
         (("other=1",), 0),
+        (("model.*=1", "gelu=0"), 2),  # the first that fits counts
+        (("model.????=0", "model.*=1"), 1),  # tags of their own, though they differ in wildcards alone
     ],
 )
 def test_a_program_s_nvtx_ranges_have_shares_of_their_own(ratios, storages):
