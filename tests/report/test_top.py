@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
+import re
+import signal
 import struct
 import subprocess
 
 import pytest
-from conftest import clean_environment, command, spillway
-from spillway.top import pages, reading
+from conftest import clean_environment, command, run_job, spillway
+from rich.console import Console
+from spillway.top import pages, reading, view
+
+MIB = 2**20
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +38,74 @@ def running(tmp_path_factory):
     assert process.returncode == 0
     assert not pages.path_of(process.pid)
     assert not [path for path in pages.FOLDER.iterdir() if f"-{process.pid}-" in path.name]
+
+
+def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> reading.Reading:
+    """Of a process that said so much at such a time."""
+    page = {"process": 7, "process_start": 1, "updated": int(seconds * 1e9), "writes": 1, "steps": 3}
+    sizes = {"live": MIB, "live_peak": 2 * MIB, "held": 3 * MIB, "away": 4 * MIB, "capacity": 80 * 1024 * MIB}
+    pinned = {"pinned": 5 * MIB, "pinned_peak": 6 * MIB}
+    device = reading.DeviceReading(**sizes, **pinned, copied_out=out, copied_in=back, index=1)
+    tags = (
+        reading.TagReading("", 0, 0, 0, 0),
+        reading.TagReading("mlp", 3 * MIB, 4 * MIB, 9, stalled),
+    )
+    flags = {"emulated": False, "ours": True}
+    return reading.Reading(**(page | flags | changes), devices=(device,), tags=tags)
+
+
+def shown(now: reading.Reading, before: reading.Reading | None) -> list[str]:
+    """The lines, with one blank where there are several, and no frames."""
+    console = Console(width=200, file=io.StringIO())
+    console.print(view.picture([now], [before]))
+    lines = (re.sub(r"[^\w .,()%/–]", " ", line) for line in console.file.getvalue().splitlines())
+    return [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def test_speeds_are_bytes_over_the_time_between_two_looks(monkeypatch):
+    monkeypatch.setattr(view.time, "time_ns", lambda: 12_000_000_000)
+    first = reading_at(10, out=10**9, back=2 * 10**9, stalled=10**8)
+    then = reading_at(12, out=7 * 10**9, back=3 * 10**9, stalled=6 * 10**8)
+    assert shown(then, first) == [
+        "process 7, 3 steps, 3.0 MiB of 4.0 MiB moved in the last",
+        "GPU capacity device peak held away now pinned to host to device",
+        "1 80.0 GiB 1.0 MiB 2.0 MiB 3.0 MiB 4.0 MiB 5.0 MiB 3.00 GB/s 0.50 GB/s",
+        "region moved in a step of what could stalls stalled lately",
+        "mlp 3.0 MiB 75.0 % 9 600.0 ms 25.0 %",
+        "(no tag) 0 B – 0 0 ns 0.0 %",
+    ]
+
+
+def test_without_an_earlier_look_there_are_no_speeds(monkeypatch):
+    monkeypatch.setattr(view.time, "time_ns", lambda: 20_000_000_000)
+    only = reading_at(12, out=10**9, back=10**9, stalled=10**8, steps=1, emulated=True, ours=False)
+    told = [
+        "process 7, 1 step, 3.0 MiB of 4.0 MiB moved in the last, emulated GPU, no news for 8.00 s",
+        "1 80.0 GiB 1.0 MiB 2.0 MiB – 4.0 MiB 5.0 MiB – –",
+        "mlp 3.0 MiB 75.0 % 9 100.0 ms –",
+    ]
+    assert [line for line in shown(only, None) if line in told] == told
+    assert told[1] in shown(only, only)  # nor where no time has passed between them
+
+
+def test_a_page_without_capacity_shows_none():
+    now = reading_at(1, out=0, back=0, stalled=0)
+    device = dataclasses.replace(now.devices[0], capacity=0)
+    assert shown(dataclasses.replace(now, devices=(device,)), None)[2].startswith("1 – 1.0 MiB 2.0 MiB")
+
+
+def test_watching_ends_with_the_process_and_says_so():
+    looks = iter([[reading_at(1, out=0, back=0, stalled=0)]])
+
+    def look():
+        try:
+            return next(looks)
+        except StopIteration:
+            raise reading.TopError("7: has ended") from None
+
+    console = Console(width=200, file=io.StringIO())
+    view.watch(look, 0, console)
+    assert console.file.getvalue().splitlines()[-1] == "7: has ended"
 
 
 def look(target) -> dict:
@@ -122,6 +197,51 @@ def test_another_user_s_process_is_refused(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(reading.TopError, match="another user's"):
         reading.find(str(os.getpid()))
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """A job that SIGTERM has ended in the middle of its run: its folder, its number, its page."""
+    folder = tmp_path / "out"
+    with subprocess.Popen(
+        command(folder, "--ratio", "0.9"),
+        env=clean_environment() | {"JOB_WAITS_AT": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        page = pages.path_of(process.pid)
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM
+    assert page.exists()
+    yield folder, process.pid, page
+    page.unlink(missing_ok=True)
+
+
+def test_a_job_that_was_killed_is_not_running_and_its_page_goes(killed):
+    folder, process, page = killed
+    by_number = spillway("top", process, "--once")
+    assert (by_number.returncode, by_number.stdout) == (2, "")
+    assert by_number.stderr == f"spillway top: {process}: has ended\n"
+    assert not page.exists()
+    by_folder = spillway("top", folder, "--once")
+    assert (by_folder.returncode, by_folder.stdout) == (2, "")
+    assert by_folder.stderr == f"spillway top: {folder}: no process that writes there is running\n"
+
+
+def test_the_next_job_removes_what_a_killed_one_has_left(killed, tmp_path):
+    again = run_job(tmp_path / "again", JOB_STEPS="1")
+    assert again.returncode == 0, again.stderr
+    assert not killed[2].exists()
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended():
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(reading.TopError, match=f"{process.pid}: has ended"):
+            reading.find(str(process.pid))
 
 
 def test_pages_of_ended_processes_are_removed_and_others_left(tmp_path, monkeypatch):

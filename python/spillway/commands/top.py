@@ -35,8 +35,6 @@ def top(target: str, once: bool, as_json: bool, interval: float) -> None:
     from spillway.top.reading import TopError, find, read
     from spillway.top.view import picture, watch
 
-    pages.remove_stale()
-
     def look() -> list:  # type: ignore[type-arg]
         return [read(page) for page in find(target)]
 
@@ -44,6 +42,8 @@ def top(target: str, once: bool, as_json: bool, interval: float) -> None:
         readings = look()
     except TopError as error:
         raise click.ClickException(str(error)) from None
+    finally:
+        pages.remove_stale()  # only now, because a page tells that its process was one
     with contextlib.suppress(KeyboardInterrupt):
         if as_json:
             while True:

@@ -36,6 +36,11 @@ def path_of(process: int) -> Path | None:
     return FOLDER / f"spillway-top-{os.getuid()}-{process}-{begun}"
 
 
+def has_left(process: int) -> bool:
+    """Whether a process that has ended left its page, as one that was killed does."""
+    return any(FOLDER.glob(f"spillway-top-{os.getuid()}-{process}-*"))
+
+
 def is_private(path: Path) -> bool:
     """A plain file of this user that nobody else can read or write."""
     try:

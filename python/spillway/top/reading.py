@@ -90,10 +90,13 @@ def _of_process(process: int) -> Path:
     try:
         owner = os.stat(f"/proc/{process}").st_uid
     except OSError:
-        raise TopError(f"{process}: there is no such process") from None
+        ended = pages.has_left(process)
+        raise TopError(f"{process}: {'has ended' if ended else 'there is no such process'}") from None
     if owner != os.getuid():
         raise TopError(f"{process}: is another user's process")
     path = pages.path_of(process)
+    if pages.start_of(process) is None:
+        raise TopError(f"{process}: has ended")
     if path is None or not path.exists():
         raise TopError(
             f"{process}: shows no statistics: start it with spillway run --report DIR, and wait until it "

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from spillway.report.sizes import percent, rate, size, span
+from spillway.report.sizes import count, percent, rate, size, span
 from spillway.top.reading import Reading, TopError
 
 __all__ = ["picture", "watch"]
@@ -32,7 +32,10 @@ def picture(readings: Sequence[Reading], before: Sequence[Reading | None]) -> Re
 
 def _head(reading: Reading) -> Text:
     text = Text(f"process {reading.process}", style="bold")
-    text.append(f", {reading.steps} steps", style="not bold")
+    text.append(f", {count(reading.steps, 'step')}", style="not bold")
+    if reading.tags:
+        moved, movable = sum(tag.moved for tag in reading.tags), sum(tag.movable for tag in reading.tags)
+        text.append(f", {size(moved)} of {size(movable)} moved in the last", style="not bold")
     if reading.emulated:
         text.append(", emulated GPU", style="yellow not bold")
     age = time.time_ns() - reading.updated
@@ -44,7 +47,7 @@ def _head(reading: Reading) -> Text:
 def _devices(reading: Reading, earlier: Reading | None) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("GPU")
-    for name in ("device", "peak", "held", "away", "pinned", "to host", "to device"):
+    for name in ("capacity", "device", "peak", "held", "away now", "pinned", "to host", "to device"):
         table.add_column(name, justify="right")
     for place, device in enumerate(reading.devices):
         speeds = ("–", "–")
@@ -55,8 +58,14 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
                 rate(device.copied_out - was.copied_out, passed),
                 rate(device.copied_in - was.copied_in, passed),
             )
-        held = size(device.held) if reading.ours else "–"
-        sizes = (size(device.live), size(device.live_peak), held, size(device.away), size(device.pinned))
+        sizes = (
+            size(device.capacity) if device.capacity else "–",
+            size(device.live),
+            size(device.live_peak),
+            size(device.held) if reading.ours else "–",
+            size(device.away),
+            size(device.pinned),
+        )
         table.add_row(str(device.index), *sizes, *speeds)
     return table
 
@@ -79,14 +88,15 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
 
 
 def watch(look: Callable[[], list[Reading]], interval: float, console: Console) -> None:
-    """Until the processes have ended, or an interrupt."""
+    """Until the processes have ended, which is said, or an interrupt."""
     before: list[Reading | None] = []
     with Live(console=console, auto_refresh=False) as live:
         while True:
             try:
                 readings = look()
-            except TopError:
-                return  # they have ended
+            except TopError as error:
+                ended = str(error)
+                break
             if len(before) != len(readings):
                 before = [None] * len(readings)
             live.update(picture(readings, before), refresh=True)
@@ -95,3 +105,6 @@ def watch(look: Callable[[], list[Reading]], interval: float, console: Console) 
                 for reading, earlier in zip(readings, before, strict=True)
             ]
             time.sleep(interval)
+    if not console.is_terminal:
+        console.line()  # which Live leaves out in a file
+    console.print(ended, highlight=False, markup=False)
