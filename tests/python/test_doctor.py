@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conftest import spillway
 from spillway import _load
 from spillway.doctor import environment, gpu, host, software
 from spillway.doctor.finding import Finding, Level
@@ -21,16 +21,7 @@ from spillway.doctor.finding import Finding, Level
 
 
 def doctor(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "spillway", "doctor", *arguments],
-        env=clean | changes,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return spillway("doctor", *arguments, **changes)
 
 
 def levels(findings: Iterable[Finding]) -> dict[str, Level]:
@@ -114,7 +105,9 @@ def test_a_link_that_is_narrower_than_it_could_be(
     for which, width in (("current", lanes), ("max", 16)):
         write(machine / f"pci/0000:1b:00.0/{which}_link_speed", "32.0 GT/s PCIe\n")
         write(machine / f"pci/0000:1b:00.0/{which}_link_width", f"{width}\n")
-    assert levels(gpu.devices()) == {"GPU 0": Level.OK, "GPU 0: link": level}
+    found = list(gpu.devices())
+    assert levels(found) == {"GPU 0": Level.OK, "GPU 0: link": level}
+    assert found[0].text == "A GPU, 80.0 GiB, compute 9.0"
 
 
 @pytest.mark.parametrize(("limit", "level"), [("8589934592", Level.WARNING), ("max", Level.OK)])
@@ -124,6 +117,15 @@ def test_a_control_group_with_little_memory(limit: str, level: Level, machine: P
     write(machine / "sys/fs/cgroup/job/step/memory.max", "max\n")
     write(machine / "sys/fs/cgroup/job/memory.max", f"{limit}\n")
     assert levels(host.memory()) == {"host memory": Level.OK, "control group": level}
+
+
+def test_small_sizes_have_a_unit_that_fits(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(machine / "proc/meminfo", f"MemTotal: {64 * 2**20} kB\nMemAvailable: 512 kB\n")
+    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (64 * 2**10, 64 * 2**10))
+    monkeypatch.setattr(host.os, "statvfs", lambda _: SimpleNamespace(f_frsize=4096, f_blocks=16384))
+    assert next(iter(host.memory())).text == "64.0 GiB, 512.0 KiB of it available"
+    assert [finding.text.split(" (")[0] for finding in host.locked_memory()] == ["at most 64.0 KiB"]
+    assert [finding.text for finding in host.shared_memory()] == ["64.0 MiB"]
 
 
 @pytest.mark.parametrize(("allowed", "level"), [("0", Level.WARNING), ("0-1", Level.OK)])

@@ -29,7 +29,3 @@ def warning(what: str, text: str, advice: str) -> Finding:
 
 def problem(what: str, text: str, advice: str) -> Finding:
     return Finding(what, Level.PROBLEM, text, advice)
-
-
-def gib(count: float) -> str:
-    return f"{count / 2**30:.1f} GiB"

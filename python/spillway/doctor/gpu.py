@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spillway.doctor.finding import Finding, gib, ok, problem, warning
+from spillway.doctor.finding import Finding, ok, problem, warning
+from spillway.report.sizes import size
 
 #: The driver interface that torch's CUDA 13 wheels need (cuDriverGetVersion).
 NEEDED = 13000
@@ -82,16 +83,16 @@ def devices() -> Iterator[Finding]:
 
 
 def _device(index: int) -> Iterator[Finding]:
-    size, handle = ctypes.c_size_t(), ctypes.c_int()
+    total, handle = ctypes.c_size_t(), ctypes.c_int()
     library().cuDeviceGet(ctypes.byref(handle), index)
-    library().cuDeviceTotalMem_v2(ctypes.byref(size), handle)
+    library().cuDeviceTotalMem_v2(ctypes.byref(total), handle)
 
     def attribute(number: int) -> int:
         value = ctypes.c_int()
         library().cuDeviceGetAttribute(ctypes.byref(value), number, handle)
         return value.value
 
-    text = f"{name(index)}, {gib(size.value)}, compute {attribute(_MAJOR)}.{attribute(_MINOR)}"
+    text = f"{name(index)}, {size(total.value)}, compute {attribute(_MAJOR)}.{attribute(_MINOR)}"
     yield ok(f"GPU {index}", text)
     yield from link(
         f"GPU {index}: link", f"{attribute(_DOMAIN):04x}:{attribute(_BUS):02x}:{attribute(_DEVICE):02x}.0"

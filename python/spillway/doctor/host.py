@@ -8,7 +8,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from spillway.doctor.finding import Finding, gib, ok, warning
+from spillway.doctor.finding import Finding, ok, warning
+from spillway.report.sizes import size
 
 ROOT = Path("/")
 
@@ -19,18 +20,18 @@ def memory() -> Iterator[Finding]:
         name, _, rest = line.partition(":")
         found[name] = int(rest.split()[0]) * 1024
     total, available = found["MemTotal"], found.get("MemAvailable", 0)
-    yield ok("host memory", f"{gib(total)}, {gib(available)} of it available")
+    yield ok("host memory", f"{size(total)}, {size(available)} of it available")
     limit = control_group_limit()
     if limit is None or limit >= total:
         yield ok("control group", "no limit below the machine's memory")
     elif limit < total / 4:
         yield warning(
             "control group",
-            f"at most {gib(limit)} of the machine's {gib(total)}",
+            f"at most {size(limit)} of the machine's {size(total)}",
             "give the container more memory: activations that find no room stay on the GPU",
         )
     else:
-        yield ok("control group", f"at most {gib(limit)}")
+        yield ok("control group", f"at most {size(limit)}")
 
 
 def control_group_limit() -> int | None:
@@ -67,7 +68,7 @@ def locked_memory() -> Iterator[Finding]:
     else:
         # The driver pins memory in the kernel, which does not count it; RDMA libraries lock as users do.
         yield ok(
-            "locked memory", f"at most {gib(soft)} (ulimit -l); pinned memory of the driver does not count"
+            "locked memory", f"at most {size(soft)} (ulimit -l); pinned memory of the driver does not count"
         )
 
 
@@ -98,8 +99,10 @@ def shared_memory() -> Iterator[Finding]:
             "/dev/shm", "is not there", "the ledger of a node's pinned memory and data loaders need it"
         )
         return
-    size = system.f_frsize * system.f_blocks
-    if size < 2**30:
-        yield warning("/dev/shm", gib(size), "data loaders want more: in Docker --shm-size=8g or --ipc=host")
+    total = system.f_frsize * system.f_blocks
+    if total < 2**30:
+        yield warning(
+            "/dev/shm", size(total), "data loaders want more: in Docker --shm-size=8g or --ipc=host"
+        )
     else:
-        yield ok("/dev/shm", gib(size))
+        yield ok("/dev/shm", size(total))
