@@ -17,11 +17,19 @@
 namespace spillway::interpose {
 namespace {
 
-bool asked_for() {
-  const auto given = [](const char* name) {
-    return !env::foreign(name).value_or("").empty();
-  };
-  return given("SPILLWAY_BUDGET") || given("SPILLWAY_OFFLOAD_RATIO") || given("SPILLWAY_TAG_RATIO");
+std::atomic<bool> package_has_started{false};
+
+bool given(const char* name) {
+  return !env::foreign(name).value_or("").empty();
+}
+
+/// The setting that asks for the package's work, of those that need no Python or of all; null:
+/// none.
+const char* asked_for(bool with_python) {
+  for (const char* name : {"SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
+    if (given(name)) return name;
+  }
+  return with_python && given("SPILLWAY_REPORT") ? "SPILLWAY_REPORT" : nullptr;
 }
 
 /// There PyTorch itself starts the package.
@@ -65,10 +73,30 @@ std::string load_and_start() {
   return tell_ranges_to(library);
 }
 
+/// A job that is to be changed, and goes on as it is, must say so.
+void say_if_not_started() {
+  const char* const setting = asked_for(true);
+  if (setting == nullptr || package_has_started.load() || torch_here().empty()) return;
+  std::fprintf(stderr,
+               "spillway: %s is set, but PyTorch has not started spillway here, and the job goes "
+               "on without it: TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch from it, and python "
+               "-I and -E find it only where it is installed\n",
+               setting);
+}
+
 bool start() {
-  if (mode() == Mode::kPassThrough || !asked_for() || has_python()) return true;
+  if (mode() == Mode::kPassThrough) return true;
+  if (has_python()) {
+    say_if_not_started();
+    return true;
+  }
   const std::string torch = torch_here();
   if (torch.empty()) return true;
+  if (given("SPILLWAY_REPORT")) {
+    std::fputs("spillway: SPILLWAY_REPORT: needs Python, which this program has not: no report\n",
+               stderr);
+  }
+  if (asked_for(false) == nullptr) return true;
   if (torch != kBuiltFor) {
     std::fprintf(
         stderr,
@@ -85,6 +113,10 @@ bool start() {
 }
 
 }  // namespace
+
+void package_started() {
+  package_has_started.store(true);
+}
 
 bool set_up_job() {
   enum class State : std::uint8_t { kNew, kStarting, kGoesOn, kFailed };

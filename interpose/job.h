@@ -8,6 +8,10 @@ namespace spillway::interpose {
 /// which sets it up, once. To be called when the program first asks which GPUs there are: LibTorch
 /// has no allocator yet. False where that cannot be done, which one line on stderr has said: a
 /// program that needs it to fit must not go on. Threads: safe; not while the loader's lock is held.
+/// In a program with Python that PyTorch has not started the package in: one line on stderr, true.
 bool set_up_job();
+
+/// PyTorch has started the package in this process.
+void package_started();
 
 }  // namespace spillway::interpose

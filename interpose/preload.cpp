@@ -2,6 +2,7 @@
 #include "interpose/preload.h"
 
 #include "interpose/books.h"
+#include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/proc_address.h"
 #include "interpose/substitution.h"
@@ -50,6 +51,10 @@ SPILLWAY_EXPORT const char* spillway_preload_stopped() {
 
 SPILLWAY_EXPORT const char* spillway_preload_refusal() {
   return spillway::interpose::substitution_refusal();
+}
+
+SPILLWAY_EXPORT void spillway_preload_job_started() {
+  spillway::interpose::package_started();
 }
 
 SPILLWAY_EXPORT int spillway_preload_trace_begin(const char* path) {

@@ -22,6 +22,9 @@ const char* spillway_preload_stopped();
 /// served, or why none will be; "" if neither. Valid for good.
 const char* spillway_preload_refusal();
 
+/// The Python package has set this process up, or has said why not: nobody else need say a word.
+void spillway_preload_job_started();
+
 /// Records every call from now on to a file (docs/preload_trace.md); "%p" in the path becomes the
 /// process's number. Errors: a number other than 0 where one is being written, after
 /// spillway_preload_stopped(), and for no path.

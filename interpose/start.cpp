@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 
 namespace spillway::interpose {
 namespace {
@@ -23,6 +24,12 @@ T value_or(const Result<std::optional<T>>& setting, T otherwise) {
   if (setting.ok()) return setting.value().value_or(otherwise);
   log("preload: " + setting.status().message());
   return otherwise;
+}
+
+/// Who asked for a trace must know that there is none.
+void say(const Status& of_trace) {
+  if (of_trace.ok()) return;
+  std::fprintf(stderr, "spillway: SPILLWAY_PRELOAD_TRACE: %s\n", of_trace.detail().c_str());
 }
 
 /// In the child of a fork: it must not use CUDA, and what it calls all the same passes through.
@@ -50,7 +57,7 @@ __attribute__((constructor)) void start() {
   if (how == "substitute") allow_substitution();
   const auto path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
   if (!path.empty()) {
-    if (const Status begun = trace_begin(path); !begun.ok()) log("preload: " + begun.message());
+    if (const Status begun = trace_begin(path); !begun.ok()) say(begun);
   }
   if (offloads()) offer_package();
   if (!env::foreign("SPILLWAY_TAG_RATIO").value_or("").empty()) offer_ranges();
@@ -61,7 +68,8 @@ __attribute__((constructor)) void start() {
 __attribute__((destructor)) void finish() {
   const auto why = stopped();
   stop(Stop::kExit);
-  if (why != Stop::kForked && why != Stop::kDisabled) (void)trace_end();
+  if (why == Stop::kForked || why == Stop::kDisabled) return;
+  if (const Status ended = trace_end(); ended.code() != Code::kNotReady) say(ended);
 }
 
 }  // namespace

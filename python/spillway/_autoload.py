@@ -11,20 +11,22 @@ BAD_USAGE = 2
 
 def run() -> None:
     """Completes the emulated GPU, then sets the job up as the environment says."""
-    _emulate()
+    process = ctypes.CDLL(None)
+    if hasattr(process, "spillway_preload_job_started"):
+        process.spillway_preload_job_started()
+    _emulate(process)
 
     from spillway import _job
 
     _job.start()
 
 
-def _emulate() -> None:
+def _emulate(process: ctypes.CDLL) -> None:
     """Does nothing unless SPILLWAY_EMULATE=1 and the emulated CUDA runtime is preloaded.
 
     Ends the process with one line where both are so and the emulation cannot work: a script must not go on to
     fail in its first operator with an error that does not say why.
     """
-    process = ctypes.CDLL(None)
     if os.environ.get("SPILLWAY_EMULATE") != "1" or not hasattr(process, "spillway_emulator_ready"):
         return
     if process.spillway_emulator_ready() == 0:

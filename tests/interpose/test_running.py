@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, SHIM, environment, python, run
+from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
 ALLOCATE = """
@@ -62,6 +62,14 @@ def test_it_is_silent_at_exit_and_writes_its_trace_there(tmp_path: Path) -> None
     body = ALLOCATE + "import atexit; atexit.register(lambda: allocate(512)); allocate(4096)"
     assert python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=trace, **EMULATED) == ""
     assert trace.read_bytes().startswith(b"SPILLPRE")
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "trace"
+    settings = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
+    done = run([sys.executable, "-c", PRELUDE + ALLOCATE + "allocate(4096); print('goes on')"], settings)
+    assert done.stdout == "goes on\n"
+    assert done.stderr == f"spillway: SPILLWAY_PRELOAD_TRACE: {path}: No such file or directory\n"
 
 
 def test_disabled_it_does_nothing_at_all(tmp_path: Path) -> None:
