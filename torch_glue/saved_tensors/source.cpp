@@ -6,7 +6,10 @@
 
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <string_view>
 
 namespace spillway {
 namespace {
@@ -15,12 +18,30 @@ constexpr std::uint64_t kSteps = 4;
 
 std::atomic<LineTeller> line_teller{nullptr};
 
-/// "relu" of "ReluBackward0"; "" where autograd does not know yet, as of what its own node saves.
-std::string maker_of(const at::Tensor& tensor) {
-  const auto& node = tensor.grad_fn();
-  if (node == nullptr) return {};
-  const std::string name = node->name();
+/// As autograd names their nodes; each has the bytes that its first input had.
+constexpr std::array<std::string_view, 26> kViews{
+    "Alias",       "AsStrided",      "Chunk",   "Detach",  "Diagonal",     "Expand",
+    "LiftFresh",   "Narrow",         "Permute", "Reshape", "Select",       "Slice",
+    "Split",       "SplitWithSizes", "Squeeze", "T",       "Transpose",    "Unbind",
+    "Unfold",      "Unsqueeze",      "View",    "ViewAs",  "ReshapeAlias", "UnsafeView",
+    "UnsafeSplit", "ViewAsReal"};
+
+/// "Gelu" of "GeluBackward0".
+std::string operator_of(const torch::autograd::Node& node) {
+  const std::string name = node.name();
   return name.substr(0, name.find("Backward"));
+}
+
+/// The operator that made the tensor's bytes; "" where autograd does not know, as of what a node
+/// saves of its own results, and of leaves.
+std::string maker_of(const at::Tensor& tensor) {
+  for (const auto* node = tensor.grad_fn().get(); node != nullptr;) {
+    if (node->num_outputs() == 0) return {};  // a leaf
+    std::string made_by = operator_of(*node);
+    if (std::find(kViews.begin(), kViews.end(), made_by) == kViews.end()) return made_by;
+    node = node->next_edge(0).function.get();
+  }
+  return {};
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -122,13 +121,6 @@ def _covered(stretches: list[tuple[int, int]], begin: int, end: int) -> int:
     return covered
 
 
-# Operators that make no bytes, as their nodes are named, and none at all.
-_VIEW = re.compile(
-    "(Alias|AsStrided|Chunk|Detach|Diagonal|Expand|LiftFresh|Narrow|Permute|Reshape|ReshapeAlias|Select|Slice|"
-    "Split|SplitWithSizes|Squeeze|T|Transpose|Unbind|Unfold|UnsafeSplit|UnsafeView|Unsqueeze|View|ViewAs.*|)"
-)
-
-
 def sites_of(log: RunLog) -> list[Site]:
     """By the bytes of one storage, then by all that moved: the largest first."""
     sites: dict[tuple[str, str, int], Site] = {}
@@ -143,7 +135,7 @@ def sites_of(log: RunLog) -> list[Site]:
             of_storage[storage] = site
         elif event[0] == "from":
             _, _, storage, made_by, line = event
-            if not _VIEW.fullmatch(made_by):
+            if made_by:
                 makers[storage].add(made_by)
             lines.setdefault(storage, line)
     for storage, site in of_storage.items():

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operator a report says has made what moved: the one that made the bytes, through views of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from conftest import clean_environment
+from spillway.report.copies import sites_of
+from spillway.report.log import read_log
+
+SOURCE = """
+import torch
+from torch import nn
+
+x = torch.randn(4, 32, 64, device="cuda", requires_grad=True)
+first, second = nn.Linear(64, 96).cuda(), nn.Linear(96, 64).cuda()
+made = first(x)  # addmm, then a view of it
+half = second(made.unsqueeze(0).squeeze(0)).split(2, dim=1)[1]
+half.sin().sum().backward()
+"""
+
+
+def test_the_maker_is_no_view(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "spillway",
+        "run",
+        "--emulate",
+        "--ratio",
+        "1",
+        "--report",
+        str(tmp_path),
+    ]
+    subprocess.run([*command, "--", sys.executable, "-c", SOURCE], env=clean_environment(), check=True)
+    (path,) = tmp_path.glob("*.spillway")
+    made_by = {site.bytes: site.made_by for site in sites_of(read_log(path))}
+    assert made_by[4 * 32 * 96 * 4] == ["Addmm"]
+    assert not {"", "View", "UnsafeView", "Transpose", "Split", "Squeeze"} & {
+        name for names in made_by.values() for name in names
+    }
