@@ -18,7 +18,9 @@ class Done:
     status: int
     stdout: str
     stderr: str
-    moved: list[int]  # bytes, by step of an optimizer, over all processes
+    # Bytes, by step of an optimizer, over all processes.
+    moved: list[int]
+    movable: list[int]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -34,8 +36,9 @@ def done(command: list[str], env: dict[str, str]) -> Done:
     probe = Path(env["JOB_PROBE"])
     probe.unlink(missing_ok=True)
     ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
-    lines = probe.read_text().splitlines() if probe.exists() else []
-    return Done(ended.returncode, ended.stdout, ended.stderr, [int(line) for line in lines])
+    lines = [line.split() for line in probe.read_text().splitlines()] if probe.exists() else []
+    moved, movable = ([int(line[column]) for line in lines] for column in (0, 1))
+    return Done(ended.returncode, ended.stdout, ended.stderr, moved, movable)
 
 
 def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> Done:

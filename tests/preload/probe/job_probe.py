@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells a test how many bytes a script that knows nothing of it has moved: PyTorch starts this by itself."""
+"""Tells a test how many bytes a script that knows nothing of it has moved, and how many it could have:
+PyTorch starts this by itself."""
 
 import os
 
@@ -15,6 +16,7 @@ def run():
 def write(*_):
     from spillway._load import glue
 
-    moved = sum(counts["last"]["moved_bytes"] for counts in glue().stats()["tags"].values())
+    last = [counts["last"] for counts in glue().stats()["tags"].values()]
+    moved, movable = (sum(step[name] for step in last) for name in ("moved_bytes", "movable_bytes"))
     with open(os.environ["JOB_PROBE"], "a") as file:
-        file.write(f"{moved}\n")
+        file.write(f"{moved} {movable}\n")
