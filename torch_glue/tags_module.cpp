@@ -7,6 +7,7 @@
 #include "torch_glue/raise.h"
 #include "torch_glue/tags/backward_tags.h"
 #include "torch_glue/tags/tag_timeline.h"
+#include "torch_glue/tags/workspaces.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <torch/csrc/PyInterpreter.h>
@@ -168,6 +169,7 @@ void define_tags(py::module_& module) {
   module.def("set_role", &set_role, "role"_a);
   module.def("enter_module", &enter_module, "role"_a, "arguments"_a, "outermost"_a);
   module.def("give_roles", &give_roles, "tensors"_a, "role"_a);
+  module.def("give_roles_to_workspaces", &give_roles_to_workspaces);
   module.def("roles_in_backward", [](bool on) {
     if (on) follow_scopes_into_backward();
     give_roles_in_backward(on);

@@ -21,6 +21,7 @@ def watch() -> None:
     ``input``                   tensors that nobody has tagged and that are given to a module, by position
     ``activation/MODULE``       what a module's forward pass allocates; the outermost one's: ``activation``
     ``workspace/MODULE``        what the backward of that allocates; other backward passes: ``workspace``
+    ``workspace/cublas``        cuBLAS's own, from the first step of an optimizer on
     ``gradient``                what has become the ``grad`` of a tensor
     ``optimizer``               what an optimizer of ``torch.optim`` allocates in a step, and its state
     ==========================  =============================================================================
@@ -113,6 +114,7 @@ class _Hooks:
             self.optimizers.add(optimizer)
             self.glue.give_roles(_parameters(optimizer), self.parameter)
             self.glue.give_roles(_state(optimizer.state), self.optimizer)
+        self.glue.give_roles_to_workspaces()
         self.before_steps.role = self.glue.set_role(self.optimizer)
 
     def after_step(self, *_: Any) -> None:

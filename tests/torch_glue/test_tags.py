@@ -206,6 +206,20 @@ except KeyError:
     pass
 result["after an exception"] = glue.current_tag()
 
+def note_workspaces():
+    tags = spillway.memory_by_tag()["tags"]
+    result["cublas"].append([tags.get(name, {"allocated": 0})["allocated"] for name in ("activation", "workspace/cublas")])
+
+result["cublas"] = []
+torch._C._cuda_clearCublasWorkspaces()
+note_workspaces()
+single = nn.Linear(256, 256).to("cuda")
+optimizer = torch.optim.SGD(single.parameters(), lr=1e-3)
+kept = single(torch.ones(4, 256, device="cuda"))
+note_workspaces()
+optimizer.step()
+note_workspaces()
+
 late = torch.optim.SGD([torch.ones(1000, device="cuda", requires_grad=True)], lr=1, momentum=0.9)
 held = late.param_groups[0]["params"][0]
 held.grad = torch.ones_like(held)
@@ -259,7 +273,15 @@ def test_activations_are_known_by_their_module(roles):
 def test_what_a_backward_pass_needs_for_itself_is_workspace(roles):
     peaks = roles["step peaks"]
     assert "workspace/0.up" in peaks and "workspace/1.norm" in peaks
-    assert not any(name.startswith("workspace") for name in roles["step"])
+    stays = {name: size for name, size in roles["step"].items() if name.startswith("workspace")}
+    assert stays == {"workspace/cublas": roles["forward"]["workspace/cublas"]}
+
+
+def test_cublas_s_workspaces_belong_to_no_module(roles):
+    """Whatever multiplied matrices first has made them, in its forward or its backward pass."""
+    cleared, multiplied, stepped = roles["cublas"]
+    assert cleared[1] == 0 and multiplied[1] == 0
+    assert stepped[1] >= 1 << 20 and stepped[1] == multiplied[0] - stepped[0]
 
 
 def test_a_scope_of_the_program_wins_over_roles(roles):
