@@ -12,5 +12,6 @@ from bench.figures import (  # noqa: F401 (importing registers)
     parts,
     pause,
     preload,
+    top,
     transfer,
 )

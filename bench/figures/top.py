@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figure of the statistics page that `spillway top` shows."""
+
+from __future__ import annotations
+
+from bench.figures.registry import Session, figure
+
+
+@figure("top_share_of_step", "share of a step of the demonstration", "<= 0.001", "emulated")
+def share_of_step(session: Session) -> float:
+    """To be watched costs a training step less than a thousandth."""
+    run = session.probe("top")
+    # What moves is told to the page three times: out, back, and at its end, each about an allocation's way.
+    events = run["allocations"] + 3 * run["moves"]
+    return (run["step"] + events * max(run["allocation"], 0)) / run["nanoseconds"]
