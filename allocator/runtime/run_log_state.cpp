@@ -2,7 +2,9 @@
 #include "allocator/runtime/run_log_state.h"
 
 #include "allocator/driver/api.h"
+#include "allocator/driver/handles.h"
 #include "allocator/runtime/json_line.h"
+#include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 
 #include <unistd.h>
@@ -157,6 +159,16 @@ void RunLogState::add(const driver::Span& span) {
   filled();
 }
 
+Bytes RunLogState::capacity_of(DeviceId id) {
+  const auto [found, fresh] = capacities_.try_emplace(id);
+  const DeviceRuntime* const device = fresh ? Runtime::instance().device_if_made(id) : nullptr;
+  if (device != nullptr) {
+    const auto memory = driver::memory_info(device->device());
+    if (memory.ok()) found->second = memory.value().total;
+  }
+  return found->second;
+}
+
 void RunLogState::write_page(const RuntimeStats& stats) {
   StatsPageLayout content{};
   content.steps = steps;
@@ -174,7 +186,7 @@ void RunLogState::write_page(const RuntimeStats& stats) {
         each.host.registered_peak.count(),
         (each.residency.stashed + each.pauses.copied_out).count(),
         (each.residency.fetched + each.pauses.copied_in).count(),
-        0,
+        capacity_of(each.device).count(),
         static_cast<std::uint64_t>(each.device)};
   }
   for (const TagStats& each : stats.tags) {

@@ -53,6 +53,9 @@ class RunLogState {
   void write_state(std::string_view kind, const RuntimeStats& stats);
 
  private:
+  /// What a device has, asked for once.
+  Bytes capacity_of(DeviceId id);
+
   using Address = std::pair<DeviceId, std::uint64_t>;
 
   struct HashAddress {
@@ -83,6 +86,7 @@ class RunLogState {
   std::uint64_t blocks_ = 0;
   std::unordered_map<Address, Block, HashAddress> live_;
   std::map<DeviceId, Live> bytes_;
+  std::map<DeviceId, Bytes> capacities_;
   std::unordered_set<TagId> named_;
   std::unordered_set<std::uint32_t> span_names_;  // whose names are written
   std::set<std::uint64_t> copy_streams_;

@@ -17,13 +17,18 @@ namespace {
 constexpr Bytes kDefaultMemory{8ULL << 30U};
 
 Status refuse_unavailable() {
-  for (const char* name : {"SPILLWAY_EMULATE_PROFILE", "SPILLWAY_EMULATE_SHAPE_ONLY"}) {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
-    if (value) {
-      return SPILLWAY_ERROR(
-          Code::kInvalidArgument,
-          std::string(name) + "=" + *value + ": not available in this version; unset it");
-    }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto profile, env::text("SPILLWAY_EMULATE_PROFILE"));
+  if (profile) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_PROFILE=" + *profile +
+                              ": is read by spillway run and spillway env, which make it "
+                              "SPILLWAY_EMULATE_MEMORY and others; set those, or unset it");
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto shapes, env::text("SPILLWAY_EMULATE_SHAPE_ONLY"));
+  if (shapes) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_EMULATE_SHAPE_ONLY=" + *shapes + ": not available in this version; unset it");
   }
   return {};
 }

@@ -90,9 +90,18 @@ TEST(SettingsTest, AnUnknownNameIsAnError) {
 }
 
 TEST(SettingsTest, ASettingThatIsNotAvailableYetSaysSo) {
+  const std::string written = in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}}, ask);
+
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_SHAPE_ONLY=1: not available"), std::string::npos)
+      << written;
+  EXPECT_NE(written.find("error 3"), std::string::npos);
+}
+
+TEST(SettingsTest, AProfileIsForTheLauncher) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_PROFILE", "h200"}}, ask);
 
-  EXPECT_NE(written.find("SPILLWAY_EMULATE_PROFILE=h200: not available"), std::string::npos)
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_PROFILE=h200: is read by spillway run"),
+            std::string::npos)
       << written;
   EXPECT_NE(written.find("error 3"), std::string::npos);
 }

@@ -196,6 +196,7 @@ TEST_F(RunLogTest, ThePageShowsStallsOfTheComputingStreamByTag) {
   EXPECT_EQ(shown.process, static_cast<std::uint64_t>(getpid()));
   EXPECT_EQ(shown.steps, 1U);
   EXPECT_EQ(shown.emulated, 1U);
+  EXPECT_EQ(shown.device.at(0).capacity, driver::memory_info(on.device()).value().total.count());
   EXPECT_EQ(shown.device.at(0).copied_out, on.residency().stats().stashed.count());
   const auto end = shown.tag.begin() + shown.tags;
   const auto found = std::find_if(shown.tag.begin(), end, [](const StatsPageLayout::Tag& each) {
