@@ -137,6 +137,9 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and env.get(setting.variable, "0") not in ("", "0"):
             raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")
+    kernels = next(each for each in JOB if each.option == "kernels")
+    if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
+        raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
     for setting in SETTINGS:
         given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
         if given and env.get("SPILLWAY_EMULATE_CLOCK") != "virtual":

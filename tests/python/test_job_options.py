@@ -45,6 +45,7 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
         (["--budget", "1023.9KiB"], "--budget=1023.9KiB: is less than 1MiB: give a unit, as in 20GiB"),
         (["--operators"], "--operators: needs --report DIR"),
         (["--kernels", "3"], "--kernels: needs --report DIR"),
+        (["--kernels", "3", "--report", "out"], "--kernels: needs a GPU: the emulated one has no kernels"),
         (["--kernels", "0"], "--kernels=0: expected a whole number from 1 to 1000"),
         (["--budget", "1GiB", "--ratio", "1"], "--budget and --ratio: give one of them"),
         (["--ratio", "half"], "--ratio=half: expected a number from 0 to 1, such as 0.5"),
@@ -86,6 +87,11 @@ def test_a_budget_of_a_mebibyte_is_one() -> None:
             "SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: give one of them",
         ),
         ([], {"SPILLWAY_REPORT_OPERATORS": "1"}, "SPILLWAY_REPORT_OPERATORS: needs --report DIR"),
+        (
+            [],
+            {"SPILLWAY_REPORT": "out", "SPILLWAY_REPORT_KERNELS": "3"},
+            "SPILLWAY_REPORT_KERNELS: needs a GPU",
+        ),
         ([], {"SPILLWAY_EMULATE_LATENCY": "3us"}, "SPILLWAY_EMULATE_LATENCY=3us: needs --clock virtual"),
     ],
 )
