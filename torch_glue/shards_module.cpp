@@ -2,6 +2,7 @@
 #include "torch_glue/shards_module.h"
 
 #include "torch_glue/shards/shards.h"
+#include "torch_glue/shards/split.h"
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -46,6 +47,7 @@ py::dict stats(const OffloadedShards& shards) {
 }  // namespace
 
 void define_shards(py::module_& module) {
+  module.def("split_by_bytes", &split_by_bytes, "sizes"_a, "parts"_a);
   py::class_<OffloadedShards, std::shared_ptr<OffloadedShards>>(module, "Shards")
       .def(py::init(&create),
            py::arg("members"),

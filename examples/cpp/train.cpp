@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains through LibTorch, without Python, three times from the same weights: plainly, with a
-// region whose activations wait in host memory and a checkpointed half, and in parts that live on
-// the host. The losses are the same.
+// Trains through LibTorch, without Python, several times from the same weights: plainly, with a
+// region whose activations wait in host memory and a checkpointed half, and in parts and slices
+// that live on the host. The losses are the same.
 #include <torch/torch.h>
 
 #include <spillway/torch/checkpoint.h>
+#include <spillway/torch/offload_model.h>
 #include <spillway/torch/offloaded_parts.h>
 #include <spillway/torch/region.h>
 
@@ -107,12 +108,28 @@ std::vector<float> train_in_parts(const std::string& directory) {
   return losses;
 }
 
+/// The same without a loop of one's own: slices, whose activations are computed again.
+std::vector<float> train_in_slices() {
+  torch::manual_seed(1);
+  torch::nn::Sequential net;
+  for (std::size_t i = 0; i < kLayers; ++i) {
+    net->push_back(torch::nn::Linear(kWidth, kWidth));
+    net->push_back(torch::nn::Tanh());
+  }
+  spillway::OffloadModelOptions options;
+  options.num_slices = 2;
+  options.checkpoint_activation = true;
+  spillway::OffloadModel model(spillway::layers_of(net), kDevice, options);
+  return train(net->parameters(), [&](const torch::Tensor& x) { return model.forward(x); });
+}
+
 }  // namespace
 
 int main() {
   const auto plain = train_plainly();
   const bool same = train_with_activations_on_the_host() == plain && train_in_parts("") == plain &&
-                    train_in_parts(std::filesystem::temp_directory_path().string()) == plain;
+                    train_in_parts(std::filesystem::temp_directory_path().string()) == plain &&
+                    train_in_slices() == plain;
   std::printf(
       "losses %g %g %g: %s\n", plain[0], plain[1], plain[2], same ? "the same" : "different");
   return same ? 0 : 1;

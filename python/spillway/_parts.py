@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from spillway._arguments import whole_number
+from spillway._load import glue
 
 __all__ = ["check_tensors", "cuda_device", "directory_of", "parts_of", "split_by_bytes"]
 
@@ -82,25 +83,7 @@ def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Modu
     """`layers` in order in `parts` pieces, none of them empty, of which the largest has as few bytes of
     parameters and buffers as can be."""
     sizes = [sum(t.nbytes for t in (*layer.parameters(), *layer.buffers())) for layer in layers]
-
-    def fits(limit: int) -> list[int] | None:
-        """Where pieces begin that are no larger than `limit`, None where more than `parts` are needed."""
-        begins, total = [0], 0
-        for place, size in enumerate(sizes):
-            # As many layers must be left as pieces, so that none is empty.
-            if place > begins[-1] and (total + size > limit or len(sizes) - place <= parts - len(begins)):
-                begins.append(place)
-                total = 0
-            total += size
-            if total > limit:
-                return None
-        return begins if len(begins) == parts else None
-
-    low, high = max(sizes, default=0), sum(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    begins = fits(low) or [0]
+    begins = glue().split_by_bytes(sizes, parts)
     return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
 
 

@@ -2,6 +2,7 @@
 // The engine in a program without Python: LibTorch on the emulated GPU.
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "tests/torch_glue/emulated_operators.h"
 #include "torch_glue/cuda_allocator.h"
 
 #include <ATen/ATen.h>
@@ -10,28 +11,17 @@
 
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
 #include <spillway/torch/checkpoint.h>
 #include <spillway/torch/region.h>
 
 namespace spillway {
 namespace {
 
-/// PyTorch's autoload does this for Python programs, which have all of PyTorch.
-bool install_emulated_operators() {
-  if (dlopen("libtorch.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) return false;
-  void* const library = dlopen(SPILLWAY_OPERATORS, RTLD_NOW);
-  if (library == nullptr) return false;
-  const auto install = reinterpret_cast<int (*)()>(dlsym(library, "spillway_operators_install"));
-  return install != nullptr && install() == 0;
-}
-
 class OffloadRegionTest : public testing::Test {
  protected:
   // Not once for the suite: what fails there is reported as skipped.
   void SetUp() override {
-    static const bool installed = install_emulated_operators();
-    ASSERT_TRUE(installed) << dlerror();
+    ASSERT_TRUE(emulated_operators()) << dlerror();
     ASSERT_TRUE(use_allocator().ok());
   }
 

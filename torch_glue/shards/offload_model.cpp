@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/shards/split.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <spillway/torch/checkpoint.h>
+#include <spillway/torch/offload_model.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using Layer = OffloadModel::Layer;
+using Layers = std::vector<Layer>;
+
+std::uint64_t bytes_of(const Layer& layer) {
+  std::uint64_t bytes = 0;
+  for (const auto* tensors : {&layer.parameters, &layer.buffers}) {
+    for (const at::Tensor& tensor : *tensors)
+      bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
+/// One half of a slice runs while the next one comes in: together they take a slice's memory.
+std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
+  TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers: there must be at least one");
+  TORCH_CHECK_VALUE(num_slices >= 1 && num_slices <= layers.size(),
+                    "Spillway: num_slices must be from 1 to the number of layers, ",
+                    layers.size(),
+                    ", not ",
+                    num_slices);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t place = 0; place < layers.size(); ++place) {
+    TORCH_CHECK_VALUE(layers[place].forward, "Spillway: layers: number ", place, " has no forward");
+    sizes.push_back(bytes_of(layers[place]));
+  }
+  auto begins = split_by_bytes(sizes, std::min(2 * num_slices, layers.size()));
+  begins.push_back(layers.size());
+  std::vector<Layers> parts;
+  for (std::size_t part = 0; part + 1 < begins.size(); ++part) {
+    const auto at = [&](std::size_t place) {
+      return std::make_move_iterator(layers.begin() + static_cast<std::ptrdiff_t>(place));
+    };
+    parts.emplace_back(at(begins[part]), at(begins[part + 1]));
+  }
+  return parts;
+}
+
+std::vector<OffloadedParts::Part> tensors_of(const std::vector<Layers>& parts) {
+  std::vector<OffloadedParts::Part> all;
+  for (const Layers& part : parts) {
+    OffloadedParts::Part& tensors = all.emplace_back();
+    for (const Layer& layer : part) {
+      tensors.parameters.insert(
+          tensors.parameters.end(), layer.parameters.begin(), layer.parameters.end());
+      tensors.buffers.insert(tensors.buffers.end(), layer.buffers.begin(), layer.buffers.end());
+    }
+  }
+  return all;
+}
+
+at::Tensor run_all(const Layers& layers, at::Tensor x) {
+  for (const Layer& layer : layers)
+    x = layer.forward(x);
+  return x;
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& results) {
+  if (results.size() == 1) return results[0];
+  for (const at::Tensor& result : results) {
+    TORCH_CHECK_VALUE(
+        result.dim() > 0,
+        "Spillway: with num_microbatches above 1 results must have a dimension 0 to be "
+        "put together");
+  }
+  return at::cat(results);
+}
+
+}  // namespace
+
+struct OffloadModel::State {
+  State(std::vector<Layers> all, c10::Device where, const OffloadModelOptions& what)
+      : device(where),
+        options(what),
+        parts(tensors_of(all), where, std::min<std::size_t>(2, all.size()), what.directory) {
+    for (Layers& part : all)
+      layers.push_back(std::make_shared<const Layers>(std::move(part)));
+  }
+
+  [[nodiscard]] std::vector<at::Tensor> split(const at::Tensor& input) const {
+    at::Tensor there = input.to(device);
+    if (options.num_microbatches == 1) return {std::move(there)};
+    TORCH_CHECK_VALUE(there.dim() > 0 && there.size(0) > 0,
+                      "Spillway: num_microbatches=",
+                      options.num_microbatches,
+                      " splits the input along dimension 0, which this one of shape ",
+                      input.sizes(),
+                      " has not");
+    return there.chunk(static_cast<std::int64_t>(options.num_microbatches));
+  }
+
+  [[nodiscard]] at::Tensor run(std::size_t part, const at::Tensor& x) const {
+    if (!options.checkpoint_activation) return run_all(*layers[part], x);
+    CheckpointOptions checkpointed;
+    checkpointed.offload_to_cpu = true;
+    return checkpoint(
+        [held = layers[part]](const std::vector<at::Tensor>& inputs) {
+          return run_all(*held, inputs[0]);
+        },
+        {x},
+        checkpointed);
+  }
+
+  const c10::Device device;
+  const OffloadModelOptions options;
+  OffloadedParts parts;
+  std::vector<std::shared_ptr<const Layers>> layers;  // of each part; graphs hold them too
+};
+
+OffloadModel::OffloadModel(std::vector<Layer> layers,
+                           c10::Device device,
+                           const OffloadModelOptions& options)
+    : state_([&] {
+        TORCH_CHECK_VALUE(options.num_microbatches >= 1,
+                          "Spillway: num_microbatches must be at least 1, not ",
+                          options.num_microbatches);
+        return std::make_unique<State>(
+            parts_of(std::move(layers), options.num_slices), device, options);
+      }()) {}
+
+OffloadModel::~OffloadModel() = default;
+
+at::Tensor OffloadModel::forward(const at::Tensor& input) {
+  std::vector<at::Tensor> pieces = state_->split(input);
+  state_->parts.begin();
+  for (std::size_t part = 0; part < state_->layers.size(); ++part) {
+    state_->parts.run(part, [&] {
+      for (at::Tensor& piece : pieces)
+        piece = state_->run(part, piece);
+    });
+  }
+  if (!at::GradMode::is_enabled()) state_->parts.wait_for_copies();
+  return joined(pieces);
+}
+
+void OffloadModel::wait_for_copies() {
+  state_->parts.wait_for_copies();
+}
+
+OffloadedParts::Stats OffloadModel::stats() const {
+  return state_->parts.stats();
+}
+
+}  // namespace spillway
