@@ -9,6 +9,11 @@
 #include <type_traits>
 #include <utility>
 
+namespace at::cuda {
+// Every version declares it, and 2.12 does not export it.
+[[gnu::weak]] size_t getChosenWorkspaceSize();
+}  // namespace at::cuda
+
 /// Everything of the operators that depends on the version of torch is in this file: a new minor
 /// version is ported here.
 namespace spillway::operators::compat {
@@ -21,6 +26,12 @@ inline bool workspaces_stay() {
 #else
   return true;
 #endif
+}
+
+/// Of one workspace of cuBLAS. cuBLASLt uses the same one, so that its size is the same.
+inline std::size_t workspace_bytes() {
+  if (at::cuda::getChosenWorkspaceSize != nullptr) return at::cuda::getChosenWorkspaceSize();
+  return at::cuda::getCUDABlasLtWorkspaceSize();
 }
 
 /// What PyTorch's table of workspaces holds: the memory, in later versions with its size.

@@ -32,7 +32,7 @@ bool uses_cublas(std::string_view name) {
 }
 
 at::DataPtr cublas_workspace(CUstream stream) {
-  const std::size_t bytes = at::cuda::getChosenWorkspaceSize();
+  const std::size_t bytes = compat::workspace_bytes();
   const auto allocate = [bytes] {
     return c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
   };
