@@ -208,7 +208,8 @@ result["after an exception"] = glue.current_tag()
 
 def note_workspaces():
     tags = spillway.memory_by_tag()["tags"]
-    result["cublas"].append([tags.get(name, {"allocated": 0})["allocated"] for name in ("activation", "workspace/cublas")])
+    names = "activation", "workspace/cublas"
+    result["cublas"].append([tags[name]["allocated"] if name in tags else 0 for name in names])
 
 result["cublas"] = []
 torch._C._cuda_clearCublasWorkspaces()
