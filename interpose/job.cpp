@@ -19,17 +19,12 @@ namespace {
 
 std::atomic<bool> package_has_started{false};
 
-bool given(const char* name) {
-  return !env::foreign(name).value_or("").empty();
-}
-
-/// The setting that asks for the package's work, of those that need no Python or of all; null:
-/// none.
-const char* asked_for(bool with_python) {
+/// The setting of those that need no Python; null: none.
+const char* offload_asked_for() {
   for (const char* name : {"SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
     if (given(name)) return name;
   }
-  return with_python && given("SPILLWAY_REPORT") ? "SPILLWAY_REPORT" : nullptr;
+  return nullptr;
 }
 
 /// There PyTorch itself starts the package.
@@ -75,7 +70,7 @@ std::string load_and_start() {
 
 /// A job that is to be changed, and goes on as it is, must say so.
 void say_if_not_started() {
-  const char* const setting = asked_for(true);
+  const char* const setting = asked_for();
   if (setting == nullptr || package_has_started.load() || torch_here().empty()) return;
   std::fprintf(stderr,
                "spillway: %s is set, but PyTorch has not started spillway here, and the job goes "
@@ -96,7 +91,7 @@ bool start() {
     std::fputs("spillway: SPILLWAY_REPORT: needs Python, which this program has not: no report\n",
                stderr);
   }
-  if (asked_for(false) == nullptr) return true;
+  if (offload_asked_for() == nullptr) return true;
   if (torch != kBuiltFor) {
     std::fprintf(
         stderr,
@@ -113,6 +108,15 @@ bool start() {
 }
 
 }  // namespace
+
+bool given(const char* setting) {
+  return !env::foreign(setting).value_or("").empty();
+}
+
+const char* asked_for() {
+  if (const char* const setting = offload_asked_for()) return setting;
+  return given("SPILLWAY_REPORT") ? "SPILLWAY_REPORT" : nullptr;
+}
 
 void package_started() {
   package_has_started.store(true);

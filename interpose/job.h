@@ -11,6 +11,13 @@ namespace spillway::interpose {
 /// In a program with Python that PyTorch has not started the package in: one line on stderr, true.
 bool set_up_job();
 
+/// Whether the environment has a setting, and not an empty one.
+bool given(const char* setting);
+
+/// The setting that asks for the package's work in this process: SPILLWAY_BUDGET,
+/// SPILLWAY_OFFLOAD_RATIO, SPILLWAY_TAG_RATIO or SPILLWAY_REPORT; null where none does.
+const char* asked_for();
+
 /// PyTorch has started the package in this process.
 void package_started();
 

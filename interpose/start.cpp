@@ -3,6 +3,7 @@
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
 #include "interpose/books.h"
+#include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/place.h"
 #include "interpose/ranges.h"
@@ -11,8 +12,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 
 namespace spillway::interpose {
@@ -39,14 +38,6 @@ void be_inert() {
   trace_forget();
 }
 
-bool offloads() {
-  constexpr std::array kAsking = {
-      "SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"};
-  return std::any_of(kAsking.begin(), kAsking.end(), [](const char* name) {
-    return !env::foreign(name).value_or("").empty();
-  });
-}
-
 __attribute__((constructor)) void start() {
   if (value_or(env::flag("SPILLWAY_DISABLE"), false)) return stop(Stop::kDisabled);
   if (pthread_atfork(nullptr, nullptr, be_inert) != 0) return stop(Stop::kDisabled);
@@ -56,11 +47,9 @@ __attribute__((constructor)) void start() {
       value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");
   if (how == "substitute") allow_substitution();
   const auto path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
-  if (!path.empty()) {
-    if (const Status begun = trace_begin(path); !begun.ok()) say(begun);
-  }
-  if (offloads()) offer_package();
-  if (!env::foreign("SPILLWAY_TAG_RATIO").value_or("").empty()) offer_ranges();
+  if (!path.empty()) say(trace_begin(path));
+  if (asked_for() != nullptr) offer_package();
+  if (given("SPILLWAY_TAG_RATIO")) offer_ranges();
 }
 
 // Behind everything that the program has registered for its end, because it was here first. No

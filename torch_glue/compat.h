@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 /// Everything that depends on the version of torch is in this file: a new minor version is ported
@@ -55,6 +56,17 @@ class CudaAllocatorInterface : public c10::cuda::CUDACachingAllocator::CUDAAlloc
   void attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver) override {}
 #endif
 };
+
+/// The memory of an entry of PyTorch's tables of cuBLAS's workspaces, in later versions with its
+/// size.
+template <typename Kept>
+const at::DataPtr& workspace_memory(const Kept& kept) {
+  if constexpr (std::is_same_v<Kept, at::DataPtr>) {
+    return kept;
+  } else {
+    return kept.first;
+  }
+}
 
 /// Whether its dimensions have names, where torch still has such tensors.
 inline bool has_names(const c10::TensorImpl& tensor) {

@@ -45,3 +45,10 @@ def assert_refused(result: subprocess.CompletedProcess[str], said: str) -> None:
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def assert_nothing_starts(started: Path, options: list[str], said: str) -> None:
+    """`run --emulate` with these options is refused, and its command, which would make `started`, not run."""
+    result = spillway("run", "--emulate", *options, "--", "touch", started)
+    assert_refused(result, said)
+    assert not started.exists()

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, seen_by_command, settings_of, spillway
+from conftest import assert_nothing_starts, assert_refused, seen_by_command, settings_of, spillway
 from spillway import launch
 
 
@@ -113,10 +113,7 @@ def test_a_signal_reaches_the_command() -> None:
     ],
 )
 def test_a_bad_option_is_one_line_and_starts_nothing(tmp_path: Path, options: list[str], said: str) -> None:
-    started = tmp_path / "started"
-    result = spillway("run", "--emulate", *options, "--", "touch", started)
-    assert_refused(result, said)
-    assert not started.exists()
+    assert_nothing_starts(tmp_path / "started", options, said)
 
 
 def test_a_bad_inherited_setting_is_named() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, seen_by_command, settings_of, spillway
+from conftest import assert_nothing_starts, assert_refused, seen_by_command, settings_of, spillway
 
 
 @pytest.mark.parametrize("options", [(), ("--ratio", "0.5")])
@@ -62,10 +62,7 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_option_of_a_job_is_one_line(tmp_path: Path, options: list[str], said: str) -> None:
-    started = tmp_path / "started"
-    result = spillway("run", "--emulate", *options, "--", "touch", started)
-    assert_refused(result, said)
-    assert not started.exists()
+    assert_nothing_starts(tmp_path / "started", options, said)
 
 
 def test_a_budget_of_a_mebibyte_is_one() -> None:

@@ -11,6 +11,9 @@ import re
 import signal
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from conftest import clean_environment, command, run_job, spillway
@@ -20,19 +23,26 @@ from spillway.top import pages, reading, view
 MIB = 2**20
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    """A job in the middle of its run: its folder, and the process."""
-    folder = tmp_path_factory.mktemp("top") / "out"
+@contextmanager
+def waiting_job(folder: Path, step: int) -> Iterator[subprocess.Popen[str]]:
+    """A job that waits for a line after a step."""
     with subprocess.Popen(
         command(folder, "--ratio", "0.9"),
-        env=clean_environment() | {"JOB_WAITS_AT": "3"},
+        env=clean_environment() | {"JOB_WAITS_AT": str(step)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
+        yield process
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A job in the middle of its run: its folder, and the process."""
+    folder = tmp_path_factory.mktemp("top") / "out"
+    with waiting_job(folder, step=3) as process:
         yield folder, process
         process.communicate("\n", timeout=120)
     assert process.returncode == 0
@@ -203,15 +213,7 @@ def test_another_user_s_process_is_refused(monkeypatch):
 def killed(tmp_path):
     """A job that SIGTERM has ended in the middle of its run: its folder, its number, its page."""
     folder = tmp_path / "out"
-    with subprocess.Popen(
-        command(folder, "--ratio", "0.9"),
-        env=clean_environment() | {"JOB_WAITS_AT": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
+    with waiting_job(folder, step=1) as process:
         page = pages.path_of(process.pid)
         process.terminate()
     assert process.returncode == -signal.SIGTERM
