@@ -53,6 +53,13 @@ Placement place_in_order(std::span<const Lifetime> blocks,
   return placement;
 }
 
+/// How often each order is tried: a time by the square of `blocks`, bounded by about a second.
+std::size_t rounds(std::size_t blocks) {
+  constexpr std::size_t kPairs = 128U << 20U;
+  constexpr std::size_t kMost = 64;
+  return std::clamp<std::size_t>(kPairs / std::max<std::size_t>(blocks * blocks, 1), 1, kMost);
+}
+
 }  // namespace
 
 Bytes most_live(std::span<const Lifetime> blocks) {
@@ -82,6 +89,8 @@ Bytes most_live(std::span<const Lifetime> blocks) {
 
 Placement place(std::span<const Lifetime> blocks) {
   const Bytes least = most_live(blocks);
+  // Less than that is not worth looking for.
+  const Bytes enough = least + Bytes{least.count() / 1024};
   const auto area = [](const Lifetime& block) {
     return static_cast<double>(block.size.count()) * (block.died - block.born);
   };
@@ -90,17 +99,27 @@ Placement place(std::span<const Lifetime> blocks) {
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) {
     return blocks[left].born < blocks[right].born;
   });
-  Placement best = place_in_order(blocks, order);
+  std::vector<std::vector<std::uint32_t>> orders{order};
   for (const bool by_area : {false, true}) {
-    if (best.size == least) break;
     std::stable_sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) {
       if (by_area) return area(blocks[left]) > area(blocks[right]);
       return blocks[left].size > blocks[right].size;
     });
-    Placement other = place_in_order(blocks, order);
-    if (other.size < best.size) best = std::move(other);
+    orders.push_back(order);
   }
-  return best;
+
+  std::optional<Placement> best;
+  for (std::size_t round = 0; round < rounds(blocks.size()); ++round) {
+    for (std::vector<std::uint32_t>& each : orders) {
+      Placement placement = place_in_order(blocks, each);
+      std::stable_partition(each.begin(), each.end(), [&](std::uint32_t index) {
+        return placement.offsets[index] + blocks[index].size > least;
+      });
+      if (!best || placement.size < best->size) best = std::move(placement);
+      if (best->size <= enough) return *std::move(best);
+    }
+  }
+  return *std::move(best);
 }
 
 }  // namespace spillway

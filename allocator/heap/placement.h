@@ -29,9 +29,11 @@ struct Placement {
 /// The most bytes that live at one time: no placement is smaller. Requires: born < died.
 Bytes most_live(std::span<const Lifetime> blocks);
 
-/// The smallest of a few placements by best fit: the largest blocks first, those of the most bytes
-/// times time first, in order of birth. The same blocks give the same placement. Takes time by the
-/// square of their number. Requires: born < died.
+/// The smallest of some placements by best fit: the largest blocks first, those of the most bytes
+/// times time first, in order of birth; then the same again, those first that stood out beyond what
+/// lives at one time, until hardly anything does or it takes too long. The same blocks give the
+/// same placement. Takes time by the square of their number, for few of them a second at most.
+/// Requires: born < died.
 Placement place(std::span<const Lifetime> blocks);
 
 }  // namespace spillway

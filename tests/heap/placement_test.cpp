@@ -31,6 +31,14 @@ TEST(PlacementTest, WhatBirthOrderWouldSplitIsPlacedWhole) {
   EXPECT_EQ(place(blocks).size, most_live(blocks));
 }
 
+TEST(PlacementTest, WhatEveryOrderLeavesStandingOutIsPlacedFirst) {
+  // By birth, by size and by area the last lies behind the third, which the first kept from the
+  // begin.
+  const std::vector<Lifetime> blocks{{2_KiB, 0, 3}, {4_KiB, 1, 2}, {3_KiB, 2, 5}, {4_KiB, 3, 5}};
+
+  EXPECT_EQ(place(blocks).size, most_live(blocks));
+}
+
 TEST(PlacementTest, NothingNeedsNothing) {
   EXPECT_EQ(place({}).size, 0_B);
 }
