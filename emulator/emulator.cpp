@@ -115,6 +115,10 @@ int spillway_emulator_clock_is_virtual() {
   return emu::settings().ok() && emu::settings().value().clock.is_virtual ? 1 : 0;
 }
 
+int spillway_emulator_shape_only() {
+  return emu::settings().ok() && emu::settings().value().shape_only ? 1 : 0;
+}
+
 int spillway_emulator_rng_is_cpu() {
   return emu::settings().ok() && emu::settings().value().cpu_rng ? 1 : 0;
 }

@@ -26,6 +26,7 @@ int spillway_emulator_install_operators();
 int spillway_emulator_checks();            // SPILLWAY_EMULATE_CHECK
 int spillway_emulator_rng_is_cpu();        // SPILLWAY_EMULATE_RNG=cpu
 int spillway_emulator_clock_is_virtual();  // SPILLWAY_EMULATE_CLOCK=virtual
+int spillway_emulator_shape_only();        // SPILLWAY_EMULATE_SHAPE_ONLY
 
 /// Replaces the faults on demand (SPILLWAY_EMULATE_FAULT), null clears them. Null where `spec` was
 /// taken, otherwise one line that says what is wrong with it, valid until the thread's next call.

@@ -159,6 +159,17 @@ std::uint64_t bytes_of(const Ends& ends) {
   return ends.to.rows.width * ends.to.rows.height;
 }
 
+/// Shape-only: device memory gets what is small, so that the program reads true numbers.
+bool has_values(const Machine& machine, const Rows& rows) {
+  constexpr std::uint64_t kMost = 64U << 10U;
+  return !machine.settings.shape_only || rows.width * rows.height <= kMost;
+}
+
+bool has_values(const Machine& machine, const Ends& ends) {
+  const bool on_host = ends.to.place != Place::kDevice && ends.from.place != Place::kDevice;
+  return on_host || has_values(machine, ends.to.rows);
+}
+
 void count_bytes(const Ends& ends) {
   const bool to_device = ends.to.place == Place::kDevice;
   if (to_device == (ends.from.place == Place::kDevice)) return;
@@ -187,7 +198,7 @@ Operation copy_operation(Machine& machine, const Ends& ends, bool in_graph) {
   operation.work = [&machine, ends, in_graph] {
     if (still_there(machine, ends.from, ends.name, in_graph) &&
         still_there(machine, ends.to, ends.name, in_graph)) {
-      move_rows(ends.to.rows, ends.from.rows);
+      if (has_values(machine, ends)) move_rows(ends.to.rows, ends.from.rows);
       count_bytes(ends);
     }
   };
@@ -240,7 +251,9 @@ CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, Host
   operation.cost = {Cost::Kind::kMemory, rows.width * rows.height};
   add_accesses(operation.accesses, *target, operation.name);
   operation.work = [&machine, target = *target, pattern] {
-    if (still_there(machine, target, "memset", false)) fill_rows(target.rows, pattern);
+    if (still_there(machine, target, "memset", false) && has_values(machine, target.rows)) {
+      fill_rows(target.rows, pattern);
+    }
   };
   machine.streams.submit(stream, std::move(operation));
   // A blocking fill of device memory does not wait either (CUDA's rules on synchronous calls).

@@ -24,12 +24,6 @@ Status refuse_unavailable() {
                               ": is read by spillway run and spillway env, which make it "
                               "SPILLWAY_EMULATE_MEMORY and others; set those, or unset it");
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const auto shapes, env::text("SPILLWAY_EMULATE_SHAPE_ONLY"));
-  if (shapes) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "SPILLWAY_EMULATE_SHAPE_ONLY=" + *shapes + ": not available in this version; unset it");
-  }
   return {};
 }
 
@@ -63,11 +57,16 @@ Status read_rate(const char* name, double* rate) {
   return {};
 }
 
-Result<ClockSettings> read_clock() {
+Result<ClockSettings> read_clock(bool shape_only) {
   ClockSettings clock;
   SPILLWAY_ASSIGN_OR_RETURN(const auto kind,
                             env::choice("SPILLWAY_EMULATE_CLOCK", {"real", "virtual"}));
-  clock.is_virtual = kind.value_or("real") == "virtual";
+  if (shape_only && kind.value_or("virtual") != "virtual") {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_CLOCK=real: SPILLWAY_EMULATE_SHAPE_ONLY needs the "
+                          "virtual clock; unset one of them");
+  }
+  clock.is_virtual = shape_only || kind.value_or("real") == "virtual";
   for (const char* name :
        {"SPILLWAY_EMULATE_LINK_H2D", "SPILLWAY_EMULATE_LINK_D2H", "SPILLWAY_EMULATE_LATENCY"}) {
     SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
@@ -113,9 +112,16 @@ Result<Settings> read() {
   }
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
-  SPILLWAY_ASSIGN_OR_RETURN(settings.clock, read_clock());
+  SPILLWAY_ASSIGN_OR_RETURN(const auto shape_only, env::flag("SPILLWAY_EMULATE_SHAPE_ONLY"));
+  settings.shape_only = shape_only.value_or(false);
+  SPILLWAY_ASSIGN_OR_RETURN(settings.clock, read_clock(settings.shape_only));
   SPILLWAY_ASSIGN_OR_RETURN(const auto poison, env::flag("SPILLWAY_EMULATE_POISON"));
   settings.poison = poison.value_or(false);
+  if (settings.poison && settings.shape_only) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none; unset one of them");
+  }
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
   settings.faults = faults.value_or("");
   if (const Status status = check_faults(settings.faults); !status.ok()) {

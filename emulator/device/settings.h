@@ -39,15 +39,16 @@ using Visible = std::vector<int>;
 Visible visible_devices(const std::optional<std::string>& value, int devices);
 
 struct Settings {
-  Schedule schedule;     // SPILLWAY_EMULATE_SCHEDULE
-  bool check = false;    // SPILLWAY_EMULATE_CHECK
-  std::string reports;   // SPILLWAY_EMULATE_REPORTS, the file that counts reports
-  int devices = 1;       // those of SPILLWAY_EMULATE_DEVICES that the program sees
-  Visible visible;       // which ones
-  Bytes memory;          // SPILLWAY_EMULATE_MEMORY, for each device
-  bool cpu_rng = false;  // SPILLWAY_EMULATE_RNG
-  bool poison = false;   // SPILLWAY_EMULATE_POISON
-  std::string faults;    // SPILLWAY_EMULATE_FAULT
+  Schedule schedule;        // SPILLWAY_EMULATE_SCHEDULE
+  bool check = false;       // SPILLWAY_EMULATE_CHECK
+  std::string reports;      // SPILLWAY_EMULATE_REPORTS, the file that counts reports
+  int devices = 1;          // those of SPILLWAY_EMULATE_DEVICES that the program sees
+  Visible visible;          // which ones
+  Bytes memory;             // SPILLWAY_EMULATE_MEMORY, for each device
+  bool cpu_rng = false;     // SPILLWAY_EMULATE_RNG
+  bool poison = false;      // SPILLWAY_EMULATE_POISON
+  bool shape_only = false;  // SPILLWAY_EMULATE_SHAPE_ONLY; the clock is virtual then
+  std::string faults;       // SPILLWAY_EMULATE_FAULT
   ClockSettings clock;
 
   /// What the program calls the machine's device, -1 where it does not see it.

@@ -8,6 +8,7 @@
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/meta_tensors.h"
 #include "emulator/operators/workspaces.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -55,6 +56,7 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
       body_(body),
       key_(key),
       same_device_(op.schema()),
+      shapes_(op),
       random_(op.hasTag(at::Tag::nondeterministic_seeded)),
       uses_cublas_(uses_cublas(op.schema().name())),
       data_dependent_(op.hasTag(at::Tag::data_dependent_output) ||
@@ -202,6 +204,41 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
                     accesses);
 }
 
+bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
+  constexpr size_t kSmall = 4096;  // in bytes: is computed, so that flags and counts are true
+  constexpr size_t kComputable = 1U << 20U;  // is computed where nothing else gives the shapes
+  const EmulatedRuntime& runtime = emulated_runtime();
+  MetaTensors tensors(name_);
+  c10::Stack meta;
+  for (const c10::IValue& argument : call.arguments)
+    meta.push_back(tensors.to_meta(argument));
+  const bool known = shapes_.apply(call.op, meta);
+  const size_t largest = tensors.largest(meta);
+  if (largest <= (known ? kSmall : kComputable)) return false;
+  TORCH_CHECK_NOT_IMPLEMENTED(known,
+                              name_,
+                              " has no shapes without values, and its ",
+                              largest,
+                              " bytes are too many to compute: run this without --shape-only, or "
+                              "use another operator");
+  check_memory(call);
+  runtime.drain(call.stream);
+  if (random_) static_cast<void>(Draws(call.generator, call.device.index()).generator());
+  for (size_t i = 0; i < meta.size(); ++i) {
+    if (body_ != nullptr && (body_->on_host >> i & 1U) != 0) {
+      const at::Tensor& like = meta[i].toTensor();
+      results.push_back(at::zeros(like.sizes(), like.options().device(at::kCPU)));
+      continue;
+    }
+    results.push_back(tensors.to_device(meta[i], [&](const at::Tensor& made) {
+      if (made.storage().nbytes() <= kSmall) fill_known(made, name_);
+    }));
+  }
+  tensors.resize_arguments();
+  tell_cost(call, results);
+  return true;
+}
+
 void EmulatedKernel::operator()(const c10::OperatorHandle& op,
                                 c10::DispatchKeySet,
                                 c10::Stack* stack) const {
@@ -231,7 +268,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
     capture(call, results);
   } else {
     drop_shadows_after_capture();
-    run(call, results);
+    if (!emulated_runtime().shape_only || !estimate(call, results)) run(call, results);
     if (waits) wait();
   }
   stack->resize(first);

@@ -3,6 +3,7 @@
 
 #include "emulator/operators/bodies/bodies.h"
 #include "emulator/operators/device_check.h"
+#include "emulator/operators/shapes/shape_rules.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -11,6 +12,9 @@ namespace spillway::operators {
 /// The boxed CUDA kernel of one operator: runs the operator's CPU kernel, or `body` where there is
 /// none, on the same bytes, at the operator's place in its stream, and reports to the order checker
 /// what it touches.
+///
+/// Shape-only: nothing is computed but what is small; the results are as large as they would be,
+/// and nobody touches them.
 ///
 /// Stream: the current one of the arguments' device; waits for it as the operator on a GPU would.
 /// Errors: raises what the CPU kernel raises, mixed devices, results that are not strided, out of
@@ -42,14 +46,17 @@ class EmulatedKernel final : public c10::OperatorKernel {
   void for_each_access(const Call& call, Visit&& visit) const;
   void check_memory(const Call& call) const;
   void tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
-  /// Both leave the results for the caller in `results`.
+  /// All leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;
+  /// Shape-only: false where the call is small enough to be computed; nothing has happened then.
+  bool estimate(const Call& call, c10::Stack& results) const;
 
   const char* name_;       // never freed: order-checker reports point to it
   const NamedBody* body_;  // null: the CPU has a kernel
   c10::DispatchKey key_;
   DeviceCheck same_device_;
+  ShapeRule shapes_;
   std::vector<bool> written_;  // by argument
   std::optional<size_t> generator_at_;
   bool random_;

@@ -21,6 +21,9 @@ EmulatedRuntime find_all() {
   decltype(&spillway_emulator_clock_is_virtual) clock_is_virtual = nullptr;
   find(clock_is_virtual, "spillway_emulator_clock_is_virtual");
   found.virtual_clock = clock_is_virtual != nullptr && clock_is_virtual() != 0;
+  decltype(&spillway_emulator_shape_only) shape_only = nullptr;
+  find(shape_only, "spillway_emulator_shape_only");
+  found.shape_only = shape_only != nullptr && shape_only() != 0;
   find(found.cost, "spillway_emulator_cost");
   find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
   find(found.drain, "spillway_emulator_drain");

@@ -127,10 +127,6 @@ def _profile(name: str, value: str) -> str:
     return value
 
 
-def _not_yet(name: str, value: str) -> str:
-    raise LaunchError(f"{name}={value}: not available yet; leave it unset")
-
-
 @dataclass(frozen=True)
 class Setting:
     """One setting: its option, its variable, and what is allowed."""
@@ -243,6 +239,13 @@ SETTINGS = (
         is_switch=True,
     ),
     Setting(
+        "shape_only",
+        "SPILLWAY_EMULATE_SHAPE_ONLY",
+        _choice("0", "1"),
+        "Dry run: nothing is computed, memory and time are predicted. Implies --clock virtual.",
+        is_switch=True,
+    ),
+    Setting(
         "fault",
         "SPILLWAY_EMULATE_FAULT",
         _fault,
@@ -257,7 +260,7 @@ OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
 # Of the launcher: what it comes to are the settings above, and no program under it has it.
 PROFILE = "SPILLWAY_EMULATE_PROFILE"
 
-# The other settings, with what they may be. What the emulated GPU does not have yet may not be set.
+# The other settings, with what they may be.
 OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_LOG": _choice("0", "1"),
     "SPILLWAY_DISABLE": _choice("0", "1"),
@@ -273,5 +276,4 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_DEVELOPER": _choice("0", "1"),
     "SPILLWAY_OFFLINE": _choice("0", "1"),
     PROFILE: _profile,
-    "SPILLWAY_EMULATE_SHAPE_ONLY": _not_yet,
 }

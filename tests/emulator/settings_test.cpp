@@ -89,10 +89,20 @@ TEST(SettingsTest, AnUnknownNameIsAnError) {
   EXPECT_NE(written.find("error 3"), std::string::npos);
 }
 
-TEST(SettingsTest, ASettingThatIsNotAvailableYetSaysSo) {
-  const std::string written = in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}}, ask);
+TEST(SettingsTest, ADryRunNeedsTheVirtualClock) {
+  const std::string written =
+      in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_CLOCK", "real"}}, ask);
 
-  EXPECT_NE(written.find("SPILLWAY_EMULATE_SHAPE_ONLY=1: not available"), std::string::npos)
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_SHAPE_ONLY needs the virtual clock"), std::string::npos)
+      << written;
+  EXPECT_NE(written.find("error 3"), std::string::npos);
+}
+
+TEST(SettingsTest, ADryRunTouchesNoByteThatPoisonWould) {
+  const std::string written =
+      in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_POISON", "1"}}, ask);
+
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_POISON=1: touches every byte"), std::string::npos)
       << written;
   EXPECT_NE(written.find("error 3"), std::string::npos);
 }

@@ -213,7 +213,7 @@ def test_the_launcher_and_the_library_know_the_same_settings() -> None:
     ("name", "value", "said"),
     [
         ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting; known are"),
-        ("SPILLWAY_EMULATE_SHAPE_ONLY", "1", "SPILLWAY_EMULATE_SHAPE_ONLY=1: not available yet"),
+        ("SPILLWAY_EMULATE_SHAPE_ONLY", "yes", "SPILLWAY_EMULATE_SHAPE_ONLY=yes: expected one of 0, 1"),
         ("SPILLWAY_EMULATE", "2", "SPILLWAY_EMULATE=2: expected one of 0, 1"),
         ("SPILLWAY_PINNED_LIMIT", "much", "SPILLWAY_PINNED_LIMIT=much: expected a size"),
     ],

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/operators/shapes/shape_rules.h"
+
+#include "emulator/operators/aliasing.h"
+#include "emulator/operators/lists.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+namespace spillway::operators {
+namespace {
+
+/// Some Meta kernels are Python: the program's modes are not to see what they are made of.
+class Unseen {
+ public:
+  Unseen()
+      : torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()),
+        below_(
+            c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+            c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})),
+        unobserved_(false) {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(
+        at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+
+  ~Unseen() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
+
+ private:
+  at::impl::TorchFunctionDisabledState torch_function_;
+  c10::impl::ExcludeDispatchKeyGuard below_;
+  at::RecordFunctionGuard unobserved_;
+};
+
+bool is_mask(const at::Tensor& tensor) {
+  return tensor.defined() &&
+         (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+}
+
+at::TensorOptions meta(at::ScalarType type) {
+  return at::TensorOptions(type).device(at::kMeta);
+}
+
+/// Every element is one.
+void nonzero(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const at::Tensor self = stack[0].toTensor();
+  stack = {at::empty({self.numel(), self.dim()}, meta(at::kLong))};
+}
+
+void masked_select(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const at::Tensor self = stack[0].toTensor();
+  const auto both = at::infer_size(self.sizes(), stack[1].toTensor().sizes());
+  stack = {at::empty({c10::multiply_integers(both)}, meta(self.scalar_type()))};
+}
+
+void equal(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  stack = {true};
+}
+
+/// A mask selects everything: an index for each of its dimensions, as long as it has elements.
+void index(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  c10::List<std::optional<at::Tensor>> places;
+  for (const c10::IValue& value : stack[1].toListRef()) {
+    if (value.isNone() || !is_mask(value.toTensor())) {
+      places.push_back(value.isNone() ? std::nullopt : std::optional<at::Tensor>(value.toTensor()));
+      continue;
+    }
+    const at::Tensor mask = value.toTensor();
+    for (int64_t i = 0; i < mask.dim(); ++i)
+      places.push_back(at::empty({mask.numel()}, meta(at::kLong)));
+  }
+  stack = {at::index(stack[0].toTensor(), places)};
+}
+
+void by_meta_kernel(const c10::OperatorHandle& op, c10::Stack& stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+}
+
+/// The Meta kernel of convolutions forgets that images may be in channels-last order.
+void keep_format(c10::Stack& results, at::MemoryFormat format) {
+  for (c10::IValue& result : results) {
+    const at::Tensor& made = result.toTensor();
+    const bool as_input = made.defined() && (made.dim() == 4 || made.dim() == 5);
+    if (as_input) result = at::empty(made.sizes(), made.options(), format);
+  }
+}
+
+/// In that order if one of the two is.
+at::MemoryFormat format_of(const at::Tensor& input, const at::Tensor& weight) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
+}
+
+void convolution(const c10::OperatorHandle& op, c10::Stack& stack) {
+  const at::MemoryFormat format = format_of(stack[0].toTensor(), stack[1].toTensor());
+  by_meta_kernel(op, stack);
+  keep_format(stack, format);
+}
+
+void convolution_backward(const c10::OperatorHandle& op, c10::Stack& stack) {
+  const at::MemoryFormat format = format_of(stack[1].toTensor(), stack[2].toTensor());
+  by_meta_kernel(op, stack);
+  keep_format(stack, format);
+}
+
+/// These reduce in place what they have made for every element: that is what stays.
+void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
+  const auto each = at::infer_size(stack[0].toTensor().sizes(), stack[1].toTensor().sizes());
+  by_meta_kernel(op, stack);
+  const at::Tensor made = stack[0].toTensor();
+  if (made.dim() == 0) stack = {at::empty(each, made.options()).as_strided({}, {})};
+}
+
+struct Named {
+  std::string_view name;
+  void (*rule)(const c10::OperatorHandle& op, c10::Stack& stack);
+};
+
+constexpr Named kSpecial[] = {
+    {"aten::_convolution", convolution},
+    {"aten::convolution", convolution},
+    {"aten::convolution_backward", convolution_backward},
+    {"aten::equal", equal},
+    {"aten::index.Tensor", index},
+    {"aten::masked_select", masked_select},
+    {"aten::mse_loss", loss},
+    {"aten::nonzero", nonzero},
+    {"aten::smooth_l1_loss", loss},
+};
+
+/// In place, with shapes that stay; PyTorch's Meta kernels for these are missing or take long.
+bool keeps_shapes(const c10::OperatorHandle& op, std::string_view base) {
+  if (!base.ends_with('_') || base.ends_with("__")) return false;
+  return op.hasTag(at::Tag::nondeterministic_seeded) || base.starts_with("aten::_foreach_") ||
+         base.starts_with("aten::_fused_") || base.starts_with("aten::_amp_") ||
+         base.starts_with("aten::masked_") || base.starts_with("aten::index_put") ||
+         base == "aten::copy_" || base == "aten::_index_put_impl_";
+}
+
+}  // namespace
+
+ShapeRule::Special ShapeRule::special_of(std::string_view name) {
+  for (const Named& known : kSpecial) {
+    if (known.name == name) return known.rule;
+  }
+  return nullptr;
+}
+
+ShapeRule::Kind ShapeRule::kind_of(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  const std::string base = op.schema().name();
+  if (keeps_shapes(op, base)) return Kind::kArguments;
+  const bool known = op.hasKernelForDispatchKey(DispatchKey::Meta) ||
+                     op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+                     op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+  if (known) return Kind::kMeta;
+  return base.ends_with('_') && !base.ends_with("__") ? Kind::kArguments : Kind::kNone;
+}
+
+ShapeRule::ShapeRule(const c10::OperatorHandle& op)
+    : kind_(kind_of(op)), special_(special_of(c10::toString(op.operator_name()))) {
+  if (special_ != nullptr) kind_ = Kind::kSpecial;
+  if (kind_ != Kind::kArguments) return;
+  const auto& arguments = op.schema().arguments();
+  for (const c10::Argument& result : op.schema().returns()) {
+    const auto same = std::find_if(arguments.begin(), arguments.end(), [&](const auto& argument) {
+      return argument.alias_info() != nullptr && result.alias_info() != nullptr &&
+             *argument.alias_info() == *result.alias_info();
+    });
+    if (same == arguments.end()) kind_ = Kind::kNone;
+    returned_.push_back(static_cast<size_t>(same - arguments.begin()));
+  }
+}
+
+bool ShapeRule::apply(const c10::OperatorHandle& op, c10::Stack& stack) const {
+  if (kind_ == Kind::kNone) return false;
+  if (kind_ == Kind::kArguments) {
+    c10::Stack results;
+    for (const size_t at : returned_)
+      results.push_back(stack[at]);
+    stack = std::move(results);
+    return true;
+  }
+  const Unseen unseen;
+  (kind_ == Kind::kSpecial ? special_ : by_meta_kernel)(op, stack);
+  return true;
+}
+
+void fill_known(const at::Tensor& result, std::string_view name) {
+  constexpr std::string_view kZero[] = {
+      "aten::any", "aten::argmax", "aten::argmin", "aten::isinf", "aten::isnan"};
+  const bool info = name.starts_with("aten::linalg") || name.starts_with("aten::_linalg");
+  name = name.substr(0, name.find('.'));
+  const bool zero = std::find(std::begin(kZero), std::end(kZero), name) != std::end(kZero) ||
+                    (info && !result.is_floating_point());
+  const c10::impl::ExcludeDispatchKeyGuard below(
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+  const c10::Storage& storage = result.storage();
+  const c10::Storage bytes(c10::Storage::use_byte_size_t(),
+                           storage.nbytes(),
+                           at::DataPtr(address(storage), at::Device(at::kCPU)),
+                           c10::GetCPUAllocator(),
+                           /*resizable=*/false);
+  shaped(bytes, result, c10::DispatchKey::CPU).fill_(zero ? 0 : 1);
+}
+
+}  // namespace spillway::operators

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace spillway::operators {
+
+/// How an operator's results follow from its arguments' shapes alone.
+///
+/// Data decides some sizes: there everything is selected, which is the most that it can be.
+///
+/// Threads: immutable.
+class ShapeRule {
+ public:
+  explicit ShapeRule(const c10::OperatorHandle& op);
+
+  /// Results as Meta tensors from arguments as Meta tensors, in `stack`; an argument that comes
+  /// back is the same object. False where no rule is known; the stack is as it was then.
+  ///
+  /// Errors: raises what PyTorch's Meta kernel raises for shapes that do not fit.
+  [[nodiscard]] bool apply(const c10::OperatorHandle& op, c10::Stack& stack) const;
+
+ private:
+  enum class Kind {
+    kArguments,  // in place, and the shapes stay: what comes back are arguments
+    kMeta,       // PyTorch's Meta kernel
+    kSpecial,    // of ours
+    kNone
+  };
+
+  using Special = void (*)(const c10::OperatorHandle& op, c10::Stack& stack);
+
+  static Special special_of(std::string_view name);
+  static Kind kind_of(const c10::OperatorHandle& op);
+
+  Kind kind_;
+  Special special_;
+  std::vector<size_t> returned_;  // of kArguments: which come back
+};
+
+/// Gives a small result of an operator that was not run its documented value: ones, and zeros
+/// where a one would stand for a failure ("aten::isnan", the "info" of linalg).
+void fill_known(const at::Tensor& result, std::string_view name);
+
+}  // namespace spillway::operators
