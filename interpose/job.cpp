@@ -79,8 +79,21 @@ void say_if_not_started() {
                setting);
 }
 
+/// The job works with two, but each is told half of what happens.
+void say_if_two() {
+  const std::string other = asked_for() == nullptr ? "" : copy_behind();
+  if (other.empty()) return;
+  std::fprintf(stderr,
+               "spillway: two copies of its preload library are in this process, %s and %s: take "
+               "one out of LD_PRELOAD\n",
+               own_path().c_str(),
+               other.c_str());
+}
+
 bool start() {
   if (mode() == Mode::kPassThrough) return true;
+  if (!comes_first()) return true;  // the other copy starts the job
+  say_if_two();
   if (has_python()) {
     say_if_not_started();
     return true;

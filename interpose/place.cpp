@@ -3,6 +3,7 @@
 
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
+#include "interpose/next.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 
 namespace spillway::interpose {
 namespace {
+
+constexpr const char* kOfACopy = "spillway_preload_job_started";  // exported by each
 
 std::string parent(const std::string& path) {
   const std::size_t at = path.rfind('/');
@@ -31,17 +34,30 @@ bool lists(std::string_view folders, std::string_view wanted) {
   return false;
 }
 
-}  // namespace
-
-std::string own_path() {
-  static const char self = 0;
+std::string path_of(const void* address) {
   Dl_info is{};
-  if (dladdr(&self, &is) == 0 || is.dli_fname == nullptr) return "";
+  if (dladdr(address, &is) == 0 || is.dli_fname == nullptr) return "";
   char* real = realpath(is.dli_fname, nullptr);  // LD_PRELOAD may name it from the working folder
   if (real == nullptr) return "";
   std::string path(real);
   free(real);  // NOLINT(cppcoreguidelines-no-malloc,*-owning-memory): realpath's
   return path;
+}
+
+}  // namespace
+
+std::string own_path() {
+  static const char self = 0;
+  return path_of(&self);
+}
+
+bool comes_first() {
+  return path_of(plain_dlsym(RTLD_DEFAULT, kOfACopy)) == own_path();
+}
+
+std::string copy_behind() {
+  const void* other = plain_dlsym(RTLD_NEXT, kOfACopy);
+  return other == nullptr ? "" : path_of(other);
 }
 
 std::string own_folder() {

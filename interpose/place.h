@@ -9,6 +9,10 @@ namespace spillway::interpose {
 std::string own_path();
 /// The folder that it lies in.
 std::string own_folder();
+/// Whether the process finds this library's symbols, not those of another copy of it.
+bool comes_first();
+/// The path of another copy of this library that comes after this one, "" where there is none.
+std::string copy_behind();
 
 /// The folder that programs must search for the Python package around this library: FOLDER for
 /// FOLDER/spillway/lib. "" where it lies in no package.

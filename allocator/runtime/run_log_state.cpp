@@ -74,14 +74,13 @@ void RunLogState::flush() {
   }
   written_ += text.size();
   text.clear();
-}
-
-void RunLogState::filled() {
-  if (text.size() < kWriteAt) return;
-  flush();
   if (!detailed || written_ < kMostDetail) return;
   detailed = false;
   JsonLine(text, "full").add(time());
+}
+
+void RunLogState::filled() {
+  if (text.size() >= kWriteAt) flush();
 }
 
 std::uint64_t RunLogState::number(TagId tag) {

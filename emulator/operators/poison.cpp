@@ -19,12 +19,19 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// Fills a block that PyTorch's allocator took back, behind the work of the block's own stream: who
-/// still reads it without an order sees no numbers. Called with the allocator's lock held.
+/// When a block is filled. PyTorch's allocator gives one back when nothing uses it any more: then.
+/// Spillway's hands it out again before, and has the next owner's stream wait: with that owner.
+TraceEntry::Action when() {
+  const bool is_ours = c10::cuda::CUDACachingAllocator::get()->name() == "spillway";
+  return is_ours ? TraceEntry::ALLOC : TraceEntry::FREE_COMPLETED;
+}
+
+/// Fills a block behind the work of its own stream: who still reads it without an order sees no
+/// numbers. Called with the allocator's lock held.
 void fill(const TraceEntry& entry) {
   static auto* const fill_in_order = find<decltype(cudaMemsetAsync)>("cudaMemsetAsync");
   static auto* const is_capturing = find<decltype(cudaStreamIsCapturing)>("cudaStreamIsCapturing");
-  if (entry.action_ != TraceEntry::FREE_COMPLETED || !fill_in_order || !is_capturing) return;
+  if (entry.action_ != when() || !fill_in_order || !is_capturing) return;
   const c10::DeviceGuard guard({c10::kCUDA, entry.device_});
   auto* stream = static_cast<cudaStream_t>(entry.stream_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a tensor's memory after the tensor is gone shows: it holds no numbers then."""
 
+import spillway
 import torch
+from conftest import Emulator
 
 
 def late_copy(keeps):
@@ -44,6 +46,32 @@ def test_recycled_memory_holds_no_numbers(elsewhere):
 
 def test_training_does_not_meet_the_poison(elsewhere):
     assert elsewhere(loss, poison="1") == elsewhere(loss)
+
+
+def test_offload_does_not_meet_the_poison(elsewhere):
+    plain = elsewhere(loss)
+    assert elsewhere(moved_loss) == [plain, 0]
+    assert elsewhere(moved_loss, poison="1", schedule="late", check="1") == [plain, 0]
+
+
+def stale_view_of_ours():
+    spillway.use_allocator()
+    torch.ones(4096, device="cuda")
+    return bool(torch.empty(4096, device="cuda").isnan().all())
+
+
+def test_recycled_memory_of_our_allocator_holds_no_numbers(elsewhere):
+    assert elsewhere(stale_view_of_ours, poison="1") is True
+    assert elsewhere(stale_view_of_ours) is False
+
+
+def moved_loss():
+    """The loss where everything that is saved moves, and the number of unordered uses."""
+    spillway.use_allocator()
+    with spillway.CPUOffload(1.0, tag="all"):
+        value = loss()
+    assert Emulator().count("bytes_to_host") > 0
+    return [value, Emulator().count("unordered")]
 
 
 def loss():

@@ -44,17 +44,19 @@ print("parent", process.spillway_preload_stopped(), count("cudaMalloc"))
     assert printed.splitlines() == ["child b'forked' 1 2", "parent b'' 2"]
 
 
-def test_calls_pass_through_after_an_error_that_stays() -> None:
+# An illegal address, a failed launch, a misaligned address, memory that ECC cannot correct.
+@pytest.mark.parametrize("error", [700, 719, 716, 214])
+def test_calls_pass_through_after_an_error_that_stays(error: int) -> None:
     printed = python(
         f"""
 driver = ctypes.CDLL({str(DRIVER)!r})
-for answer in (2, 700, 0):  # out of memory passes, an illegal address does not
+for answer in (2, {error}, 0):  # out of memory passes
     driver.stub_answer(answer)
     print(driver.cuStreamSynchronize(None), process.spillway_preload_stopped(), count("cuStreamSynchronize"))
 """,
         SHIM,
     )
-    assert printed.splitlines() == ["2 b'' 1", "700 b'error' 2", "0 b'error' 2"]
+    assert printed.splitlines() == ["2 b'' 1", f"{error} b'error' 2", "0 b'error' 2"]
 
 
 def test_it_is_silent_at_exit_and_writes_its_trace_there(tmp_path: Path) -> None:
@@ -139,6 +141,61 @@ print(allocate(4 << 20)[1] == at, count("cudaMalloc"), count("cudaMalloc_bytes")
         **EMULATED,
     )
     assert printed.splitlines() == ["0 b'' 0", "0", "801 True", "0 True 1", f"True 2 {8 << 20}"]
+
+
+def test_substitution_gives_nothing_to_a_capture() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+stream, graph = c_void_p(), c_void_p()
+process.cudaStreamCreate(byref(stream))
+print(process.cudaStreamBeginCapture(stream, 2), allocate(4096)[0], emulated("cudaMalloc"),
+      process.spillway_preload_refusal().decode())
+print(process.cudaStreamEndCapture(stream, byref(graph)), allocate(4096)[0], emulated("cudaMalloc"))
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["0 0 1 a CUDA graph is being captured", "0 0 1"]
+
+
+def test_a_served_block_is_freed_behind_its_uses_on_any_stream() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+stream, host = c_void_p(), c_void_p()
+size = c_size_t(1 << 20)
+process.cudaStreamCreateWithFlags(byref(stream), 1)
+process.cudaHostAlloc(byref(host), size, 0)
+result, at = allocate(1 << 20)
+process.cudaMemset(c_void_p(at), 7, size)
+process.cudaDeviceSynchronize()
+process.cudaMemcpyAsync(host, c_void_p(at), size, 2, stream)
+first = ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))
+print(first[0], process.cudaFree(c_void_p(at)), first[0])
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        SPILLWAY_EMULATE_SCHEDULE="late",
+        **EMULATED,
+    )
+    assert printed == "0 0 7"
+
+
+def test_two_copies_are_told_of_in_one_line(tmp_path: Path) -> None:
+    other = tmp_path / SHIM.name
+    shutil.copy(SHIM, other)
+    body = PRELUDE + "n = c_int(); print(process.cudaGetDeviceCount(byref(n)), n.value)"
+    settings = environment(other, SHIM, EMULATOR, SPILLWAY_REPORT=tmp_path / "report", **EMULATED)
+    done = run([sys.executable, "-c", body], settings)
+    assert done.stdout == "0 1\n"
+    assert done.stderr == (
+        f"spillway: two copies of its preload library are in this process, {other} and {SHIM}: "
+        "take one out of LD_PRELOAD\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,20 @@ TEST_F(RunLogTest, AnOperatorIsNamedOnceAndHasItsTimes) {
   EXPECT_EQ(numbers(lines("op")[0]).at(5), name);
 }
 
+TEST_F(RunLogTest, AfterSoMuchDetailStepsAloneAreWritten) {
+  start();
+  const std::string long_name(30U << 10U, 'x');  // less than what is written between two steps
+  constexpr int kSteps = 2300;                   // more than 64 MiB
+  for (int step = 0; step < kSteps; ++step) {
+    RunLog::instance().came_from(1, "aten::mul", long_name);
+    RunLog::instance().step_ended();
+  }
+  RunLog::instance().stop();
+  EXPECT_EQ(lines("full").size(), 1U);
+  EXPECT_EQ(lines("step").size(), kSteps);
+  EXPECT_LT(lines("from").size(), kSteps);
+}
+
 TEST_F(RunLogTest, OffNothingIsWritten) {
   const auto block = device().allocate(kSize, stream_).value();
   device().free(block);
