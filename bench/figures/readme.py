@@ -33,7 +33,8 @@ def section(result: dict[str, Any]) -> str:
             if entry["value"] is not None
             else _ABSENT[entry["status"]]
         )
-        lines.append(f"| {claim} | {value} | {entry['bound']} |")
+        missed = " (missed)" if entry["status"] == "short" and entry["value"] is not None else ""
+        lines.append(f"| {claim} | {value} | {entry['bound']}{missed} |")
     return "\n".join([*lines, END])
 
 

@@ -102,6 +102,15 @@ def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
     assert done.stderr.startswith("figures: no_such_figure: unknown figure; known are ")
 
 
+def test_the_readme_says_where_a_bound_is_missed() -> None:
+    result = readme.newest(ROOT / "bench" / "results")
+    short = [each for each in result["figures"] if each["status"] == "short" and each["value"] is not None]
+    one = {**result, "figures": [{**result["figures"][0], "value": 2.0, "bound": "<= 1", "status": "short"}]}
+
+    assert readme.section(one).count("| <= 1 (missed) |") == 1
+    assert readme.section(result).count("(missed)") == len(short)
+
+
 def test_readme_quotes_the_newest_result() -> None:
     written = readme.section(readme.newest(ROOT / "bench" / "results"))
 
