@@ -276,9 +276,12 @@ int spillway_emulator_add_node(CUstream stream,
   return result;
 }
 
-void spillway_emulator_cost(CUstream stream, uint64_t bytes, double flops) {
+void spillway_emulator_cost(
+    CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel) {
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
-    machine.streams.add_cost(on, {emu::Cost::Kind::kMemory, bytes, flops});
+    const double seconds = machine.clock.rates().seconds(
+        flops, static_cast<emu::Arithmetic>(arithmetic), static_cast<emu::KernelKind>(kernel));
+    machine.streams.add_cost(on, {emu::Cost::Kind::kMemory, bytes, seconds});
   });
 }
 

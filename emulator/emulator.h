@@ -101,8 +101,11 @@ int spillway_emulator_add_node(CUstream stream,
                                size_t count);
 
 /// What the operator that runs on `stream` now costs it (while it captures: the next node), with a
-/// virtual clock: bytes read and written, and floating-point operations.
-void spillway_emulator_cost(CUstream stream, uint64_t bytes, double flops);
+/// virtual clock: bytes read and written, and floating-point operations; `arithmetic` of 0 numbers
+/// of 16 bits, 1 TF32, 2 single, 3 double precision; `kernel` 0 any, 1 a matrix product or
+/// convolution, 2 attention, 3 its backward pass.
+void spillway_emulator_cost(
+    CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
 /// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
 double spillway_emulator_now_ms();
 

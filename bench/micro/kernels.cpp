@@ -43,7 +43,7 @@ Status model(CUstream stream, const KernelWork& work) {
   if (kBegin == nullptr || kCost == nullptr)
     return SPILLWAY_ERROR(Code::kNoDriver, "skipped: this emulated GPU models no kernels");
   kBegin(stream);
-  kCost(stream, work.bytes, work.flops);
+  kCost(stream, work.bytes, work.flops, 0, 0);
   return {};
 }
 

@@ -24,7 +24,7 @@ double Clock::run(int device, double ready, const Cost& cost) {
     case Cost::Kind::kBetweenDevices:
       return begin + rates::kKernel + bytes / rates::kBetweenDevices;
     case Cost::Kind::kMemory:
-      return begin + rates::kKernel + std::max(bytes / rates::kMemory, cost.flops / rates::kFlops);
+      return begin + rates::kKernel + std::max(bytes / settings_.rates.memory, cost.arithmetic);
     default:
       return begin;
   }

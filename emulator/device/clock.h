@@ -23,14 +23,12 @@ struct Cost {
 
   Kind kind = Kind::kNone;
   std::uint64_t bytes = 0;
-  double flops = 0;
+  double arithmetic = 0;  // seconds that it takes at least, whatever its bytes
 };
 
-/// Constant rates of the virtual clock, near a large accelerator's of 2024; times in seconds.
+/// Constants of the virtual clock that no setting changes; times in seconds.
 namespace rates {
 
-inline constexpr double kMemory = 4e12;           // bytes per second
-inline constexpr double kFlops = 400e12;          // per second
 inline constexpr double kBetweenDevices = 400e9;  // bytes per second
 inline constexpr double kOnHost = 20e9;           // bytes per second
 inline constexpr double kKernel = 2e-6;           // a kernel, fill or copy within devices, besides
@@ -48,6 +46,8 @@ class Clock {
   Clock(const ClockSettings& settings, int devices);
 
   [[nodiscard]] bool is_virtual() const { return settings_.is_virtual; }
+
+  [[nodiscard]] const Rates& rates() const { return settings_.rates; }
 
   /// When an operation with this cost ends that may begin at `ready`, given now.
   double run(int device, double ready, const Cost& cost);

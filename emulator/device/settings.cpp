@@ -67,8 +67,10 @@ Result<ClockSettings> read_clock(bool shape_only) {
                           "virtual clock; unset one of them");
   }
   clock.is_virtual = shape_only || kind.value_or("real") == "virtual";
-  for (const char* name :
-       {"SPILLWAY_EMULATE_LINK_H2D", "SPILLWAY_EMULATE_LINK_D2H", "SPILLWAY_EMULATE_LATENCY"}) {
+  for (const char* name : {"SPILLWAY_EMULATE_LINK_H2D",
+                           "SPILLWAY_EMULATE_LINK_D2H",
+                           "SPILLWAY_EMULATE_LATENCY",
+                           "SPILLWAY_EMULATE_RATES"}) {
     SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
     if (value && !clock.is_virtual) {
       return SPILLWAY_ERROR(
@@ -82,6 +84,13 @@ Result<ClockSettings> read_clock(bool shape_only) {
   if (latency) {
     SPILLWAY_ASSIGN_OR_RETURN(clock.latency, parse_duration("SPILLWAY_EMULATE_LATENCY", *latency));
   }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto rates, env::text("SPILLWAY_EMULATE_RATES"));
+  const Result<Rates> read = parse_rates(rates.value_or(""));
+  if (!read.ok()) {
+    return SPILLWAY_ERROR(read.status().code(),
+                          "SPILLWAY_EMULATE_RATES: " + read.status().detail());
+  }
+  clock.rates = read.value();
   return clock;
 }
 

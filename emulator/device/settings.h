@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
+#include "emulator/device/rates.h"
 
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ struct ClockSettings {
   double host_to_device = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_H2D, bytes per second
   double device_to_host = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_D2H
   double latency = 5e-6;                         // SPILLWAY_EMULATE_LATENCY, seconds of each copy
+  Rates rates;                                   // SPILLWAY_EMULATE_RATES
 };
 
 /// Which devices of the machine a program sees: the number in the machine of each.

@@ -4,6 +4,8 @@
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 
+#include <ATen/Context.h>
+
 #include <functional>
 #include <numeric>
 
@@ -37,10 +39,30 @@ double filters(const at::Tensor& output, const at::Tensor& weight) {
   return 2. * static_cast<double>(output.numel()) * product(weight.sizes().slice(1));
 }
 
+using Kernel = Cost::Kernel;
+
 struct Rule {
   std::string_view name;  // of the operator, without overload
   double (*flops)(Values arguments, Values results);
+  Kernel kernel = Kernel::kProduct;
+  bool is_convolution = false;
 };
+
+Cost::Arithmetic arithmetic_of(at::ScalarType type, bool is_convolution) {
+  if (type == at::kDouble || type == at::kComplexDouble) return Cost::Arithmetic::kDouble;
+  if (type != at::kFloat && type != at::kComplexFloat) return Cost::Arithmetic::kHalf;
+  const at::Context& context = at::globalContext();
+  const bool shortened = is_convolution ? context.allowTF32CuDNN() : context.allowTF32CuBLAS();
+  return shortened ? Cost::Arithmetic::kTf32 : Cost::Arithmetic::kSingle;
+}
+
+/// The type of the numbers: those of the first tensor.
+at::ScalarType type_of(Values arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined()) return value.toTensor().scalar_type();
+  }
+  return at::kFloat;
+}
 
 double first_two(Values arguments, Values /*results*/) {
   return products(arguments[0].toTensor(), arguments[1].toTensor());
@@ -79,17 +101,27 @@ constexpr Rule kRules[] = {
      [](Values arguments, Values) {
        // To the input and to the weight: each costs what the forward pass did.
        return 2. * filters(arguments[0].toTensor(), arguments[2].toTensor());
-     }},
+     },
+     Kernel::kProduct,
+     true},
     {"aten::convolution",
      [](Values arguments, Values results) {
        return filters(results[0].toTensor(), arguments[1].toTensor());
-     }},
-    {"aten::_scaled_dot_product_flash_attention_backward", attention_backward<11>},
-    {"aten::_scaled_dot_product_efficient_attention_backward", attention_backward<11>},
-    {"aten::_scaled_dot_product_cudnn_attention_backward", attention_backward<14>},
-    {"aten::_scaled_dot_product_flash_attention", attention_forward<4>},
-    {"aten::_scaled_dot_product_efficient_attention", attention_forward<6>},
-    {"aten::_scaled_dot_product_cudnn_attention", attention_forward<6>},
+     },
+     Kernel::kProduct,
+     true},
+    {"aten::_scaled_dot_product_flash_attention_backward",
+     attention_backward<11>,
+     Kernel::kAttentionBackward},
+    {"aten::_scaled_dot_product_efficient_attention_backward",
+     attention_backward<11>,
+     Kernel::kAttentionBackward},
+    {"aten::_scaled_dot_product_cudnn_attention_backward",
+     attention_backward<14>,
+     Kernel::kAttentionBackward},
+    {"aten::_scaled_dot_product_flash_attention", attention_forward<4>, Kernel::kAttention},
+    {"aten::_scaled_dot_product_efficient_attention", attention_forward<6>, Kernel::kAttention},
+    {"aten::_scaled_dot_product_cudnn_attention", attention_forward<6>, Kernel::kAttention},
 };
 
 uint64_t bytes_of(const char* name, Values values) {
@@ -107,13 +139,15 @@ uint64_t bytes_of(const char* name, Values values) {
 }  // namespace
 
 Cost cost_of(const char* name, Values arguments, Values results) {
-  Cost cost{bytes_of(name, arguments) + bytes_of(name, results), 0};
+  Cost cost{bytes_of(name, arguments) + bytes_of(name, results)};
   std::string_view base = name;
   base = base.substr(0, base.find('.'));
   if (base.ends_with('_')) base.remove_suffix(1);  // in place
   for (const Rule& rule : kRules) {
     if (base != rule.name) continue;
     cost.flops = rule.flops(arguments, results);
+    cost.kernel = rule.kernel;
+    cost.arithmetic = arithmetic_of(type_of(arguments), rule.is_convolution);
     break;
   }
   return cost;

@@ -11,13 +11,20 @@ namespace spillway::operators {
 /// What an operator asks of a GPU: bytes that go to or from its memory, and floating point
 /// operations.
 struct Cost {
+  enum class Arithmetic : uint8_t { kHalf, kTf32, kSingle, kDouble };
+  enum class Kernel : uint8_t { kOther, kProduct, kAttention, kAttentionBackward };
+
   uint64_t bytes = 0;
   double flops = 0;
+  Arithmetic arithmetic = Arithmetic::kHalf;
+  Kernel kernel = Kernel::kOther;
 };
 
 /// The cost of one call: every argument is read once and every result written once; a
 /// multiplication and an addition count as two operations. Matrix products, convolutions and
-/// attention have FLOPs, everything else is taken to be limited by memory.
+/// attention have FLOPs, everything else is taken to be limited by memory. Single precision is TF32
+/// where PyTorch is allowed it: in products by torch.backends.cuda.matmul, in convolutions by
+/// torch.backends.cudnn.
 Cost cost_of(const char* name,
              c10::ArrayRef<c10::IValue> arguments,
              c10::ArrayRef<c10::IValue> results);

@@ -118,7 +118,11 @@ void EmulatedKernel::check_memory(const Call& call) const {
 void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const {
   if (!emulated_runtime().virtual_clock) return;
   const Cost cost = cost_of(name_, call.arguments, results);
-  emulated_runtime().cost(call.stream, cost.bytes, cost.flops);
+  emulated_runtime().cost(call.stream,
+                          cost.bytes,
+                          cost.flops,
+                          static_cast<int>(cost.arithmetic),
+                          static_cast<int>(cost.kernel));
 }
 
 void EmulatedKernel::compute(const c10::OperatorHandle& op,

@@ -66,7 +66,7 @@ cudaError_t launch(const void* function, void** arguments, cudaStream_t stream) 
     operation.work = [] {
     };
     operation.name = "torch.cuda._sleep";
-    operation.cost = {emu::Cost::Kind::kMemory, 0, cycles / kCyclesPerSecond * emu::rates::kFlops};
+    operation.cost = {emu::Cost::Kind::kMemory, 0, cycles / kCyclesPerSecond};
     return emu::call_on_stream<"cuLaunchKernel">(stream,
                                                  [&](emu::Machine& machine, emu::Stream& on) {
                                                    machine.streams.submit(on, std::move(operation));

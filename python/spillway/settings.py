@@ -71,6 +71,23 @@ def _duration(name: str, value: str) -> str:
     return value
 
 
+_RATES = ("memory", "half", "tf32", "single", "double")
+_SHARES = ("product", "attention", "attention_backward")
+
+
+def _rates(name: str, value: str) -> str:
+    for item in value.split(","):
+        which, _, number = item.partition("=")
+        most = 1e18 if which in _RATES else 1
+        fits = re.fullmatch(r"[0-9]+(\.[0-9]+)?(e[0-9]+)?", number) and 0 < float(number) <= most
+        if which not in _RATES + _SHARES or not fits:
+            raise LaunchError(
+                f"{name}: {item}: expected NAME=NUMBER with a name among {', '.join(_RATES)} (a second, up "
+                f"to 1e18) and {', '.join(_SHARES)} (shares, up to 1)"
+            )
+    return value
+
+
 def _fault(name: str, value: str) -> str:
     """Asks the emulator, which alone knows its functions and their errors."""
     if EMULATOR.exists():
@@ -232,6 +249,13 @@ SETTINGS = (
         "latency", "SPILLWAY_EMULATE_LATENCY", _duration, "Virtual clock: of each copy, such as 3us.", "TIME"
     ),
     Setting(
+        "rates",
+        "SPILLWAY_EMULATE_RATES",
+        _rates,
+        "Virtual clock: of each device, such as memory=3.35e12,half=989e12,product=0.75.",
+        "NAME=NUMBER,…",
+    ),
+    Setting(
         "poison",
         "SPILLWAY_EMULATE_POISON",
         _choice("0", "1"),
@@ -255,7 +279,7 @@ SETTINGS = (
 )
 
 OF_A_REPORT = ("operators", "kernels")
-OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency")
+OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency", "rates")
 
 # Of the launcher: what it comes to are the settings above, and no program under it has it.
 PROFILE = "SPILLWAY_EMULATE_PROFILE"

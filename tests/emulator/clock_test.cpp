@@ -136,9 +136,9 @@ TEST_F(ClockTest, AQuerySaysNotReadyUntilTheTimeHasCome) {
 }
 
 TEST_F(ClockTest, AnOperatorTakesTheLongerOfItsBytesAndItsArithmetic) {
-  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 0); }), 1.0);
-  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 1, 800e9); }), 2.0);
-  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 800e9); }), 2.0);
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0); }), 1.0);
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 1, 800e9, 0, 0); }), 2.0);
+  EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 800e9, 0, 0); }), 2.0);
 }
 
 TEST_F(ClockTest, ComputingAndCopyingGoSideBySide) {
@@ -146,7 +146,7 @@ TEST_F(ClockTest, ComputingAndCopyingGoSideBySide) {
                    [&] {
                      order(one_, two_);
                      send(two_);
-                     spillway_emulator_cost(one_, 0, 400e9);
+                     spillway_emulator_cost(one_, 0, 400e9, 0, 0);
                      order(two_, one_);
                    }),
               kToDevice);
@@ -160,7 +160,7 @@ TEST_F(ClockTest, BranchesOfAGraphTakeTheirTimeSideBySide) {
   send(one_);
   bring(two_);
   order(two_, one_);
-  spillway_emulator_cost(one_, 0, 800e9);
+  spillway_emulator_cost(one_, 0, 800e9, 0, 0);
   ASSERT_EQ(spillway_emulator_add_node(
                 one_, "operator", [](void*) {}, [](void*) {}, nullptr, nullptr, 0),
             0);

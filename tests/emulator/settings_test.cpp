@@ -89,6 +89,20 @@ TEST(SettingsTest, AnUnknownNameIsAnError) {
   EXPECT_NE(written.find("error 3"), std::string::npos);
 }
 
+TEST(SettingsTest, ARateThatCannotBeReadIsAnError) {
+  for (const char* value :
+       {"memory", "memory=", "memory=fast", "speed=1e12", "half=0", "product=2"}) {
+    const std::string written =
+        in_process({{"SPILLWAY_EMULATE_CLOCK", "virtual"}, {"SPILLWAY_EMULATE_RATES", value}}, ask);
+
+    EXPECT_NE(
+        written.find("SPILLWAY_EMULATE_RATES: " + std::string(value) + ": expected NAME=NUMBER"),
+        std::string::npos)
+        << written;
+    EXPECT_NE(written.find("error 3"), std::string::npos);
+  }
+}
+
 TEST(SettingsTest, ADryRunNeedsTheVirtualClock) {
   const std::string written =
       in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_CLOCK", "real"}}, ask);

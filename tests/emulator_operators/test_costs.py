@@ -49,6 +49,45 @@ def test_the_clock_follows_the_work(elsewhere):
     assert abs(seen["copy"] - 1000 / 64) <= 0.02 * 1000 / 64  # 16 MiB of 1 GiB a second
 
 
+def products():
+    n = 4096
+    made = {
+        name: torch.empty(n, n, device="cuda", dtype=getattr(torch, name))
+        for name in ("bfloat16", "float32", "float64")
+    }
+    took = {name: milliseconds(lambda a=a: a @ a) for name, a in made.items()}
+    torch.backends.cuda.matmul.allow_tf32 = True
+    took["tf32"] = milliseconds(lambda: made["float32"] @ made["float32"])
+    leaf = torch.empty(4, 16, 2048, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    q = leaf * 1
+    attend = torch.nn.functional.scaled_dot_product_attention
+    took["attention"] = milliseconds(lambda: attend(q, q, q))
+    out = attend(q, q, q)
+    took["attention_backward"] = milliseconds(lambda: torch.autograd.grad(out, leaf, out.detach()))
+    took["memory"] = milliseconds(lambda: made["float64"].add_(1))
+    return took
+
+
+def test_each_type_and_kind_of_kernel_has_its_own_rate(elsewhere):
+    rates = (
+        "memory=2e12,half=800e12,tf32=400e12,single=50e12,double=25e12,"
+        "product=0.5,attention=0.4,attention_backward=0.25"
+    )
+    took = elsewhere(products, shape_only="1", rates=rates)
+    flops, scores = 2 * 4096**3, 4 * 4 * 16 * 2048**2 * 64
+    expected = {
+        "bfloat16": flops / (800e12 * 0.5),
+        "tf32": flops / (400e12 * 0.5),
+        "float32": flops / (50e12 * 0.5),
+        "float64": flops / (25e12 * 0.5),
+        "attention": scores / (800e12 * 0.4),
+        "memory": 2 * 4096**2 * 8 / 2e12,
+    }
+    for name, seconds in expected.items():  # 2 us for the kernel, and the calls between the events
+        assert 1e3 * seconds + 2e-3 <= took[name] <= 1e3 * seconds + 20e-3, name
+    assert took["attention_backward"] >= 1e3 * 2.5 * scores / (800e12 * 0.25)
+
+
 def test_two_runs_take_the_same_time(elsewhere):
     assert elsewhere(measure, clock="virtual") == elsewhere(measure, clock="virtual")
 

@@ -210,7 +210,7 @@ TEST_F(LaunchTimesTest, TheEndOfAnotherCallIsNotALaunchsEnd) {
                 cupti_.call_back(
                     CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &other);
                 spillway_emulator_begin(stream_);
-                spillway_emulator_cost(stream_, 4'000'000'000, 0);
+                spillway_emulator_cost(stream_, 4'000'000'000, 0, 0, 0);
               });
 
   const auto launches = taken();

@@ -52,7 +52,7 @@ class Watched : public testing::Test {
     cupti_.make(
         {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &parameters, name, device_.context, result}, [&] {
           spillway_emulator_begin(stream);
-          spillway_emulator_cost(stream, static_cast<std::uint64_t>(milliseconds * 4e9), 0);
+          spillway_emulator_cost(stream, static_cast<std::uint64_t>(milliseconds * 4e9), 0, 0, 0);
         });
   }
 

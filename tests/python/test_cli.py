@@ -182,7 +182,7 @@ def test_help_has_examples_or_says_how_to_complete(arguments: list[str]) -> None
 
 
 def test_the_shell_completes_commands_and_options() -> None:
-    completed = spillway(_SPILLWAY_COMPLETE="bash_complete", COMP_WORDS="spillway run --ra", COMP_CWORD="2")
+    completed = spillway(_SPILLWAY_COMPLETE="bash_complete", COMP_WORDS="spillway run --rati", COMP_CWORD="2")
     assert completed.stdout == "plain,--ratio\n"
 
 

@@ -17,6 +17,7 @@ H100 = {
     "SPILLWAY_EMULATE_LINK_H2D": "55400000000",
     "SPILLWAY_EMULATE_LINK_D2H": "54900000000",
     "SPILLWAY_EMULATE_LATENCY": "3us",
+    "SPILLWAY_EMULATE_RATES": profiles.read("h100").settings(True)["rates"],
 }
 MINE = """
 name = "mine"
@@ -54,6 +55,27 @@ def test_each_profile_can_be_used(name: str) -> None:
     assert env["SPILLWAY_EMULATE_LINK_H2D"] == profile.link_h2d
     assert env["SPILLWAY_EMULATE_LINK_D2H"] == profile.link_d2h
     assert env["SPILLWAY_EMULATE_LATENCY"] == profile.latency
+    rates = dict(item.split("=") for item in env["SPILLWAY_EMULATE_RATES"].split(","))
+    assert float(rates["half"]) > float(rates["single"]) >= float(rates["double"])
+    assert 0 < float(rates["attention_backward"]) <= float(rates["product"]) < 1
+
+
+def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
+    seen = settings_of(seen_by_command("--emulate", "h100", "--shape-only"))
+    assert seen == {name: each for name, each in H100.items() if name != "SPILLWAY_EMULATE_CLOCK"} | {
+        "SPILLWAY_EMULATE_SHAPE_ONLY": "1"
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--clock", "real"), "--clock=real: --shape-only needs the virtual clock"),
+        (("--poison",), "--poison: touches every byte, and --shape-only none"),
+    ],
+)
+def test_what_a_dry_run_rules_out_is_refused(options: tuple[str, ...], said: str) -> None:
+    assert_refused(spillway("run", "--emulate", "--shape-only", *options, "--", "true"), said)
 
 
 def test_a_program_finds_the_profile_s_memory() -> None:
@@ -120,7 +142,14 @@ def test_env_knows_profiles_too() -> None:
         (("3GiB", "3GB"), "memory=3GB: expected a size such as 512MiB"),
         (('"3GiB"', "true"), "memory=True: expected text such as"),
         (('"mine"', "7"), "name=7: expected text"),
-        (("latency", "speed"), "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency"),
+        (
+            ("latency", "speed"),
+            "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency, rates",
+        ),
+        (('"5us"', '"5us"\nrates = 5'), "rates=5: expected a table of numbers"),
+        (('"5us"', '"5us"\n[rates]\nspeed = 5'), "rates: speed=5: expected NAME=NUMBER with a name among"),
+        (('"5us"', '"5us"\n[rates]\nproduct = 5'), "rates: product=5: expected NAME=NUMBER"),
+        (('"5us"', '"5us"\n[rates]\nhalf = "fast"'), "rates: half=fast: expected NAME=NUMBER"),
         (('latency = "5us"', ""), "latency is missing"),
         (('"mine"', "mine"), "is no TOML file: Invalid value (at line 2, column 8)"),
     ],

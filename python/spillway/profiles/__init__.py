@@ -17,13 +17,17 @@ FOLDER = Path(__file__).absolute().parent
 
 @dataclass(frozen=True)
 class Profile:
-    """A file has all of these. But for the name they are settings of the emulated GPU, with their values."""
+    """A file has all of these, but it may leave the rates out: the emulated GPU has some of its own then.
+
+    But for the name they are settings of the emulated GPU, with their values.
+    """
 
     name: str
     memory: str
     link_h2d: str
     link_d2h: str
     latency: str
+    rates: str | None = None  # in the file a table
 
     def settings(self, virtual_clock: bool) -> dict[str, str]:
         """By option. Those of the link belong to the virtual clock."""
@@ -31,7 +35,7 @@ class Profile:
         return {
             option: getattr(self, option)
             for option in options
-            if virtual_clock or option not in OF_THE_VIRTUAL_CLOCK
+            if getattr(self, option) is not None and (virtual_clock or option not in OF_THE_VIRTUAL_CLOCK)
         }
 
 
@@ -72,10 +76,21 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
         if name not in known:
             raise LaunchError(f"{given}: {name}: unknown field; known are {', '.join(known)}")
     for name in known:
-        if name not in found:
+        if name not in found and name != "rates":
             raise LaunchError(f"{given}: {name} is missing")
+    if "rates" in found:
+        found = {**found, "rates": _listed(given, found["rates"])}
     checks = {setting.option: setting.check for setting in SETTINGS}
-    return Profile(**{name: _value(f"{given}: {name}", found[name], checks.get(name)) for name in known})
+    return Profile(
+        **{name: _value(f"{given}: {name}", value, checks.get(name)) for name, value in found.items()}
+    )
+
+
+def _listed(given: str, rates: Any) -> str:
+    """A table of numbers as the setting has them."""
+    if not isinstance(rates, dict) or not rates:
+        raise LaunchError(f"{given}: rates={rates}: expected a table of numbers, as in the profiles here")
+    return ",".join(f"{name}={value}" for name, value in rates.items())
 
 
 def _value(name: str, value: Any, check: Any) -> str:

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/result.h"
+
+#include <cstdint>
+#include <string>
+
+namespace spillway::emulator {
+
+/// What multiplies: the numbers' type decides how fast. Numbered as in emulator.h.
+enum class Arithmetic : std::uint8_t { kHalf, kTf32, kSingle, kDouble };
+
+/// What kind of kernel does: no two reach the same share of the arithmetic's rate. Numbered as in
+/// emulator.h.
+enum class KernelKind : std::uint8_t { kOther, kProduct, kAttention, kAttentionBackward };
+
+/// How fast a device of the virtual clock is, by default near a large accelerator of 2024.
+struct Rates {
+  double memory = 4e12;  // bytes per second that kernels, fills and copies within it reach
+  double half = 400e12;  // floating point operations per second
+  double tf32 = 400e12;
+  double single = 400e12;
+  double dbl = 400e12;
+  double product = 1;  // of those rates, the share that matrix products and convolutions reach
+  double attention = 1;
+  double attention_backward = 1;
+
+  /// Seconds of so many operations, where nothing else limits them.
+  [[nodiscard]] double seconds(double flops, Arithmetic arithmetic, KernelKind kind) const;
+};
+
+/// "memory=3.35e12,half=989e12,product=0.75": those that are left out stay as they are. Errors:
+/// kInvalidArgument for unknown names, what is no number above 0, and shares above 1.
+Result<Rates> parse_rates(const std::string& text);
+
+}  // namespace spillway::emulator
