@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from conftest import clean_environment
-from spillway.report.copies import sites_of
+from spillway.report.digest import digest
 from spillway.report.log import read_log
 
 SOURCE = """
@@ -36,7 +36,7 @@ def test_the_maker_is_no_view(tmp_path):
     ]
     subprocess.run([*command, "--", sys.executable, "-c", SOURCE], env=clean_environment(), check=True)
     (path,) = tmp_path.glob("*.spillway")
-    made_by = {site.bytes: site.made_by for site in sites_of(read_log(path))}
+    made_by = {site.bytes: site.made_by for site in digest(read_log(path)).sites}
     assert made_by[4 * 32 * 96 * 4] == ["Addmm"]
     assert not {"", "View", "UnsafeView", "Transpose", "Split", "Squeeze"} & {
         name for names in made_by.values() for name in names

@@ -108,7 +108,7 @@ def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
 
 
 def test_stalls_that_belong_to_no_region_are_in_the_terminal_s_table_too(tmp_path):
-    stall = ["wait", 160, 6500, 7500, 0, synthetic.COMPUTE, synthetic.OUT, 0, 0]
+    stall = ["wait", 112, 2000, 3000, 0, synthetic.COMPUTE, synthetic.OUT, 0, 0]
     synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, stall])
     console = Console(width=200, file=io.StringIO(), record=True)
     terminal.show(read(tmp_path), console)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from spillway.report.copies import BACK, OTHER, REUSE, Site, copies_of, sites_of
+from spillway.report.copies import BACK, OTHER, REUSE, Site, copies_of
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_log
 from spillway.report.operators import by_name, by_tag
@@ -36,13 +36,14 @@ def test_a_copy_stream_that_waits_is_no_stall(tmp_path):
 
 def test_a_copy_is_hidden_where_only_another_device_waited(tmp_path):
     of_gpu_1 = [
-        ["in", 152, 7000, 9000, 1, synthetic.IN, 4000, 5, 10],
+        ["in", 152, 1000, 3000, 1, synthetic.IN, 4000, 5, 10],
         ["wait", 153, 1000, 3000, 1, synthetic.COMPUTE, synthetic.IN, 5, 10],  # beside GPU 0's copy out
-        ["wait", 154, 8500, 9000, 1, synthetic.COMPUTE, synthetic.IN, 5, 10],
+        ["in", 154, 7000, 9000, 1, synthetic.IN, 4000, 5, 11],
+        ["wait", 155, 8500, 9000, 1, synthetic.COMPUTE, synthetic.IN, 5, 11],
     ]
     copies = copies_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, *of_gpu_1])))
-    # GPU 0's 4000 ns but for its own stall of 1000, and GPU 1's 2000 ns but for its own of 500.
-    assert (copies.copy_time, copies.hidden_time) == (6000, 4500)
+    # GPU 0's 4000 ns but for its own stall of 1000, and GPU 1's 4000 ns but for its own of 2500.
+    assert (copies.copy_time, copies.hidden_time) == (8000, 4500)
 
 
 def test_a_copy_is_hidden_where_a_stream_waited_for_computation(tmp_path):
@@ -60,8 +61,52 @@ def test_memory_that_a_copy_still_reads_is_no_hiding_place(tmp_path):
     assert (copies.copy_time, copies.hidden_time) == (4000, 2500)
 
 
+NEXT_COPY = ["in", 160, 6000, 7000, 0, synthetic.IN, 4000, 5, 10]
+
+
+@pytest.mark.parametrize(
+    ("stream", "submitted", "begin", "end", "storage", "stalled"),
+    [
+        (synthetic.IN, 153, 6003, 6006, 9, None),  # its copy had ended
+        (synthetic.IN, 153, 6000, 6003, 9, None),
+        (synthetic.IN, 153, 5900, 6003, 9, (5900, 6000)),  # its copy ended before the next event came
+        (synthetic.IN, 161, 5900, 6003, 9, (5900, 6000)),  # the next one runs by then
+        (synthetic.IN, 153, 3500, 3600, 9, None),  # its copy had not even begun
+        (synthetic.IN, 161, 6500, 7003, 0, (6500, 7000)),  # of no storage: the stream's copies
+        (synthetic.IN, 161, 5900, 6003, 0, (5900, 6003)),
+        (synthetic.IN, 159, 5900, 6003, 0, (5900, 6000)),  # the next one was not submitted yet
+        (synthetic.IN, 170, 7010, 7013, 0, None),
+        (synthetic.OUT, 112, 2990, 3003, 0, (2990, 3000)),
+        (synthetic.OUT, 154, 3500, 3503, 9, None),
+        (synthetic.OUT, 112, 2990, 3003, 10, (2990, 3000)),  # on behalf of another storage
+        (4, 153, 8000, 8003, 9, (8000, 8003)),  # no copies are known there
+    ],
+)
+def test_a_wait_is_a_stall_only_while_its_copy_still_runs(
+    tmp_path, stream, submitted, begin, end, storage, stalled
+):
+    wait = ["wait", submitted, begin, end, 0, synthetic.COMPUTE, stream, 5, storage]
+    lines = [line for line in synthetic.LINES if line[0] != "wait"]
+    path = synthetic.write(tmp_path / "7-1.spillway", [*lines, NEXT_COPY, wait])
+    each = digest(read_log(path))
+    assert [(span.begin, span.end) for span, _ in each.copies.stalls] == ([stalled] if stalled else [])
+    length = stalled[1] - stalled[0] if stalled else 0
+    assert each.copies.tags["job"].stalled == each.copies.all.stalled == each.steps[0].stalled == length
+    assert each.sites[0].costs.stalled == (length if storage == 9 else 0)
+
+
+def test_a_copy_out_that_was_for_the_same_storage_is_not_what_is_waited_for(tmp_path):
+    # Memory for storage 9's way back is taken from one that a copy out of storage 10 still reads.
+    lines = [
+        ["out", 113, 3000, 8000, 0, synthetic.OUT, 4000, 5, 10],
+        ["wait", 150, 7000, 8003, 0, synthetic.COMPUTE, synthetic.OUT, 5, 9],
+    ]
+    path = synthetic.write(tmp_path / "7-1.spillway", [*synthetic.LINES, *lines])
+    assert copies_of(read_log(path)).stalled_for == {BACK: 1000, REUSE: 1000}
+
+
 def test_the_largest_thing_has_its_source_and_costs(path):
-    site = sites_of(read_log(path))[0]
+    site = digest(read_log(path)).sites[0]
     assert (site.bytes, site.memory, site.region) == (4000, "activation/layers.0", "job")
     assert (site.made_by, site.lines) == (["relu"], ["/home/me/train.py:12 forward"])
     assert (site.costs.out_time, site.costs.in_time, site.costs.stalled) == (2000, 2000, 1000)
@@ -71,7 +116,7 @@ def site_of(tmp_path: Path, *made_by: str) -> Site:
     """Of the storage that moves, where it was saved once by each."""
     sources = [["from", 9, each, "/home/me/train.py:12 forward"] for each in made_by]
     lines = [line for line in synthetic.LINES if line[0] != "from"]
-    return sites_of(read_log(synthetic.write(tmp_path / "7-1.spillway", [*lines, *sources])))[0]
+    return digest(read_log(synthetic.write(tmp_path / "7-1.spillway", [*lines, *sources]))).sites[0]
 
 
 def test_all_that_are_known_to_have_made_it_are_named(tmp_path):

@@ -102,7 +102,6 @@ def step_chart(each: Digest, step: Step) -> str:
     def x(time: int) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (min(max(time, begin), end) - begin) / (end - begin)
 
-    stalled = {id(found): why for found, why in each.copies.stalls}
     lanes = (("compute", 0), ("copies out", 1), ("copies in", 2))
     parts = []
     for name, lane in lanes:
@@ -118,11 +117,8 @@ def step_chart(each: Digest, step: Step) -> str:
                 f'<rect class="operator" x="{left:.2f}" y="{TOP}" width="{right - left:.2f}" height="32">'
                 f"<title>{escape(text)}</title></rect>"
             )
-    for found in each.log.spans:
-        if found.end <= begin or found.begin >= end or found.kind == "mark":
-            continue
-        why = stalled.get(id(found))
-        if found.kind == "wait" and why is None:
+    for found, why in each.copies.spans:
+        if found.end <= begin or found.begin >= end:
             continue
         lane = {"wait": 0, "out": 1, "in": 2}[found.kind]
         left = x(found.begin)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -29,10 +29,16 @@ class TagCosts:
 class Copies:
     all: TagCosts = field(default_factory=TagCosts)
     tags: dict[str, TagCosts] = field(default_factory=dict)
+    copies: list[Span] = field(default_factory=list)
     stalls: list[tuple[Span, str]] = field(default_factory=list)  # of computing streams, and why
     stalled_for: dict[str, int] = field(default_factory=dict)  # nanoseconds by why
     copy_time: int = 0
     hidden_time: int = 0  # of it: nobody on the same device waited for a copy meanwhile
+
+    @property
+    def spans(self) -> list[tuple[Span, str]]:
+        """Copies, and stalls with why."""
+        return [*((span, "") for span in self.copies), *self.stalls]
 
     @property
     def hidden_share(self) -> float | None:
@@ -62,33 +68,66 @@ BACK, REUSE, OTHER = "a copy back", "memory that a copy still read", "another st
 
 
 def copies_of(log: RunLog) -> Copies:
-    found = Copies()
-    copying = copy_streams(log.spans)
-    inward = {(span.device, span.stream) for span in log.spans if span.kind == "in"}
-    for span in log.spans:
-        if span.kind == "wait" and (span.device, span.stream) not in copying and span.end > span.begin:
-            source = (span.device, span.amount)
-            why = BACK if source in inward else REUSE if source in copying else OTHER
-            found.stalls.append((span, why))
+    found = Copies(copies=[span for span in log.spans if span.kind in ("out", "in")])
+    found.stalls = _stalls(log.spans, found.copies)
+    for span, why in found.spans:
+        _charge(found.all, span)
+        _charge(found.tags.setdefault(span.tag, TagCosts()), span)
+        if why:
             found.stalled_for[why] = found.stalled_for.get(why, 0) + span.end - span.begin
-        _charge(found.all, span, copying)
-        if span.kind != "mark":
-            _charge(found.tags.setdefault(span.tag, TagCosts()), span, copying)
-    found.tags = {tag: costs for tag, costs in found.tags.items() if costs != TagCosts()}
     waits: dict[int, list[tuple[int, int]]] = defaultdict(list)  # for copies, by device
     for span, why in found.stalls:
         if why != OTHER:
             waits[span.device].append((span.begin, span.end))
     waits = {device: _merged(stretches) for device, stretches in waits.items()}
-    for span in log.spans:
-        if span.kind in ("out", "in"):
-            covered = _covered(waits.get(span.device, []), span.begin, span.end)
-            found.copy_time += span.end - span.begin
-            found.hidden_time += span.end - span.begin - covered
+    for span in found.copies:
+        covered = _covered(waits.get(span.device, []), span.begin, span.end)
+        found.copy_time += span.end - span.begin
+        found.hidden_time += span.end - span.begin - covered
     return found
 
 
-def _charge(costs: TagCosts, span: Span, copying: set[tuple[int, int]]) -> None:
+def _stalls(spans: list[Span], copies: list[Span]) -> list[tuple[Span, str]]:
+    """The waits of computing streams, each until what it waited for had ended, and why. Between a wait's two
+    events there is always some time, whether it waited or not."""
+    copying = copy_streams(spans)
+    inward = {(span.device, span.stream) for span in copies if span.kind == "in"}
+    queues = _Queues(copies)
+    stalls = []
+    for wait in spans:
+        if wait.kind != "wait" or (wait.device, wait.stream) in copying:
+            continue
+        source = (wait.device, wait.amount)
+        why = BACK if source in inward else REUSE if source in copying else OTHER
+        end = wait.end if why == OTHER else min(wait.end, queues.end_of_copy(wait))
+        if end > wait.begin:
+            stalls.append((wait._replace(end=end), why))
+    return stalls
+
+
+class _Queues:
+    """The copies of each stream, in its order: that in which they were submitted, begin and end."""
+
+    def __init__(self, copies: list[Span]) -> None:
+        self._of: dict[tuple[int, int, int], list[Span]] = defaultdict(list)  # storage 0: all of the stream
+        for copy in sorted(copies, key=lambda copy: (copy.begin, copy.end)):
+            # What is done for one storage may also wait until another one's copy out has read memory.
+            for storage in {0, copy.storage if copy.kind == "in" else 0}:
+                self._of[copy.device, copy.stream, storage].append(copy)
+
+    def end_of_copy(self, wait: Span) -> int:
+        """When the copy ended that `wait` is for; 0 where there is none. Of a wait that tells no storage that
+        came back, the last copy of the stream that can be it: submitted before, and begun before its end."""
+        for storage in (wait.storage, 0):
+            queue = self._of.get((wait.device, wait.amount, storage), [])
+            submitted = bisect_right(queue, wait.submitted, key=lambda copy: copy.submitted)
+            begun = bisect_left(queue, wait.end, key=lambda copy: copy.begin)
+            if place := min(submitted, begun):
+                return queue[place - 1].end
+        return 0
+
+
+def _charge(costs: TagCosts, span: Span) -> None:
     taken = span.end - span.begin
     if span.kind == "out":
         costs.out_bytes += span.amount
@@ -96,7 +135,7 @@ def _charge(costs: TagCosts, span: Span, copying: set[tuple[int, int]]) -> None:
     elif span.kind == "in":
         costs.in_bytes += span.amount
         costs.in_time += taken
-    elif span.kind == "wait" and (span.device, span.stream) not in copying and taken > 0:
+    else:
         costs.stalls += 1
         costs.stalled += taken
 
@@ -121,7 +160,7 @@ def _covered(stretches: list[tuple[int, int]], begin: int, end: int) -> int:
     return covered
 
 
-def sites_of(log: RunLog) -> list[Site]:
+def sites_of(log: RunLog, copies: Copies) -> list[Site]:
     """By the bytes of one storage, then by all that moved: the largest first."""
     sites: dict[tuple[str, str, int], Site] = {}
     of_storage: dict[int, Site] = {}
@@ -143,11 +182,10 @@ def sites_of(log: RunLog) -> list[Site]:
         line = lines.get(storage, "")
         if line and line not in site.lines:
             site.lines.append(line)
-    copying = copy_streams(log.spans)
     costs: dict[int, TagCosts] = defaultdict(TagCosts)
-    for span in log.spans:
+    for span, _ in copies.spans:
         if span.storage in of_storage:
-            _charge(costs[id(of_storage[span.storage])], span, copying)
+            _charge(costs[id(of_storage[span.storage])], span)
     for site in sites.values():
         site.costs = costs[id(site)]
     return sorted(sites.values(), key=lambda site: (-site.bytes, -site.times, site.memory))

@@ -101,7 +101,7 @@ def digest(log: RunLog) -> Digest:
         clock,
         usage_by_device(log),
         copies,
-        sites_of(log),
+        sites_of(log, copies),
         _steps(log, clock, copies),
         stayed,
         refused,

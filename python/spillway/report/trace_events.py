@@ -53,11 +53,7 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
             }
         )
     lanes: dict[tuple[int, int, str], int] = {}
-    why_of = {id(span): why for span, why in each.copies.stalls}
-    for span in sorted(each.log.spans, key=lambda span: (span.begin, -span.end)):
-        why = why_of.get(id(span))
-        if span.kind == "mark" or (span.kind == "wait" and why is None):
-            continue
+    for span, why in sorted(each.copies.spans, key=lambda found: (found[0].begin, -found[0].end)):
         what = {"out": "copies out", "in": "copies in"}.get(span.kind, "stalls")
         lane = lanes.get((span.device, span.stream, what))
         if lane is None:
@@ -65,7 +61,7 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
             events.append(named("thread_name", lane, f"GPU {span.device} {what}, stream {span.stream:#x}"))
         name = f"wait for {why}" if why else ("to the host" if span.kind == "out" else "to the device")
         detail: dict[str, Any] = {"tag": span.tag, "storage": span.storage}
-        if why is None:
+        if not why:
             detail["bytes"] = span.amount
         events.append(
             {
