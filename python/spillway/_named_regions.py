@@ -4,7 +4,10 @@ around NVTX ranges."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,16 +27,26 @@ __all__ = ["start"]
 
 def start(ratios: Mapping[str, float]) -> None:
     """From now on, in this process. `ratios`: the share by pattern; the first that fits counts."""
-    regions: dict[str, CPUOffload] = {}
+    found: dict[str, CPUOffload] = {}
     tags: set[str] = set()
     for pattern, ratio in ratios.items():
         tag = _tag_of(pattern)
         while tag in tags:  # as of "layers.?" and "layers.*", which have shares of their own
             tag += "-"
         tags.add(tag)
-        regions[pattern] = CPUOffload(ratio, tag=tag)
-    _Modules(regions).watch()
+        found[pattern] = CPUOffload(ratio, tag=tag)
+    regions = _Regions(found)
+    module_calls = _Modules(regions)
+    module_calls.watch()
     _watch_nvtx(regions)
+    started_in = os.getpid()
+
+    def at_end() -> None:
+        # Not of children, nor of a process that only helps others, as a worker of a data loader does.
+        if os.getpid() == started_in and module_calls.any:
+            _tell_unfitted(regions)
+
+    atexit.register(at_end)
 
 
 def _tag_of(pattern: str) -> str:
@@ -41,16 +54,41 @@ def _tag_of(pattern: str) -> str:
     return re.sub(r"[*?]+", "-", pattern).strip("/") or "-"
 
 
-def _fitting(name: str, regions: Mapping[str, CPUOffload]) -> CPUOffload | None:
+def _tell_unfitted(regions: _Regions) -> None:
+    """One line on stderr for patterns that fitted nothing: by the first process, where a job has several."""
+    rank = os.environ.get("RANK", "")
+    if not regions.unfitted or (rank.isdecimal() and int(rank) > 0):
+        return
+    patterns = ", ".join(regions.unfitted)
+    whose = " of rank 0" if rank else ""
+    print(
+        f"spillway: --tag-ratio {patterns}: no module and no NVTX range{whose} had such a name",
+        file=sys.stderr,
+    )
+
+
+class _Regions:
+    """Regions by the pattern of the names that they are for."""
+
+    def __init__(self, regions: Mapping[str, CPUOffload]) -> None:
+        self._regions = regions
+        self.unfitted = list(regions)  # patterns that no name has fitted yet, whatever counted then
+
+    def of(self, name: str) -> CPUOffload | None:
+        """Of the first pattern that fits."""
+        if self.unfitted:
+            self.unfitted = [pattern for pattern in self.unfitted if not _fits(pattern, name)]
+        return next((region for pattern, region in self._regions.items() if _fits(pattern, name)), None)
+
+
+def _fits(pattern: str, name: str) -> bool:
     """A pattern fits a qualified name, or the end of one from a dot on."""
-    for pattern, region in regions.items():
-        if fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}"):
-            return region
-    return None
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
 class _Modules:
-    def __init__(self, regions: Mapping[str, CPUOffload]) -> None:
+    def __init__(self, regions: _Regions) -> None:
+        self.any = False  # module has been called
         self._regions = regions
         # A module that is called before one that contains it has another name then.
         self._found: WeakKeyDictionary[torch.nn.Module, CPUOffload | None] = WeakKeyDictionary()
@@ -67,8 +105,9 @@ class _Modules:
         try:
             return self._found[module]
         except KeyError:
+            self.any = True
             for name, inner in module.named_modules():
-                self._found[inner] = _fitting(name, self._regions)
+                self._found[inner] = self._regions.of(name)
             return self._found[module]
 
     # What is compiled saves its tensors as a whole: the region around it counts.
@@ -85,7 +124,7 @@ class _Modules:
             self._calls.end(module)
 
 
-def _watch_nvtx(regions: Mapping[str, CPUOffload]) -> None:
+def _watch_nvtx(regions: _Regions) -> None:
     """Ranges of `torch.cuda.nvtx`, a stack for each thread."""
     nvtx: Any = torch.cuda.nvtx
     push: Callable[[str], Any] = nvtx.range_push
@@ -93,7 +132,7 @@ def _watch_nvtx(regions: Mapping[str, CPUOffload]) -> None:
     thread = threading.local()
 
     def range_push(msg: str) -> Any:
-        region = _fitting(msg, regions)
+        region = regions.of(msg)
         if region is not None:
             region.__enter__()
         if not hasattr(thread, "open"):

@@ -38,6 +38,42 @@ def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
     assert mlp.moved[-1] + outside.moved[-1] == everything.moved[-1]
 
 
+UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
+
+
+def test_a_pattern_that_fits_nothing_is_told_at_the_end(tmp_path: Path) -> None:
+    # "ml?" fits, though another one counts before it.
+    settings = {"SPILLWAY_TAG_RATIO": "nosuch=1,mlp=1,ml?=1,mlps.*=0"}
+    ours = directly(tmp_path, sys.executable, SCRIPT, **settings)
+    assert (ours.status, ours.stderr) == (0, UNFITTED)
+    assert ours.stdout == under_spillway("compiled", tmp_path).stdout
+
+
+def test_of_several_ranks_the_first_tells_what_fits_nothing(tmp_path: Path) -> None:
+    ours = under_spillway("ddp", tmp_path, "--tag-ratio", "nosuch=1")
+    assert ours.status == 0
+    said = [line for line in ours.stderr.splitlines() if line.startswith("spillway: ")]
+    assert said == ["spillway: --tag-ratio nosuch: no module and no NVTX range of rank 0 had such a name"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch; torch.ones(2, device='cuda')",  # no module at all
+        """
+import os, sys, torch
+if os.fork() == 0:
+    torch.nn.Linear(2, 2)(torch.ones(2, 2))
+    sys.exit(0)  # not os._exit(): what is registered for the end runs in the child too
+os.wait()
+""",
+    ],
+)
+def test_a_process_that_runs_no_modules_has_nothing_to_tell(code: str, tmp_path: Path) -> None:
+    ours = directly(tmp_path, sys.executable, "-c", code, SPILLWAY_TAG_RATIO="nosuch=1")
+    assert (ours.status, ours.stderr) == (0, "")
+
+
 def test_a_share_that_nvtx_ranges_have_by_name(tmp_path: Path) -> None:
     script = tmp_path / "ranges.py"
     source = (SCRIPTS / "plain_loop.py").read_text()
