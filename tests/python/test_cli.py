@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -18,6 +19,11 @@ from spillway import launch
 def test_the_shim_comes_before_the_emulator_and_both_before_the_rest() -> None:
     env = seen_by_command("--emulate", LD_PRELOAD="libm.so.6")
     assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}:libm.so.6"
+
+
+def test_what_was_preloaded_may_be_separated_by_spaces_and_colons() -> None:
+    env = seen_by_command("--emulate", LD_PRELOAD=f" libm.so.6 {launch.EMULATOR}:libdl.so.2  libc.so.6")
+    assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}:libm.so.6:libdl.so.2:libc.so.6"
 
 
 def test_without_emulate_only_the_shim_is_preloaded() -> None:
@@ -89,6 +95,35 @@ def test_a_signal_reaches_the_command() -> None:
         assert int(process.stdout.readline()) == process.pid  # the command has taken the process over
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == -signal.SIGTERM
+
+
+COUNT_INTERRUPTS = """
+import select, signal, socket, time
+here, there = socket.socketpair()
+there.setblocking(False)
+signal.signal(signal.SIGINT, lambda *_: None)
+signal.set_wakeup_fd(there.fileno())  # a byte for each signal, though two come before Python looks
+print("ready", flush=True)
+select.select([here], [], [], 60)
+time.sleep(0.5)  # for another one
+print(len(here.recv(100)), "interrupts", flush=True)
+"""
+
+
+def test_the_terminal_s_interrupt_reaches_a_checked_command_once() -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        run = [sys.executable, "-m", "spillway", "run", "--emulate", "--check", "--"]
+        os.execv(sys.executable, [*run, sys.executable, "-c", COUNT_INTERRUPTS])
+    with open(terminal, "r+b", buffering=0) as screen:
+        seen = b""
+        while b"ready" not in seen:
+            seen += screen.read(100)
+        screen.write(b"\3")
+        while b"reports" not in seen:
+            seen += screen.read(100)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert b"1 interrupts" in seen, seen
 
 
 @pytest.mark.parametrize(

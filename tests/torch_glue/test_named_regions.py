@@ -217,3 +217,33 @@ report([tags, glue().tag_of(torch.ones(64, device="cuda"))])
 def test_a_module_inside_itself_keeps_its_regions_open(program):
     inside, after = program(NETWORK + RECURSION)
     assert inside == ["twice"] * 3 and after == ""
+
+
+RANGES = """
+from torch.cuda import nvtx
+_named_regions.start({"inside": 1})
+
+
+def saved():
+    return (torch.randn(32, 64, device="cuda", requires_grad=True) * 2).sin()  # its input is nobody else's
+
+
+for _ in range(2):
+    nvtx.range_push("inside")
+    nvtx.range_push("other")
+    total = saved()
+    nvtx.range_pop()
+    total = total + saved()
+    nvtx.range_pop()
+    total = total + saved()
+    nvtx.range_push("other")
+    total = total + saved()
+    nvtx.range_pop()
+    total.sum().backward()
+    spillway.step()
+report(shares())
+"""
+
+
+def test_what_is_saved_after_a_range_is_in_no_region(program):
+    assert program(NETWORK + RANGES) == {"inside": [2 * ONE, 2 * ONE]}
