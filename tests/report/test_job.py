@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -183,6 +186,21 @@ def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(job, tmp_p
     result = spillway("report", job.folder, "--output", tmp_path / "nowhere" / "run.html")
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_being_done_is_told_to_a_terminal_alone(job, report, tmp_path):
+    assert report.stderr == ""
+    told, screen = pty.openpty()
+    command = [sys.executable, "-m", "spillway", "report", job.folder, "--output", tmp_path / "run.html"]
+    env = clean_environment() | {"TERM": "xterm"}
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=screen) as process:
+        os.close(screen)
+        seen = b""
+        with open(told, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # as a closed one ends
+            while True:
+                seen += terminal.read(4096)
+    assert process.returncode == 0
+    assert b"writing the page and the trace" in seen
 
 
 def test_operators_are_timed_where_they_are_asked_for(job, tmp_path):

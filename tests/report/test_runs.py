@@ -15,6 +15,7 @@ from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_log
 from spillway.report.runs import read_folder, runs_of
 from spillway.report.words import notices
+from spillway.report.write import read
 
 SECOND = 10**9
 
@@ -64,6 +65,17 @@ def test_the_newest_run_is_shown_and_the_others_are_named(tmp_path):
         assert "also holds the logs of 1 earlier run: " in text
         assert "python '[i]old.py' 'a b' (7-1.spillway and 1 more). To see" in text
     assert "process 9" in said and "process 7" not in said
+
+
+def test_each_log_that_is_read_is_told(tmp_path):
+    log(tmp_path, 7, 1000.0, 10)
+    log(tmp_path, 8, 1001.0, 10)
+    told = []
+    read(tmp_path, told.append)
+    assert told == [
+        *("reading log 1 of 2", "reading log 2 of 2"),
+        *("adding up process 1 of 2", "adding up process 2 of 2"),
+    ]
 
 
 def test_of_many_earlier_runs_the_latest_are_named(tmp_path):

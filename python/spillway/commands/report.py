@@ -35,8 +35,10 @@ def report(folder: Path, output: Path | None) -> None:
 
     page = output or folder / "report.html"
     try:
-        digests = read(folder)
-        trace = write(digests, page)
+        with Console(stderr=True).status("") as status:  # a file or a pipe gets none of it
+            digests = read(folder, status.update)
+            status.update("writing the page and the trace")
+            trace = write(digests, page)
     except ReportError as error:
         raise click.ClickException(str(error)) from None
     console = Console()

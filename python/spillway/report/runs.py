@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from spillway.report.log import SUFFIX, ReportError, RunLog, read_log, reason_of
@@ -12,9 +12,9 @@ from spillway.report.log import SUFFIX, ReportError, RunLog, read_log, reason_of
 __all__ = ["read_folder", "runs_of"]
 
 
-def read_folder(folder: Path) -> list[RunLog]:
-    """The logs of a folder's newest run, by rank and process; the first one knows the earlier runs. Raises
-    ReportError where there is none, or one that cannot be read."""
+def read_folder(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[RunLog]:
+    """The logs of a folder's newest run, by rank and process; the first one knows the earlier runs. `tell`
+    hears which is being read. Raises ReportError where there is none, or one that cannot be read."""
     try:
         files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
@@ -23,7 +23,11 @@ def read_folder(folder: Path) -> list[RunLog]:
         raise ReportError(
             f"{folder}: holds no log of a run; spillway run --report {folder} -- COMMAND writes one"
         )
-    *earlier, logs = runs_of(read_log(path) for path in files)
+    read = []
+    for number, path in enumerate(files, 1):
+        tell(f"reading log {number} of {len(files)}")
+        read.append(read_log(path))
+    *earlier, logs = runs_of(read)
     written = {log.about["spillway"] for log in logs}
     if len(written) > 1:
         raise ReportError(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spillway.report.digest import Digest, digest
@@ -19,9 +19,14 @@ from spillway.report.trace_events import trace_document
 __all__ = ["read", "write"]
 
 
-def read(folder: Path) -> list[Digest]:
-    """Raises ReportError."""
-    return [digest(log) for log in read_folder(folder)]
+def read(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[Digest]:
+    """`tell` hears what is being done. Raises ReportError."""
+    logs = read_folder(folder, tell)
+    digests = []
+    for number, log in enumerate(logs, 1):
+        tell(f"adding up process {number} of {len(logs)}")
+        digests.append(digest(log))
+    return digests
 
 
 def write(digests: Sequence[Digest], output: Path) -> Path:
