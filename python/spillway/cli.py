@@ -59,7 +59,13 @@ def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     context.exit()
 
 
-@click.group(cls=_Commands, epilog=_COMPLETION, no_args_is_help=False, invoke_without_command=True)
+@click.group(
+    cls=_Commands,
+    epilog=_COMPLETION,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of the commands, too
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import assert_nothing_starts, assert_refused, seen_by_command, settings_of, spillway
 from spillway import launch
+from spillway.cli import COMMANDS
 
 
 def test_the_shim_comes_before_the_emulator_and_both_before_the_rest() -> None:
@@ -214,6 +215,13 @@ def test_help_has_examples_or_says_how_to_complete(arguments: list[str]) -> None
     result = spillway(*arguments)
     assert result.returncode == 0
     assert "Example" in result.stdout or "bash_source" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_short_h_asks_for_help_too(command: str) -> None:
+    short, long = spillway(command, "-h"), spillway(command, "--help")
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert f"Usage: spillway {command}" in short.stdout
 
 
 def test_the_shell_completes_commands_and_options() -> None:

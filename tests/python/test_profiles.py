@@ -120,6 +120,19 @@ def test_a_word_that_is_no_profile_is_the_command(before: tuple[str, ...]) -> No
     assert ('"SPILLWAY_EMULATE_MEMORY"' in result.stdout) == ("--memory" in before)
 
 
+def test_a_word_that_is_neither_a_profile_nor_a_command_is_told_both() -> None:
+    result = spillway("run", "--emulate", "h1000", "--ratio", "0.5", "--", "true")
+    assert (result.returncode, result.stdout) == (127, "")
+    known = "a100-40g, a100-80g, h100, h200, l4, l40s, rtx4090"
+    assert result.stderr == f"spillway run: h1000 was not found, and is no profile: known are {known}\n"
+
+
+@pytest.mark.parametrize("options", [("--emulate", "--"), ("--emulate", "h100"), ("--emulate", "--check")])
+def test_a_command_that_is_not_right_behind_emulate_was_meant_as_one(options: tuple[str, ...]) -> None:
+    result = spillway("run", *options, "h1000")
+    assert (result.returncode, result.stderr) == (127, "spillway run: h1000 was not found\n")
+
+
 def test_a_profile_s_name_among_the_command_s_words_is_its_own() -> None:
     result = spillway(
         "run", "--emulate", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--emulate", "h100"

@@ -14,6 +14,7 @@ from spillway.settings import JOB, SETTINGS, Setting
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _BARE = "--emulate="
+NO_PROFILE = "spillway.no_profile"  # in a context's meta: the word behind --emulate where it is none
 
 
 class Command(click.Command):
@@ -42,6 +43,8 @@ class Command(click.Command):
             if word == "--emulate":
                 behind = args[at + 1 : at + 2]
                 profile = behind if behind and profiles.is_profile(behind[0]) else []
+                if behind and not profile:
+                    ctx.meta[NO_PROFILE] = behind[0]
                 args[at : at + 1 + len(profile)] = [_BARE + "".join(profile)]
             at += 2 if word != "--emulate" and word in takes_value else 1
         return args

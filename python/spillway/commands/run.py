@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from spillway import profiles
 from spillway.checked_run import run_checked
 from spillway.commands import options
 from spillway.commands.interpreters import is_python, torch_without_cuda
@@ -39,7 +40,8 @@ Examples:
 )
 @options.shared
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(command: tuple[str, ...], **values: Any) -> None:
+@click.pass_context
+def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None:
     """Run a command under Spillway.
 
     Signals and the exit status are the command's own. With --check the status is 3 where the command
@@ -54,7 +56,7 @@ def run(command: tuple[str, ...], **values: Any) -> None:
             raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
         if env.get("SPILLWAY_REPORT"):
             try_folder(Path(env["SPILLWAY_REPORT"]))
-    sys.exit(start(command, env))
+    sys.exit(start(command, env, command[0] == context.meta.get(options.NO_PROFILE)))
 
 
 def emulated(env: Mapping[str, str]) -> bool:
@@ -77,12 +79,15 @@ def try_folder(folder: Path) -> None:
         raise click.ClickException(f"--report {folder}: cannot be written: {why}") from None
 
 
-def start(command: Sequence[str], env: dict[str, str]) -> int:
-    """Becomes the command; returns only where that fails, or where the command's accesses are checked."""
+def start(command: Sequence[str], env: dict[str, str], behind_emulate: bool = False) -> int:
+    """Becomes the command; returns only where that fails, or where the command's accesses are checked. A
+    program that was named right behind --emulate may have been meant as a profile."""
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
         there = os.path.exists(command[0]) and os.sep in command[0]
         why = "is not executable" if there else "was not found"
+        if behind_emulate:
+            why += f", and is no profile: known are {', '.join(profiles.names())}"
         print(f"spillway run: {command[0]} {why}", file=sys.stderr)
         return NOT_EXECUTABLE if there else NOT_FOUND
     if emulated(env) and is_python(program) and (version := torch_without_cuda()):
