@@ -11,6 +11,8 @@ import re
 import signal
 import struct
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,18 +106,47 @@ def test_a_page_without_capacity_shows_none():
     assert shown(dataclasses.replace(now, devices=(device,)), None)[2].startswith("1 – 1.0 MiB 2.0 MiB")
 
 
-def test_watching_ends_with_the_process_and_says_so():
-    looks = iter([[reading_at(1, out=0, back=0, stalled=0)]])
+def watched(console: Console, *looks: list[reading.Reading]) -> list[str]:
+    """The lines that watching such looks shows, until the process has ended."""
+    rest = iter(looks)
 
     def look():
         try:
-            return next(looks)
+            return next(rest)
         except StopIteration:
             raise reading.TopError("7: has ended") from None
 
-    console = Console(width=200, file=io.StringIO())
     view.watch(look, 0, console)
-    assert console.file.getvalue().splitlines()[-1] == "7: has ended"
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_watching_ends_with_the_process_and_says_so(terminal):
+    console = Console(width=200, file=io.StringIO(), force_terminal=terminal)
+    lines = watched(console, [reading_at(1, out=0, back=0, stalled=0)])
+    assert lines[-1].removeprefix("\x1b[?25h") == "7: has ended"  # the cursor, which is shown again
+
+
+def test_off_a_terminal_each_look_is_there():
+    console = Console(width=200, file=io.StringIO())
+    looks = [[reading_at(seconds, out=seconds * 10**9, back=0, stalled=0)] for seconds in (1, 2, 3)]
+    lines = watched(console, *looks)
+    assert sum(line.startswith("process 7, 3 steps") for line in lines) == 3
+    assert sum("1.00 GB/s" in line or "953.7 MiB/s" in line for line in lines) == 2
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_a_pipe_has_each_look_at_once(running):
+    command = [sys.executable, "-m", "spillway", "top", str(running[1].pid), "--interval", "0.1"]
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        patience = threading.Timer(60, process.kill)
+        patience.start()
+        heads = (line for line in process.stdout if line.startswith(f"process {running[1].pid}, 4 steps"))
+        assert next(heads) and next(heads)  # while the job still runs
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+        patience.cancel()
 
 
 def look(target) -> dict:

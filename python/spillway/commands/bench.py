@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from spillway.bench import programs
-from spillway.commands import options
+from spillway.commands import options, wide_console
 from spillway.doctor import gpu
 
 _EXAMPLES = """\b
@@ -52,13 +52,9 @@ def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **val
     except programs.BenchError as error:
         raise click.ClickException(str(error)) from None
     path.write_text(json.dumps(document, indent=1) + "\n")
-    from rich.console import Console
-
     from spillway.bench.tables import show
 
-    # In a file or a pipe nothing says how wide a line may be.
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
-    show(document, console)
+    show(document, wide_console())
     click.echo(f"{document['device']}: results in {path}")
 
 

@@ -5,6 +5,8 @@ import json
 
 import click
 
+from spillway.commands import wide_console
+
 _EXAMPLES = """\b
 Examples:
   spillway top 4711
@@ -25,11 +27,12 @@ Examples:
     help="Seconds between two looks.",
 )
 def top(target: str, once: bool, as_json: bool, interval: float) -> None:
-    """Watch a running job: device memory, what is away, copies, stalls."""
+    """Watch a running job: device memory, what is away, copies, stalls.
+
+    In a file or a pipe each look comes below the one before.
+    """
     import contextlib
     import time
-
-    from rich.console import Console
 
     from spillway.top import pages
     from spillway.top.reading import TopError, find, read
@@ -56,6 +59,6 @@ def top(target: str, once: bool, as_json: bool, interval: float) -> None:
                 except TopError:
                     return
         if once:
-            Console().print(picture(readings, [None] * len(readings)))
+            wide_console().print(picture(readings, [None] * len(readings)))
             return
-        watch(look, interval, Console())
+        watch(look, interval, wide_console())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -88,9 +89,9 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
 
 
 def watch(look: Callable[[], list[Reading]], interval: float, console: Console) -> None:
-    """Until the processes have ended, which is said, or an interrupt."""
+    """Until the processes have ended, which is said, or an interrupt. Off a terminal each look is printed."""
     before: list[Reading | None] = []
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
         while True:
             try:
                 readings = look()
@@ -99,12 +100,15 @@ def watch(look: Callable[[], list[Reading]], interval: float, console: Console) 
                 break
             if len(before) != len(readings):
                 before = [None] * len(readings)
-            live.update(picture(readings, before), refresh=True)
+            seen = picture(readings, before)
+            if live is None:
+                console.print(seen)
+                console.line()
+            else:
+                live.update(seen, refresh=True)
             before = [
                 reading if earlier is None or reading.updated != earlier.updated else earlier
                 for reading, earlier in zip(readings, before, strict=True)
             ]
             time.sleep(interval)
-    if not console.is_terminal:
-        console.line()  # which Live leaves out in a file
     console.print(ended, highlight=False, markup=False)
