@@ -224,9 +224,25 @@ def test_a_short_h_asks_for_help_too(command: str) -> None:
     assert f"Usage: spillway {command}" in short.stdout
 
 
-def test_the_shell_completes_commands_and_options() -> None:
-    completed = spillway(_SPILLWAY_COMPLETE="bash_complete", COMP_WORDS="spillway run --rati", COMP_CWORD="2")
-    assert completed.stdout == "plain,--ratio\n"
+@pytest.mark.parametrize(
+    ("begun", "offered"),
+    [
+        ("run --rati", "plain,--ratio"),
+        ("bench copy o", "plain,overlap"),
+        ("bench --emulate h100 al", "plain,alloc"),
+        ("run --emulate h", "plain,h100 plain,h200"),
+        ("env --emulate a100-4", "plain,a100-40g"),
+        ("run --emulate mi", "file,mi"),  # a profile of one's own
+        ("run --emulate h100 -- python tr", "file,tr"),
+        ("run --ratio 0.5 -- h", "file,h"),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(begun: str, offered: str) -> None:
+    words = f"spillway {begun}"
+    completed = spillway(
+        _SPILLWAY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))
+    )
+    assert completed.stdout.split() == offered.split()
 
 
 def test_env_prints_what_a_shell_can_evaluate() -> None:

@@ -27,8 +27,15 @@ Examples:
 _EMULATED = ("memory", "clock", "link_h2d", "link_d2h", "latency")
 
 
+def _groups_beginning(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """For the shell."""
+    return [name for name in programs.GROUPS if name.startswith(begun)]
+
+
 @click.command(cls=options.Command, epilog=_EXAMPLES)
-@click.argument("groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...")
+@click.argument(
+    "groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...", shell_complete=_groups_beginning
+)
 @click.option("--json", "target", metavar="FILE", help="Where the results go; default: a new file here.")
 @click.option("--filter", metavar="REGEX", help="Only benchmarks whose name fits.")
 @options.emulation(*_EMULATED)

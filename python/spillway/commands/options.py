@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from spillway import launch, profiles
 from spillway.settings import JOB, SETTINGS, Setting
@@ -68,11 +69,18 @@ def emulation(*names: str) -> Callable[[_Command], _Command]:
         return click.option(
             "--emulate",
             metavar="[PROFILE]",
+            shell_complete=_profiles_beginning,
             help="Run on the emulated GPU: needs no GPU. A profile gives it a real one's memory and, with "
             f"--clock virtual, link: {', '.join(profiles.names())}, or a file that ends in .toml.",
         )(command)
 
     return add
+
+
+def _profiles_beginning(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """For the shell; or files, as the user's own are."""
+    found = [CompletionItem(name) for name in profiles.names() if name.startswith(begun)]
+    return found or [CompletionItem(begun, type="file")]
 
 
 def _option(setting: Setting) -> Callable[[_Command], _Command]:

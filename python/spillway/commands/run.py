@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from spillway import profiles
 from spillway.checked_run import run_checked
@@ -32,6 +33,11 @@ Examples:
 """
 
 
+def _files(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The shell's own completion."""
+    return [CompletionItem(begun, type="file")]
+
+
 @click.command(
     cls=options.Command,
     epilog=_EXAMPLES,
@@ -39,7 +45,7 @@ Examples:
     options_metavar="[options] --",
 )
 @options.shared
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=_files)
 @click.pass_context
 def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None:
     """Run a command under Spillway.
