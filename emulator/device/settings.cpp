@@ -131,6 +131,11 @@ Result<Settings> read() {
                           "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
                           "SPILLWAY_EMULATE_SHAPE_ONLY=1 none; unset one of them");
   }
+  if (settings.check && settings.shape_only) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do; unset one of them");
+  }
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
   settings.faults = faults.value_or("");
   if (const Status status = check_faults(settings.faults); !status.ok()) {

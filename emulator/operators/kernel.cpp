@@ -225,8 +225,9 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
                               largest,
                               " bytes are too many to compute: run this without --shape-only, or "
                               "use another operator");
+  const bool captured = runtime.capturing(call.stream) != 0;
   check_memory(call);
-  runtime.drain(call.stream);
+  if (!captured) runtime.drain(call.stream);
   if (random_) static_cast<void>(Draws(call.generator, call.device.index()).generator());
   for (size_t i = 0; i < meta.size(); ++i) {
     if (body_ != nullptr && (body_->on_host >> i & 1U) != 0) {
@@ -240,7 +241,17 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   }
   tensors.resize_arguments();
   tell_cost(call, results);
+  if (captured) add_idle_node(call.stream);
   return true;
+}
+
+/// What a captured operator is at each launch of a graph where nothing is computed: its time.
+void EmulatedKernel::add_idle_node(CUstream stream) const {
+  const auto nothing = [](void*) {
+  };
+  const int result =
+      emulated_runtime().add_node(stream, name_, nothing, nothing, nullptr, nullptr, 0);
+  C10_CUDA_CHECK(static_cast<cudaError_t>(result));
 }
 
 void EmulatedKernel::operator()(const c10::OperatorHandle& op,
@@ -269,7 +280,7 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   results.reserve(op.schema().returns().size());
   if (emulated_runtime().capturing(stream) != 0) {
     if (waits) wait();  // refused, and it ends the capture, as on a GPU
-    capture(call, results);
+    if (!emulated_runtime().shape_only || !estimate(call, results)) capture(call, results);
   } else {
     drop_shadows_after_capture();
     if (!emulated_runtime().shape_only || !estimate(call, results)) run(call, results);

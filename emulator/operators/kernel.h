@@ -51,6 +51,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   void capture(const Call& call, c10::Stack& results) const;
   /// Shape-only: false where the call is small enough to be computed; nothing has happened then.
   bool estimate(const Call& call, c10::Stack& results) const;
+  void add_idle_node(CUstream stream) const;
 
   const char* name_;       // never freed: order-checker reports point to it
   const NamedBody* body_;  // null: the CPU has a kernel

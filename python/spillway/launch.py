@@ -141,14 +141,20 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     kernels = next(each for each in JOB if each.option == "kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
         raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
-    shape_only, poison, clock = (
-        next(each for each in SETTINGS if each.option == name) for name in ("shape_only", "poison", "clock")
+    shape_only, poison, check, clock = (
+        next(each for each in SETTINGS if each.option == name)
+        for name in ("shape_only", "poison", "check", "clock")
     )
     dry = env.get(shape_only.variable, "0") not in ("", "0")
     if dry and env.get(clock.variable) == "real":
         raise LaunchError(f"{named(clock)}=real: {named(shape_only)} needs the virtual clock: leave one out")
     if dry and env.get(poison.variable, "0") not in ("", "0"):
         raise LaunchError(f"{named(poison)}: touches every byte, and {named(shape_only)} none: leave one out")
+    if dry and env.get(check.variable, "0") not in ("", "0"):
+        raise LaunchError(
+            f"{named(check)}: looks at what operators touch, and with {named(shape_only)} none does: leave "
+            "one out"
+        )
     for setting in SETTINGS:
         given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
         if given and not dry and env.get(clock.variable) != "virtual":

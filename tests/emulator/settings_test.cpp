@@ -112,13 +112,15 @@ TEST(SettingsTest, ADryRunNeedsTheVirtualClock) {
   EXPECT_NE(written.find("error 3"), std::string::npos);
 }
 
-TEST(SettingsTest, ADryRunTouchesNoByteThatPoisonWould) {
-  const std::string written =
-      in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_POISON", "1"}}, ask);
+TEST(SettingsTest, ADryRunTouchesNoByteThatOthersWouldLookAt) {
+  for (const std::string name : {"SPILLWAY_EMULATE_POISON", "SPILLWAY_EMULATE_CHECK"}) {
+    const std::string written =
+        in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {name.c_str(), "1"}}, ask);
 
-  EXPECT_NE(written.find("SPILLWAY_EMULATE_POISON=1: touches every byte"), std::string::npos)
-      << written;
-  EXPECT_NE(written.find("error 3"), std::string::npos);
+    EXPECT_NE(written.find(name + "=1: "), std::string::npos) << written;
+    EXPECT_NE(written.find("SPILLWAY_EMULATE_SHAPE_ONLY=1"), std::string::npos) << written;
+    EXPECT_NE(written.find("error 3"), std::string::npos);
+  }
 }
 
 TEST(SettingsTest, AProfileIsForTheLauncher) {

@@ -115,6 +115,29 @@ def test_memory_ends_where_the_gpus_does(elsewhere):
     assert elsewhere(too_large, **DRY) == "out of memory"
 
 
+def replayed():
+    a = torch.empty(8192, 8192, dtype=torch.bfloat16, device="cuda")
+    a @ a
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        b = a @ a
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    graph.replay()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return [start.elapsed_time(end), list(b.shape)]
+
+
+def test_a_captured_operator_takes_its_time_at_each_replay(elsewhere):
+    once = 1e3 * 2 * 8192**3 / 1e15
+    took, shape = elsewhere(replayed, rates="half=1e15", **DRY)
+    assert 2 * once <= took <= 2 * once + 0.1
+    assert shape == [8192, 8192]
+
+
 def copies():
     host = torch.full((64 << 20,), 7, dtype=torch.uint8, pin_memory=True)
     device = host.to("cuda", non_blocking=True)

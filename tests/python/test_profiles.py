@@ -72,6 +72,7 @@ def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
     [
         (("--clock", "real"), "--clock=real: --shape-only needs the virtual clock"),
         (("--poison",), "--poison: touches every byte, and --shape-only none"),
+        (("--check",), "--check: looks at what operators touch, and with --shape-only none does"),
     ],
 )
 def test_what_a_dry_run_rules_out_is_refused(options: tuple[str, ...], said: str) -> None:
