@@ -28,7 +28,7 @@ constexpr Named kNamed[] = {{"memory", &Rates::memory, kMost},
 Status set(Rates& rates, std::string_view item) {
   const std::size_t equals = std::min(item.find('='), item.size());
   const std::string_view name = item.substr(0, equals);
-  const auto known = std::find_if(
+  const auto* const known = std::find_if(
       std::begin(kNamed), std::end(kNamed), [&](const Named& each) { return each.name == name; });
   double value = 0;
   const char* const end = item.data() + item.size();
