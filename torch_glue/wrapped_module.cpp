@@ -4,6 +4,7 @@
 #include "torch_glue/saved_tensors/wrapped.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
@@ -18,7 +19,8 @@ namespace py = pybind11;
 /// is no Python any more.
 struct Recipe {
   py::object type;
-  py::list names;
+  py::list names;   // of its tensors
+  py::dict others;  // its other parts by name, such as a DTensor's mesh from torch 2.15 on
   py::object context;
   py::object size;
   py::object stride;
@@ -33,7 +35,7 @@ void free_recipe(Recipe* recipe) {
 at::Tensor wrap(const Recipe& recipe, const std::vector<at::Tensor>& inner) {
   const py::gil_scoped_acquire locked;
   const at::NoGradGuard no_graph;
-  py::dict parts;
+  py::dict parts = recipe.others.attr("copy")();
   for (std::size_t index = 0; index < inner.size(); ++index)
     parts[recipe.names[index]] = py::cast(inner[index]);
   const py::object made =
@@ -50,14 +52,22 @@ std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
   if (py::hasattr(object, "trigger_wait")) return std::nullopt;
   const py::tuple flat = object.attr("__tensor_flatten__")();
   const std::shared_ptr<Recipe> recipe(new Recipe{py::type::of(object),
-                                                  py::list(flat[0]),
+                                                  py::list(),
+                                                  py::dict(),
                                                   flat[1],
                                                   object.attr("size")(),
                                                   object.attr("stride")()},
                                        free_recipe);
   WrappedTensor wrapped;
-  for (const auto& name : recipe->names)
-    wrapped.inner.push_back(py::getattr(object, name).cast<at::Tensor>());
+  for (const auto& name : flat[0]) {
+    const py::object part = py::getattr(object, name);
+    if (THPVariable_Check(part.ptr())) {
+      recipe->names.append(name);
+      wrapped.inner.push_back(part.cast<at::Tensor>());
+    } else {
+      recipe->others[name] = part;
+    }
+  }
   wrapped.wrap = [recipe](const std::vector<at::Tensor>& inner) {
     return wrap(*recipe, inner);
   };
