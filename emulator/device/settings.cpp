@@ -94,6 +94,20 @@ Result<ClockSettings> read_clock(bool shape_only) {
   return clock;
 }
 
+Result<Chip> read_chip() {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto capability, env::text("SPILLWAY_EMULATE_CAPABILITY"));
+  Result<Chip> chip = capability ? chip_of(*capability) : Chip();
+  if (!chip.ok()) {
+    return SPILLWAY_ERROR(chip.status().code(),
+                          "SPILLWAY_EMULATE_CAPABILITY=" + chip.status().detail());
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto multiprocessors,
+                            env::whole("SPILLWAY_EMULATE_MULTIPROCESSORS", 1, 1024));
+  Chip with = chip.value();
+  with.multiprocessors = static_cast<int>(multiprocessors.value_or(with.multiprocessors));
+  return with;
+}
+
 Result<Settings> read() {
   SPILLWAY_RETURN_IF_ERROR(env::check_names());
   SPILLWAY_RETURN_IF_ERROR(refuse_unavailable());
@@ -119,6 +133,7 @@ Result<Settings> read() {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
   }
+  SPILLWAY_ASSIGN_OR_RETURN(settings.chip, read_chip());
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
   SPILLWAY_ASSIGN_OR_RETURN(const auto shape_only, env::flag("SPILLWAY_EMULATE_SHAPE_ONLY"));

@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
+#include "emulator/device/description.h"
 #include "emulator/device/rates.h"
 
 #include <cstdint>
@@ -47,6 +48,7 @@ struct Settings {
   int devices = 1;          // those of SPILLWAY_EMULATE_DEVICES that the program sees
   Visible visible;          // which ones
   Bytes memory;             // SPILLWAY_EMULATE_MEMORY, for each device
+  Chip chip;                // SPILLWAY_EMULATE_CAPABILITY, SPILLWAY_EMULATE_MULTIPROCESSORS
   bool cpu_rng = false;     // SPILLWAY_EMULATE_RNG
   bool poison = false;      // SPILLWAY_EMULATE_POISON
   bool shape_only = false;  // SPILLWAY_EMULATE_SHAPE_ONLY; the clock is virtual then

@@ -96,7 +96,7 @@ CUresult DeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice d
   return call<"cuDeviceGetAttribute">([&](Machine& machine) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= machine.settings.devices) return CUDA_ERROR_INVALID_DEVICE;
-    *value = device_attribute(attribute);
+    *value = device_attribute(machine.settings.chip, attribute);
     return CUDA_SUCCESS;
   });
 }

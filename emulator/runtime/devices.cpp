@@ -15,22 +15,28 @@ using emu::runtime::enter_on_device;
 
 namespace {
 
+/// Requires: a machine that is ready.
+const emu::Settings& settings() {
+  return emu::machine_if_ready()->settings;
+}
+
 /// Its number in the machine. Requires: one that the program sees.
 int in_machine(int device) {
-  return emu::machine_if_ready()->settings.visible[static_cast<std::size_t>(device)];
+  return settings().visible[static_cast<std::size_t>(device)];
 }
 
 cudaDeviceProp describe(int device, std::size_t memory) {
+  const emu::Chip& chip = settings().chip;
   cudaDeviceProp is{};
   std::snprintf(is.name, sizeof is.name, "%s", emu::kDeviceName);
   std::memset(is.uuid.bytes, 0xE0 + in_machine(device), sizeof is.uuid.bytes);
   is.totalGlobalMem = memory;
-  is.major = emu::kComputeMajor;
-  is.minor = emu::kComputeMinor;
-  is.multiProcessorCount = emu::kMultiprocessors;
+  is.major = chip.major;
+  is.minor = chip.minor;
+  is.multiProcessorCount = chip.multiprocessors;
   is.warpSize = emu::kWarp;
   is.maxThreadsPerBlock = emu::kThreadsPerBlock;
-  is.maxThreadsPerMultiProcessor = emu::kThreadsPerMultiprocessor;
+  is.maxThreadsPerMultiProcessor = chip.threads_per_multiprocessor;
   is.maxBlocksPerMultiProcessor = 32;
   is.maxThreadsDim[0] = is.maxThreadsDim[1] = 1024;
   is.maxThreadsDim[2] = 64;
@@ -38,8 +44,8 @@ cudaDeviceProp describe(int device, std::size_t memory) {
   is.maxGridSize[1] = is.maxGridSize[2] = 65535;
   is.regsPerBlock = is.regsPerMultiprocessor = emu::kRegisters;
   is.sharedMemPerBlock = emu::kSharedPerBlock;
-  is.sharedMemPerBlockOptin = emu::kSharedPerBlockOptIn;
-  is.sharedMemPerMultiprocessor = emu::kSharedPerMultiprocessor;
+  is.sharedMemPerBlockOptin = static_cast<std::size_t>(chip.shared_per_block_opt_in());
+  is.sharedMemPerMultiprocessor = static_cast<std::size_t>(chip.shared_per_multiprocessor);
   is.reservedSharedMemPerBlock = 1024;
   is.totalConstMem = 65536;
   is.l2CacheSize = 50 << 20;

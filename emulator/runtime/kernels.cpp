@@ -183,10 +183,12 @@ cudaError_t cudaLaunchCooperativeKernel(const void* function,
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
   return enter<"cudaFuncGetAttributes">([&] {
     if (attributes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (emu::machine_if_ready() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+    const emu::Chip& chip = emu::machine_if_ready()->settings.chip;
     *attributes = {};
     attributes->maxThreadsPerBlock = emu::kThreadsPerBlock;
     attributes->numRegs = 32;
-    attributes->binaryVersion = emu::kComputeMajor * 10 + emu::kComputeMinor;
+    attributes->binaryVersion = chip.major * 10 + chip.minor;
     attributes->ptxVersion = attributes->binaryVersion;
     return CUDA_SUCCESS;
   });
@@ -200,7 +202,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, const void* /*function*/, int threads, size_t /*shared*/, unsigned /*flags*/) {
   return enter<"cudaOccupancyMaxActiveBlocksPerMultiprocessor">([&] {
     if (blocks == nullptr || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
-    *blocks = emu::kThreadsPerMultiprocessor / threads;
+    if (emu::machine_if_ready() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+    *blocks = emu::machine_if_ready()->settings.chip.threads_per_multiprocessor / threads;
     return CUDA_SUCCESS;
   });
 }

@@ -37,11 +37,12 @@ std::optional<Version> version_here() {
   return Version{part(56), part(48), part(40)};
 }
 
-std::string operators_path() {
+/// A library that stands beside this one.
+std::string path_of(const char* library) {
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&install_operators), &self) == 0) return {};
   const std::string path(self.dli_fname);
-  return path.substr(0, path.rfind('/') + 1) + "libspillway_emulator_operators.so";
+  return path.substr(0, path.rfind('/') + 1) + library;
 }
 
 std::string last_error() {
@@ -60,7 +61,10 @@ std::string load_and_install() {
            (found ? here + "." + std::to_string(found->patch) : here) +
            ": build Spillway again for it, or use torch " + built;
   }
-  const std::string path = operators_path();
+  if (dlopen(path_of("libspillway_emulator_nvml.so").c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+    return "what answers for NVML cannot be loaded: " + last_error();
+  }
+  const std::string path = path_of("libspillway_emulator_operators.so");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return "the emulated operators cannot be loaded: " + last_error();
   const auto install = reinterpret_cast<int (*)()>(dlsym(library, "spillway_operators_install"));

@@ -71,6 +71,7 @@ def _duration(name: str, value: str) -> str:
     return value
 
 
+_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 _RATES = ("memory", "half", "tf32", "single", "double")
 _SHARES = ("product", "attention", "attention_backward")
 
@@ -223,6 +224,20 @@ SETTINGS = (
     ),
     Setting("devices", "SPILLWAY_EMULATE_DEVICES", _whole(1, 8), "How many devices there are, 1 to 8.", "N"),
     Setting("memory", "SPILLWAY_EMULATE_MEMORY", _size, "Memory of each device, such as 8GiB.", "SIZE"),
+    Setting(
+        "capability",
+        "SPILLWAY_EMULATE_CAPABILITY",
+        _choice(*_CAPABILITIES),
+        "Compute capability, by which programs choose kernels: 9.0 unless a profile says otherwise.",
+        "X.Y",
+    ),
+    Setting(
+        "multiprocessors",
+        "SPILLWAY_EMULATE_MULTIPROCESSORS",
+        _whole(1, 1024),
+        "How many multiprocessors a device has.",
+        "N",
+    ),
     Setting(
         "rng",
         "SPILLWAY_EMULATE_RNG",

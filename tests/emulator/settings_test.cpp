@@ -59,6 +59,36 @@ TEST(SettingsTest, DevicesAndMemoryAreTaken) {
   EXPECT_EQ(written, "Emulated GPU (Spillway) 1610612736 error 0 devices 3 ready 1: no error\n");
 }
 
+TEST(SettingsTest, TheChipIsTaken) {
+  const std::string written = in_process(
+      {{"SPILLWAY_EMULATE_CAPABILITY", "8.9"}, {"SPILLWAY_EMULATE_MULTIPROCESSORS", "58"}}, [] {
+        cudaDeviceProp properties{};
+        cudaGetDeviceProperties(&properties, 0);
+        int multiprocessors = 0;
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+        dprintf(STDOUT_FILENO,
+                "%d.%d %d %d %d %zu",
+                properties.major,
+                properties.minor,
+                properties.multiProcessorCount,
+                multiprocessors,
+                properties.maxThreadsPerMultiProcessor,
+                properties.sharedMemPerBlockOptin);
+      });
+
+  EXPECT_EQ(written, "8.9 58 58 1536 101376");
+}
+
+TEST(SettingsTest, AnUnknownCapabilityIsAnErrorThatNamesTheKnownOnes) {
+  const std::string written = in_process({{"SPILLWAY_EMULATE_CAPABILITY", "9.9"}}, ask);
+
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_CAPABILITY=9.9: expected one of 7.5, 8.0, 8.6, 8.9, "
+                         "9.0, 10.0, 12.0"),
+            std::string::npos)
+      << written;
+  EXPECT_NE(written.find("error 3"), std::string::npos);
+}
+
 TEST(SettingsTest, ABadValueIsAnErrorThatNamesItAndIsPrintedOnce) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_SCHEDULE", "soon"}}, [] {
     ask();

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tensor on the wrong device is refused where a GPU refuses it, and taken where a GPU takes it."""
 
+import ctypes
 import pathlib
+import re
 import sys
 
 import pytest
@@ -84,3 +86,42 @@ def see_devices():
 def test_hidden_devices_are_not_there(elsewhere, monkeypatch, visible, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert elsewhere(see_devices, devices="2") == expected
+
+
+def kernels_of_the_chip():
+    """Which attention PyTorch chooses, and the bytes of cuBLAS's workspace for its first product."""
+    q = torch.ones(2, 4, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    attention = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).grad_fn.name()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = q[0, 0].detach() @ q[0, 0].detach()
+    taken = torch.cuda.max_memory_allocated() - before - result.numel() * result.element_size()
+    return torch.cuda.get_device_capability(), attention, taken
+
+
+# ATen/cuda/CublasHandlePool.cpp: 8 times 4096 KiB on 9.0, else 2 times 4096 KiB and 16 times 8 KiB
+@pytest.mark.parametrize(
+    ("capability", "attention", "workspace"),
+    [
+        ("8.0", "ScaledDotProductFlashAttentionBackward0", (4096 * 2 + 16 * 8) * 1024),
+        ("9.0", "ScaledDotProductCudnnAttentionBackward0", 4096 * 8 * 1024),
+    ],
+)
+@pytest.mark.parametrize("shape_only", ["0", "1"])
+def test_the_chip_decides_on_kernels_and_their_memory(
+    elsewhere, capability, attention, workspace, shape_only
+):
+    found = elsewhere(kernels_of_the_chip, capability=capability, shape_only=shape_only)
+    assert found == [[int(number) for number in capability.split(".")], attention, workspace]
+
+
+def test_what_pytorch_asks_of_nvml_is_answered():
+    """Newer versions call it without looking whether it is there."""
+    torch.cuda.init()
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    binary = (pathlib.Path(torch.__file__).parent / "lib" / "libc10_cuda.so").read_bytes()
+    asked_for = {name.decode() for name in re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", binary)}
+    assert "nvmlInit_v2" in asked_for
+    for name in asked_for:
+        assert getattr(nvml, name) is not None
+    assert nvml.nvmlInit_v2() == 0

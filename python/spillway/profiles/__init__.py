@@ -17,7 +17,7 @@ FOLDER = Path(__file__).absolute().parent
 
 @dataclass(frozen=True)
 class Profile:
-    """A file has all of these, but it may leave the rates out: the emulated GPU has some of its own then.
+    """A file has all of these, but it may leave out the last three: the emulated GPU has its own then.
 
     But for the name they are settings of the emulated GPU, with their values.
     """
@@ -27,6 +27,8 @@ class Profile:
     link_h2d: str
     link_d2h: str
     latency: str
+    capability: str | None = None
+    multiprocessors: str | None = None
     rates: str | None = None  # in the file a table
 
     def settings(self, virtual_clock: bool) -> dict[str, str]:
@@ -37,6 +39,9 @@ class Profile:
             for option in options
             if getattr(self, option) is not None and (virtual_clock or option not in OF_THE_VIRTUAL_CLOCK)
         }
+
+
+_OPTIONAL = ("capability", "multiprocessors", "rates")
 
 
 def names() -> list[str]:
@@ -76,7 +81,7 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
         if name not in known:
             raise LaunchError(f"{given}: {name}: unknown field; known are {', '.join(known)}")
     for name in known:
-        if name not in found and name != "rates":
+        if name not in found and name not in _OPTIONAL:
             raise LaunchError(f"{given}: {name} is missing")
     if "rates" in found:
         found = {**found, "rates": _listed(given, found["rates"])}
