@@ -29,11 +29,6 @@ const char* interned(const c10::OperatorName& name) {
   return (new std::string(c10::toString(name)))->c_str();
 }
 
-bool is_mask(const at::Tensor& tensor) {
-  return tensor.defined() &&
-         (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-}
-
 /// Making a tensor sparse, or its indices unique, has the host wait for their number.
 bool counts_elements(std::string_view name) {
   return name.starts_with("aten::_to_sparse") || name == "aten::_coalesce";
@@ -57,6 +52,7 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
       key_(key),
       same_device_(op.schema()),
       shapes_(op),
+      scratch_(scratch_rule(op.schema().name())),
       random_(op.hasTag(at::Tag::nondeterministic_seeded)),
       uses_cublas_(uses_cublas(op.schema().name())),
       data_dependent_(op.hasTag(at::Tag::data_dependent_output) ||
@@ -212,6 +208,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   constexpr size_t kSmall = 4096;  // in bytes: is computed, so that flags and counts are true
   constexpr size_t kComputable = 1U << 20U;  // is computed where nothing else gives the shapes
   const EmulatedRuntime& runtime = emulated_runtime();
+  if (!runtime.shape_only) return false;
   MetaTensors tensors(name_);
   c10::Stack meta;
   for (const c10::IValue& argument : call.arguments)
@@ -280,12 +277,13 @@ void EmulatedKernel::operator()(const c10::OperatorHandle& op,
   results.reserve(op.schema().returns().size());
   if (emulated_runtime().capturing(stream) != 0) {
     if (waits) wait();  // refused, and it ends the capture, as on a GPU
-    if (!emulated_runtime().shape_only || !estimate(call, results)) capture(call, results);
+    if (!estimate(call, results)) capture(call, results);
   } else {
     drop_shadows_after_capture();
-    if (!emulated_runtime().shape_only || !estimate(call, results)) run(call, results);
+    if (!estimate(call, results)) run(call, results);
     if (waits) wait();
   }
+  if (scratch_ != nullptr) take_scratch(scratch_(arguments));
   stack->resize(first);
   std::move(results.begin(), results.end(), std::back_inserter(*stack));
 }

@@ -3,6 +3,7 @@
 
 #include "emulator/operators/bodies/bodies.h"
 #include "emulator/operators/device_check.h"
+#include "emulator/operators/scratch.h"
 #include "emulator/operators/shapes/shape_rules.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -49,7 +50,8 @@ class EmulatedKernel final : public c10::OperatorKernel {
   /// All leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;
-  /// Shape-only: false where the call is small enough to be computed; nothing has happened then.
+  /// False where the call is not shape-only, or small enough to be computed; nothing has happened
+  /// then.
   bool estimate(const Call& call, c10::Stack& results) const;
   void add_idle_node(CUstream stream) const;
 
@@ -58,6 +60,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   c10::DispatchKey key_;
   DeviceCheck same_device_;
   ShapeRule shapes_;
+  ScratchRule scratch_;        // may be null
   std::vector<bool> written_;  // by argument
   std::optional<size_t> generator_at_;
   bool random_;

@@ -14,6 +14,12 @@ inline bool is_optional_tensor_list(const c10::IValue& value) {
   return optional && optional->getElementType()->kind() == c10::TypeKind::TensorType;
 }
 
+/// True for an index that selects by its elements' values.
+inline bool is_mask(const at::Tensor& tensor) {
+  return tensor.defined() &&
+         (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+}
+
 /// Calls `visit(tensor)` for every tensor in the value: itself, or the elements of a list.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {

@@ -32,8 +32,8 @@ def test_the_peak_rises_by_the_result(operator):
 
 
 def test_temporaries_of_the_cpu_kernel_do_not_count():
-    x = torch.randn(1, 64, 32, 32, device="cuda")
-    layer = nn.Conv2d(64, 64, 3, padding=1, device="cuda")
+    x = torch.randn(1, 64, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    layer = nn.Conv2d(64, 64, 3, padding=1, device="cuda").to(memory_format=torch.channels_last)
     peak, kept, _ = peak_of(lambda: layer(x))
     assert peak == kept == 64 * 32 * 32 * 4
 
@@ -182,3 +182,75 @@ def test_an_operator_on_memory_that_is_gone_is_an_illegal_access_with_its_name(e
     error, written = elsewhere(add_to_memory_that_is_gone)
     assert "an operation touched memory that was gone when it ran" in error
     assert 'spillway-emulator: illegal address: "aten::add.Tensor" on device 0 reads' in written
+
+
+def scratch_of(operator):
+    """The bytes that it takes for the time of the call, besides its results."""
+    operator()  # cuBLAS's workspaces stay
+    peak, kept, _ = peak_of(operator)
+    return peak - kept
+
+
+def scratch_of_attention(name, heads, width, length):
+    def like(of):
+        return torch.empty(2, of, length, width, device="cuda", dtype=torch.bfloat16)
+
+    qkv = like(heads[0]), like(heads[1]), like(heads[1])
+    aten = torch.ops.aten
+    if name == "flash":
+        out, *saved, generator, unused, _ = aten._scaled_dot_product_flash_attention(*qkv)
+        return scratch_of(
+            lambda: aten._scaled_dot_product_flash_attention_backward(
+                out, *qkv, out, *saved, 0.0, False, generator, unused
+            )
+        )
+    if name == "cuDNN":
+        found = aten._scaled_dot_product_cudnn_attention(*qkv, None, True)
+        out, lengths, generator = found[0], found[2:6], found[6:8]
+        return scratch_of(
+            lambda: aten._scaled_dot_product_cudnn_attention_backward(
+                out, *qkv, out, found[1], *generator, None, *lengths, 0.0, False
+            )
+        )
+    out, *saved = aten._scaled_dot_product_efficient_attention(*qkv, None, True)
+    return scratch_of(
+        lambda: aten._scaled_dot_product_efficient_attention_backward(
+            out, *qkv, None, out, *saved, 0.0, [True, True, True, False]
+        )
+    )
+
+
+# flash_attn/flash_api.cpp mha_bwd: (batch, heads, length), that with the width, keys and values of all heads
+@pytest.mark.parametrize("shape_only", ["0", "1"])
+@pytest.mark.parametrize(
+    ("given", "blocks"),
+    [
+        (("flash", (8, 8), 64, 128), [2 * 8 * 128 * 4, 2 * 8 * 128 * 64 * 4]),
+        (("flash", (8, 8), 72, 130), [2 * 8 * 256 * 4, 2 * 8 * 256 * 96 * 4]),
+        (("flash", (8, 2), 64, 128), [2 * 8 * 128 * 4, 2 * 8 * 128 * 64 * 4] + 2 * [2 * 8 * 128 * 64 * 2]),
+        (("cuDNN", (8, 8), 64, 128), [2 * 8 * 128 * 4, 2 * 8 * 128 * 64 * 4]),
+        (("efficient", (8, 8), 64, 128), [2 * 8 * 128 * 4, 2 * 8 * 128 * 64 * 4]),
+    ],
+)
+def test_attention_takes_scratch_for_its_backward_pass(elsewhere, given, blocks, shape_only):
+    assert elsewhere(scratch_of_attention, *given, shape_only=shape_only) == sum(blocks)
+
+
+# EmbeddingBackwardKernel.cu: two sorted lists, and a float row for each ten places and each row of the weight
+@pytest.mark.parametrize(
+    ("indices", "taken"),
+    [(3072, 0), (4096, 2 * 4096 * 8 + 4505 * 64 * 4), (8192, 2 * 8192 * 8 + 5819 * 64 * 4)],
+)
+def test_an_embedding_takes_scratch_for_its_backward_pass(indices, taken):
+    gradient = torch.zeros(indices, 64, device="cuda", dtype=torch.bfloat16)
+    places = torch.zeros(indices, device="cuda", dtype=torch.long)
+    found = scratch_of(lambda: torch.ops.aten.embedding_dense_backward(gradient, places, 5000, -1, False))
+    assert found == -(-taken // 512) * 512
+
+
+def test_a_convolution_takes_scratch_for_what_is_not_in_channels_last_order():
+    layer = torch.nn.Conv2d(16, 32, 3, bias=False, device="cuda").requires_grad_(False)
+    images = torch.ones(4, 16, 18, 18, device="cuda")
+    assert scratch_of(lambda: layer(images)) == 4 * (images.numel() + layer.weight.numel())
+    layer, images = (each.to(memory_format=torch.channels_last) for each in (layer, images))
+    assert scratch_of(lambda: layer(images)) == 0

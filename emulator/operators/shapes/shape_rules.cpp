@@ -39,11 +39,6 @@ class Unseen {
   at::RecordFunctionGuard unobserved_;
 };
 
-bool is_mask(const at::Tensor& tensor) {
-  return tensor.defined() &&
-         (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-}
-
 at::TensorOptions meta(at::ScalarType type) {
   return at::TensorOptions(type).device(at::kMeta);
 }
