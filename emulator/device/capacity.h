@@ -10,8 +10,9 @@ namespace spillway::emulator {
 /// The physical memory of each device, as numbers. Threads: under the machine's lock.
 class Capacity {
  public:
-  Capacity(int devices, std::size_t bytes)
-      : total_(bytes), devices_(static_cast<std::size_t>(devices)) {}
+  /// `context` of the bytes are CUDA's own from the start.
+  Capacity(int devices, std::size_t bytes, std::size_t context)
+      : total_(bytes), devices_(static_cast<std::size_t>(devices), Use{context, context}) {}
 
   /// False where the device has not that much left; nothing is taken then.
   bool take(int device, std::size_t bytes) {

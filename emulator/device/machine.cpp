@@ -72,7 +72,7 @@ Machine::Machine(const Settings& with)
     : settings(with),
       checker(true, with.reports),
       ordering(checker, with.check),
-      capacity(with.devices, with.memory.count()),
+      capacity(with.devices, with.memory.count(), with.context.count()),
       files(memory_files(with.visible)),
       allocations(capacity, files, with.poison),
       virtual_memory(capacity, files, with.poison),

@@ -133,6 +133,14 @@ Result<Settings> read() {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
   }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto context, env::size("SPILLWAY_EMULATE_CUDA_CONTEXT"));
+  settings.context = context.value_or(Bytes{});
+  if (settings.context >= settings.memory) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY; "
+        "lower it");
+  }
   SPILLWAY_ASSIGN_OR_RETURN(settings.chip, read_chip());
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";

@@ -48,6 +48,7 @@ struct Settings {
   int devices = 1;          // those of SPILLWAY_EMULATE_DEVICES that the program sees
   Visible visible;          // which ones
   Bytes memory;             // SPILLWAY_EMULATE_MEMORY, for each device
+  Bytes context;            // SPILLWAY_EMULATE_CUDA_CONTEXT: of it, what CUDA takes for itself
   Chip chip;                // SPILLWAY_EMULATE_CAPABILITY, SPILLWAY_EMULATE_MULTIPROCESSORS
   bool cpu_rng = false;     // SPILLWAY_EMULATE_RNG
   bool poison = false;      // SPILLWAY_EMULATE_POISON

@@ -225,6 +225,13 @@ SETTINGS = (
     Setting("devices", "SPILLWAY_EMULATE_DEVICES", _whole(1, 8), "How many devices there are, 1 to 8.", "N"),
     Setting("memory", "SPILLWAY_EMULATE_MEMORY", _size, "Memory of each device, such as 8GiB.", "SIZE"),
     Setting(
+        "cuda_context",
+        "SPILLWAY_EMULATE_CUDA_CONTEXT",
+        _size,
+        "What of a device's memory CUDA takes for itself, such as 0.5GiB.",
+        "SIZE",
+    ),
+    Setting(
         "capability",
         "SPILLWAY_EMULATE_CAPABILITY",
         _choice(*_CAPABILITIES),

@@ -59,6 +59,31 @@ TEST(SettingsTest, DevicesAndMemoryAreTaken) {
   EXPECT_EQ(written, "Emulated GPU (Spillway) 1610612736 error 0 devices 3 ready 1: no error\n");
 }
 
+TEST(SettingsTest, CudaTakesItsPartOfTheMemory) {
+  const std::string written = in_process(
+      {{"SPILLWAY_EMULATE_MEMORY", "1GiB"}, {"SPILLWAY_EMULATE_CUDA_CONTEXT", "256MiB"}}, [] {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        cudaMemGetInfo(&free, &total);
+        void* at = nullptr;
+        const cudaError_t all = cudaMalloc(&at, total);
+        const cudaError_t rest = cudaMalloc(&at, free);
+        dprintf(STDOUT_FILENO, "%zu %zu %d %d", free, total, all, rest);
+      });
+
+  EXPECT_EQ(written, "805306368 1073741824 2 0");
+}
+
+TEST(SettingsTest, AContextOfAllTheMemoryIsAnError) {
+  const std::string written = in_process(
+      {{"SPILLWAY_EMULATE_MEMORY", "1GiB"}, {"SPILLWAY_EMULATE_CUDA_CONTEXT", "1GiB"}}, ask);
+
+  EXPECT_NE(
+      written.find("SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY"),
+      std::string::npos)
+      << written;
+}
+
 TEST(SettingsTest, TheChipIsTaken) {
   const std::string written = in_process(
       {{"SPILLWAY_EMULATE_CAPABILITY", "8.9"}, {"SPILLWAY_EMULATE_MULTIPROCESSORS", "58"}}, [] {

@@ -13,6 +13,7 @@ from spillway import launch, profiles
 H100 = {
     "SPILLWAY_EMULATE": "1",
     "SPILLWAY_EMULATE_MEMORY": "79.11GiB",
+    "SPILLWAY_EMULATE_CUDA_CONTEXT": "0.5GiB",
     "SPILLWAY_EMULATE_CAPABILITY": "9.0",
     "SPILLWAY_EMULATE_MULTIPROCESSORS": "132",
     "SPILLWAY_EMULATE_CLOCK": "virtual",
@@ -54,6 +55,7 @@ def test_each_profile_can_be_used(name: str) -> None:
     profile = profiles.read(name)
     assert profile.name.startswith("NVIDIA ")
     assert env["SPILLWAY_EMULATE_MEMORY"] == profile.memory
+    assert env["SPILLWAY_EMULATE_CUDA_CONTEXT"] == profile.cuda_context
     assert env["SPILLWAY_EMULATE_CAPABILITY"] == profile.capability
     assert env["SPILLWAY_EMULATE_MULTIPROCESSORS"] == profile.multiprocessors
     assert env["SPILLWAY_EMULATE_LINK_H2D"] == profile.link_h2d
@@ -92,7 +94,7 @@ def test_a_program_finds_the_profile_s_memory() -> None:
 
 def test_a_profile_gives_memory_and_with_the_virtual_clock_the_link() -> None:
     assert settings_of(seen_by_command("--emulate", "h100")) == emulated(
-        MEMORY="79.11GiB", CAPABILITY="9.0", MULTIPROCESSORS="132"
+        MEMORY="79.11GiB", CUDA_CONTEXT="0.5GiB", CAPABILITY="9.0", MULTIPROCESSORS="132"
     )
     assert settings_of(seen_by_command("--emulate", "h100", *VIRTUAL)) == H100
     assert settings_of(seen_by_command("--emulate=h100", *VIRTUAL)) == H100
@@ -116,7 +118,7 @@ def test_the_variable_names_a_profile_for_what_no_other_variable_says() -> None:
     seen = settings_of(seen_by_command("--emulate", *VIRTUAL, **inherited))
     assert seen == H100 | {"SPILLWAY_EMULATE_LATENCY": "9us"}  # it alone is of the launcher, and gone
     seen = settings_of(seen_by_command("--emulate", "l4", SPILLWAY_EMULATE_PROFILE="h100"))
-    assert seen == emulated(MEMORY="22.03GiB", CAPABILITY="8.9", MULTIPROCESSORS="58")
+    assert seen == emulated(MEMORY="22.03GiB", CUDA_CONTEXT="0.5GiB", CAPABILITY="8.9", MULTIPROCESSORS="58")
 
 
 @pytest.mark.parametrize("before", [(), ("--memory", "2GiB"), ("--check",)])
@@ -164,8 +166,8 @@ def test_env_knows_profiles_too() -> None:
         (('"mine"', "7"), "name=7: expected text"),
         (
             ("latency", "speed"),
-            "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency, capability, "
-            "multiprocessors, rates",
+            "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency, cuda_context, "
+            "capability, multiprocessors, rates",
         ),
         (('"5us"', '"5us"\nrates = 5'), "rates=5: expected a table of numbers"),
         (('"5us"', '"5us"\n[rates]\nspeed = 5'), "rates: speed=5: expected NAME=NUMBER with a name among"),

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).absolute().parent
 
 @dataclass(frozen=True)
 class Profile:
-    """A file has all of these, but it may leave out the last three: the emulated GPU has its own then.
+    """A file has all of these, but it may leave out the last four: the emulated GPU has its own then.
 
     But for the name they are settings of the emulated GPU, with their values.
     """
@@ -27,6 +27,7 @@ class Profile:
     link_h2d: str
     link_d2h: str
     latency: str
+    cuda_context: str | None = None
     capability: str | None = None
     multiprocessors: str | None = None
     rates: str | None = None  # in the file a table
@@ -41,7 +42,7 @@ class Profile:
         }
 
 
-_OPTIONAL = ("capability", "multiprocessors", "rates")
+_OPTIONAL = ("cuda_context", "capability", "multiprocessors", "rates")
 
 
 def names() -> list[str]:
