@@ -119,6 +119,12 @@ int spillway_emulator_shape_only() {
   return emu::settings().ok() && emu::settings().value().shape_only ? 1 : 0;
 }
 
+void spillway_emulator_assumed(spillway_emulator_assumptions* assumed) {
+  const emu::Assumptions from =
+      emu::settings().ok() ? emu::settings().value().assumed : emu::Assumptions();
+  *assumed = {from.nonzero, from.unique, from.value, from.finite};
+}
+
 int spillway_emulator_rng_is_cpu() {
   return emu::settings().ok() && emu::settings().value().cpu_rng ? 1 : 0;
 }

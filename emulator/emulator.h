@@ -28,6 +28,17 @@ int spillway_emulator_rng_is_cpu();        // SPILLWAY_EMULATE_RNG=cpu
 int spillway_emulator_clock_is_virtual();  // SPILLWAY_EMULATE_CLOCK=virtual
 int spillway_emulator_shape_only();        // SPILLWAY_EMULATE_SHAPE_ONLY
 
+/// What a dry run takes for true where values are asked for that nobody has computed
+/// (SPILLWAY_EMULATE_ASSUME).
+struct spillway_emulator_assumptions {  // NOLINT(readability-identifier-naming): C
+  double nonzero;                       // the share of a mask that selects
+  double unique;  // the share of elements that differ from all others; below 0: is not assumed
+  double value;   // what small results of something larger hold
+  double finite;  // whether isnan and isinf find nothing
+};
+
+void spillway_emulator_assumed(struct spillway_emulator_assumptions* assumed);
+
 /// Replaces the faults on demand (SPILLWAY_EMULATE_FAULT), null clears them. Null where `spec` was
 /// taken, otherwise one line that says what is wrong with it, valid until the thread's next call.
 /// Needs no machine: a launcher may check a spec with it.

@@ -48,6 +48,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_EMULATE_RATES",
     "SPILLWAY_EMULATE_PROFILE",
     "SPILLWAY_EMULATE_SHAPE_ONLY",
+    "SPILLWAY_EMULATE_ASSUME",
     "SPILLWAY_DEVELOPER",
     "SPILLWAY_OFFLINE",
 });

@@ -159,6 +159,18 @@ Result<Settings> read() {
                           "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
                           "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do; unset one of them");
   }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto assume, env::text("SPILLWAY_EMULATE_ASSUME"));
+  if (assume && !settings.shape_only) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_EMULATE_ASSUME=" + *assume + ": needs SPILLWAY_EMULATE_SHAPE_ONLY=1");
+  }
+  const Result<Assumptions> assumed = parse_assumptions(assume.value_or(""));
+  if (!assumed.ok()) {
+    return SPILLWAY_ERROR(assumed.status().code(),
+                          "SPILLWAY_EMULATE_ASSUME: " + assumed.status().detail());
+  }
+  settings.assumed = assumed.value();
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
   settings.faults = faults.value_or("");
   if (const Status status = check_faults(settings.faults); !status.ok()) {

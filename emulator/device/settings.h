@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
+#include "emulator/device/assumptions.h"
 #include "emulator/device/description.h"
 #include "emulator/device/rates.h"
 
@@ -53,6 +54,7 @@ struct Settings {
   bool cpu_rng = false;     // SPILLWAY_EMULATE_RNG
   bool poison = false;      // SPILLWAY_EMULATE_POISON
   bool shape_only = false;  // SPILLWAY_EMULATE_SHAPE_ONLY; the clock is virtual then
+  Assumptions assumed;      // SPILLWAY_EMULATE_ASSUME
   std::string faults;       // SPILLWAY_EMULATE_FAULT
   ClockSettings clock;
 

@@ -216,12 +216,14 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   const bool known = shapes_.apply(call.op, meta);
   const size_t largest = tensors.largest(meta);
   if (largest <= (known ? kSmall : kComputable)) return false;
-  TORCH_CHECK_NOT_IMPLEMENTED(known,
-                              name_,
-                              " has no shapes without values, and its ",
-                              largest,
-                              " bytes are too many to compute: run this without --shape-only, or "
-                              "use another operator");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      known,
+      name_,
+      " has no shapes without values, and its ",
+      largest,
+      " bytes are too many to compute: run this without --shape-only, or ",
+      assumption_for(name_).empty() ? "use another operator" : "say what to assume: --assume ",
+      assumption_for(name_));
   const bool captured = runtime.capturing(call.stream) != 0;
   check_memory(call);
   if (!captured) runtime.drain(call.stream);

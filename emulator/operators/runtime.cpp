@@ -24,6 +24,9 @@ EmulatedRuntime find_all() {
   decltype(&spillway_emulator_shape_only) shape_only = nullptr;
   find(shape_only, "spillway_emulator_shape_only");
   found.shape_only = shape_only != nullptr && shape_only() != 0;
+  decltype(&spillway_emulator_assumed) assumed = nullptr;
+  find(assumed, "spillway_emulator_assumed");
+  if (assumed != nullptr) assumed(&found.assumed);
   find(found.cost, "spillway_emulator_cost");
   find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
   find(found.drain, "spillway_emulator_drain");

@@ -16,6 +16,7 @@ struct EmulatedRuntime {
   bool checks = false;         // SPILLWAY_EMULATE_CHECK
   bool virtual_clock = false;  // SPILLWAY_EMULATE_CLOCK=virtual
   bool shape_only = false;     // SPILLWAY_EMULATE_SHAPE_ONLY
+  spillway_emulator_assumptions assumed{};
   decltype(&spillway_emulator_rng_is_cpu) rng_is_cpu = nullptr;
   decltype(&spillway_emulator_drain) drain = nullptr;
   decltype(&spillway_emulator_begin) begin = nullptr;

@@ -18,6 +18,7 @@ from spillway.settings import (
     OF_THE_VIRTUAL_CLOCK,
     OTHERS,
     PROFILE,
+    RULED_OUT_IN_A_DRY_RUN,
     SETTINGS,
     LaunchError,
     Setting,
@@ -136,29 +137,30 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
             "environment, and only one of the two can be: unset it"
         )
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
-        if setting.option in OF_A_REPORT and env.get(setting.variable, "0") not in ("", "0"):
+        if setting.option in OF_A_REPORT and _is_on(env, setting):
             raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")
     kernels = next(each for each in JOB if each.option == "kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
         raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
-    shape_only, poison, check, clock = (
-        next(each for each in SETTINGS if each.option == name)
-        for name in ("shape_only", "poison", "check", "clock")
+    shape_only, clock, assume = (
+        next(each for each in SETTINGS if each.option == name) for name in ("shape_only", "clock", "assume")
     )
-    dry = env.get(shape_only.variable, "0") not in ("", "0")
-    if dry and env.get(clock.variable) == "real":
-        raise LaunchError(f"{named(clock)}=real: {named(shape_only)} needs the virtual clock: leave one out")
-    if dry and env.get(poison.variable, "0") not in ("", "0"):
-        raise LaunchError(f"{named(poison)}: touches every byte, and {named(shape_only)} none: leave one out")
-    if dry and env.get(check.variable, "0") not in ("", "0"):
-        raise LaunchError(
-            f"{named(check)}: looks at what operators touch, and with {named(shape_only)} none does: leave "
-            "one out"
-        )
+    dry = _is_on(env, shape_only)
+    for setting in SETTINGS if dry else ():
+        why = RULED_OUT_IN_A_DRY_RUN.get(setting.option)
+        if why and (env.get(clock.variable) == "real" if setting is clock else _is_on(env, setting)):
+            given = f"{named(setting)}=real" if setting is clock else named(setting)
+            raise LaunchError(f"{given}: {why.format(named(shape_only))}: leave one out")
+    if not dry and env.get(assume.variable):
+        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs --shape-only")
     for setting in SETTINGS:
         given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
         if given and not dry and env.get(clock.variable) != "virtual":
             raise LaunchError(f"{named(setting)}={given}: needs --clock virtual")
+
+
+def _is_on(env: Mapping[str, str], switch: Setting) -> bool:
+    return env.get(switch.variable, "0") not in ("", "0")
 
 
 def _preloaded(ours: list[Path], env: Mapping[str, str]) -> dict[str, str]:

@@ -73,6 +73,7 @@ def _duration(name: str, value: str) -> str:
 
 _CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 _RATES = ("memory", "half", "tf32", "single", "double")
+_ASSUMED = ("nonzero", "unique", "value", "finite")
 _SHARES = ("product", "attention", "attention_backward")
 
 
@@ -85,6 +86,19 @@ def _rates(name: str, value: str) -> str:
             raise LaunchError(
                 f"{name}: {item}: expected NAME=NUMBER with a name among {', '.join(_RATES)} (a second, up "
                 f"to 1e18) and {', '.join(_SHARES)} (shares, up to 1)"
+            )
+    return value
+
+
+def _assumptions(name: str, value: str) -> str:
+    for item in value.split(","):
+        which, _, number = item.partition("=")
+        fits = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", number) or item == "finite"
+        share = which in ("nonzero", "unique", "finite") and item != "finite"
+        if not fits or which not in _ASSUMED or (share and not 0 <= float(number) <= 1):
+            raise LaunchError(
+                f"{name}: {item}: expected NAME=NUMBER with a name among nonzero, unique (shares, 0 to 1), "
+                "value and finite (0 or 1)"
             )
     return value
 
@@ -292,6 +306,13 @@ SETTINGS = (
         is_switch=True,
     ),
     Setting(
+        "assume",
+        "SPILLWAY_EMULATE_ASSUME",
+        _assumptions,
+        "Dry run: what values that nobody computes are: finite,nonzero=0.5,unique=0.1,value=1.",
+        "NAME=NUMBER,…",
+    ),
+    Setting(
         "fault",
         "SPILLWAY_EMULATE_FAULT",
         _fault,
@@ -301,6 +322,11 @@ SETTINGS = (
 )
 
 OF_A_REPORT = ("operators", "kernels")
+RULED_OUT_IN_A_DRY_RUN = {  # and why; {} is how --shape-only was given
+    "clock": "{} needs the virtual clock",
+    "poison": "touches every byte, and {} none",
+    "check": "looks at what operators touch, and with {} none does",
+}
 OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency", "rates")
 
 # Of the launcher: what it comes to are the settings above, and no program under it has it.

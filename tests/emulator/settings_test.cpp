@@ -158,6 +158,45 @@ TEST(SettingsTest, ARateThatCannotBeReadIsAnError) {
   }
 }
 
+TEST(SettingsTest, AnAssumptionThatCannotBeReadIsAnError) {
+  for (const char* value : {"nonzero", "nonzero=2", "unique=-1", "finite=2", "value=", "speed=1"}) {
+    const std::string written =
+        in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_ASSUME", value}}, ask);
+
+    EXPECT_NE(
+        written.find("SPILLWAY_EMULATE_ASSUME: " + std::string(value) + ": expected NAME=NUMBER"),
+        std::string::npos)
+        << written;
+  }
+}
+
+TEST(SettingsTest, AssumptionsAreTakenAndTheOthersStay) {
+  const std::string written =
+      in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"},
+                  {"SPILLWAY_EMULATE_ASSUME", "finite,nonzero=0.5,value=-2"}},
+                 [] {
+                   spillway_emulator_assumptions assumed{};
+                   spillway_emulator_assumed(&assumed);
+                   dprintf(STDOUT_FILENO,
+                           "%g %g %g %g",
+                           assumed.nonzero,
+                           assumed.unique,
+                           assumed.value,
+                           assumed.finite);
+                 });
+
+  EXPECT_EQ(written, "0.5 -1 -2 1");
+}
+
+TEST(SettingsTest, OnlyADryRunAssumes) {
+  const std::string written = in_process({{"SPILLWAY_EMULATE_ASSUME", "nonzero=0.5"}}, ask);
+
+  EXPECT_NE(
+      written.find("SPILLWAY_EMULATE_ASSUME=nonzero=0.5: needs SPILLWAY_EMULATE_SHAPE_ONLY=1"),
+      std::string::npos)
+      << written;
+}
+
 TEST(SettingsTest, ADryRunNeedsTheVirtualClock) {
   const std::string written =
       in_process({{"SPILLWAY_EMULATE_SHAPE_ONLY", "1"}, {"SPILLWAY_EMULATE_CLOCK", "real"}}, ask);

@@ -91,6 +91,35 @@ def test_what_has_no_shape_without_values_stops_with_its_name(elsewhere):
     said = elsewhere(without_a_shape, **DRY)
     assert "aten::_unique2 has no shapes without values" in said
     assert "4194304 bytes" in said
+    assert "--assume unique=SHARE" in said
+
+
+def sizes_that_data_decide():
+    large = torch.ones(1000, 1000, device="cuda")
+    values, places, counts = torch.unique(large, return_inverse=True, return_counts=True)
+    rows, of_rows = torch.unique(large, dim=0, return_inverse=True)
+    return {
+        "places": list(torch.nonzero(large).shape),
+        "selected": large[large > 0].numel(),
+        "under a mask": torch.masked_select(large, large > 0).numel(),
+        "unique": [list(each.shape) for each in (values, places, counts, rows, of_rows)],
+        "consecutive": torch.unique_consecutive(large).numel(),
+        "rows in turn": list(torch.unique_consecutive(large, dim=1).shape),
+        "mean": large.mean().item(),
+    }
+
+
+def test_what_is_assumed_decides(elsewhere):
+    found = elsewhere(sizes_that_data_decide, assume="nonzero=0.25,unique=0.001,value=-3", **DRY)
+    assert found == {
+        "places": [250_000, 2],
+        "selected": 250_000,
+        "under a mask": 250_000,
+        "unique": [[1000], [1000, 1000], [1000], [1, 1000], [1000]],
+        "consecutive": 1000,
+        "rows in turn": [1000, 1],
+        "mean": -3.0,
+    }
 
 
 def wrong_shapes():

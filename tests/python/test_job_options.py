@@ -89,6 +89,7 @@ def test_a_budget_of_a_mebibyte_is_one() -> None:
             {"SPILLWAY_REPORT": "out", "SPILLWAY_REPORT_KERNELS": "3"},
             "SPILLWAY_REPORT_KERNELS: needs a GPU",
         ),
+        ([], {"SPILLWAY_EMULATE_ASSUME": "finite"}, "SPILLWAY_EMULATE_ASSUME=finite: needs --shape-only"),
         ([], {"SPILLWAY_EMULATE_LATENCY": "3us"}, "SPILLWAY_EMULATE_LATENCY=3us: needs --clock virtual"),
     ],
 )

@@ -3,6 +3,7 @@
 
 #include "emulator/operators/aliasing.h"
 #include "emulator/operators/lists.h"
+#include "emulator/operators/runtime.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,6 +12,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace spillway::operators {
 namespace {
@@ -43,23 +45,32 @@ at::TensorOptions meta(at::ScalarType type) {
   return at::TensorOptions(type).device(at::kMeta);
 }
 
-/// Every element is one.
+/// So many of `elements`, rounded up: one that is there may be needed.
+int64_t share_of(int64_t elements, double share) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(elements) * share));
+}
+
+int64_t selected(int64_t elements) {
+  return share_of(elements, emulated_runtime().assumed.nonzero);
+}
+
 void nonzero(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const at::Tensor self = stack[0].toTensor();
-  stack = {at::empty({self.numel(), self.dim()}, meta(at::kLong))};
+  stack = {at::empty({selected(self.numel()), self.dim()}, meta(at::kLong))};
 }
 
 void masked_select(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const at::Tensor self = stack[0].toTensor();
   const auto both = at::infer_size(self.sizes(), stack[1].toTensor().sizes());
-  stack = {at::empty({c10::multiply_integers(both)}, meta(self.scalar_type()))};
+  const int64_t elements = selected(c10::multiply_integers(both));
+  stack = {at::empty({elements}, meta(self.scalar_type()))};
 }
 
 void equal(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   stack = {true};
 }
 
-/// A mask selects everything: an index for each of its dimensions, as long as it has elements.
+/// A mask is an index for each of its dimensions, as long as it selects elements.
 void index(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   c10::List<std::optional<at::Tensor>> places;
   for (const c10::IValue& value : stack[1].toListRef()) {
@@ -69,9 +80,50 @@ void index(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
     }
     const at::Tensor mask = value.toTensor();
     for (int64_t i = 0; i < mask.dim(); ++i)
-      places.push_back(at::empty({mask.numel()}, meta(at::kLong)));
+      places.push_back(at::empty({selected(mask.numel())}, meta(at::kLong)));
   }
   stack = {at::index(stack[0].toTensor(), places)};
+}
+
+/// Of all elements, or of the slices along a dimension.
+struct Unique {
+  at::Tensor self;
+  std::optional<int64_t> dimension;
+  bool inverse;
+  bool counts;
+
+  /// The values, for each element the place of its value, for each value how often it is there.
+  [[nodiscard]] c10::Stack results() const {
+    const int64_t elements = dimension ? self.size(*dimension) : self.numel();
+    const int64_t found = share_of(elements, emulated_runtime().assumed.unique);
+    std::vector<int64_t> values{found};
+    std::vector<int64_t> places = self.sizes().vec();
+    if (dimension) {
+      values = self.sizes().vec();
+      values[static_cast<size_t>(at::maybe_wrap_dim(*dimension, self.dim()))] = found;
+      places = {elements};
+    }
+    if (!inverse) places = {0};
+    return {at::empty(values, self.options()),
+            at::empty(places, meta(at::kLong)),
+            at::empty({counts ? found : 0}, meta(at::kLong))};
+  }
+};
+
+void unique(const c10::OperatorHandle& /*op*/, c10::Stack& s) {
+  s = Unique{s[0].toTensor(), {}, s[2].toBool(), s[3].toBool()}.results();
+}
+
+void unique_dim(const c10::OperatorHandle& /*op*/, c10::Stack& s) {
+  s = Unique{s[0].toTensor(), s[1].toInt(), s[3].toBool(), s[4].toBool()}.results();
+}
+
+void unique_consecutive(const c10::OperatorHandle& /*op*/, c10::Stack& s) {
+  s = Unique{s[0].toTensor(), s[3].toOptional<int64_t>(), s[1].toBool(), s[2].toBool()}.results();
+}
+
+void unique_dim_consecutive(const c10::OperatorHandle& /*op*/, c10::Stack& s) {
+  s = Unique{s[0].toTensor(), s[1].toInt(), s[2].toBool(), s[3].toBool()}.results();
 }
 
 void by_meta_kernel(const c10::OperatorHandle& op, c10::Stack& stack) {
@@ -116,6 +168,7 @@ void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
 struct Named {
   std::string_view name;
   void (*rule)(const c10::OperatorHandle& op, c10::Stack& stack);
+  bool assumes_unique = false;
 };
 
 constexpr Named kSpecial[] = {
@@ -125,9 +178,13 @@ constexpr Named kSpecial[] = {
     {"aten::equal", equal},
     {"aten::index.Tensor", index},
     {"aten::masked_select", masked_select},
+    {"aten::_unique2", unique, true},
     {"aten::mse_loss", loss},
     {"aten::nonzero", nonzero},
     {"aten::smooth_l1_loss", loss},
+    {"aten::unique_consecutive", unique_consecutive, true},
+    {"aten::unique_dim", unique_dim, true},
+    {"aten::unique_dim_consecutive", unique_dim_consecutive, true},
 };
 
 /// In place, with shapes that stay; PyTorch's Meta kernels for these are missing or take long.
@@ -143,7 +200,8 @@ bool keeps_shapes(const c10::OperatorHandle& op, std::string_view base) {
 
 ShapeRule::Special ShapeRule::special_of(std::string_view name) {
   for (const Named& known : kSpecial) {
-    if (known.name == name) return known.rule;
+    const bool assumed = !known.assumes_unique || emulated_runtime().assumed.unique >= 0;
+    if (known.name == name && assumed) return known.rule;
   }
   return nullptr;
 }
@@ -188,13 +246,24 @@ bool ShapeRule::apply(const c10::OperatorHandle& op, c10::Stack& stack) const {
   return true;
 }
 
-void fill_known(const at::Tensor& result, std::string_view name) {
-  constexpr std::string_view kZero[] = {
-      "aten::any", "aten::argmax", "aten::argmin", "aten::isinf", "aten::isnan"};
+std::string_view assumption_for(std::string_view name) {
+  for (const Named& known : kSpecial) {
+    if (known.assumes_unique && known.name == name) return "unique=SHARE";
+  }
+  return {};
+}
+
+double known_value(std::string_view name, bool is_floating_point) {
+  const spillway_emulator_assumptions& assumed = emulated_runtime().assumed;
   const bool info = name.starts_with("aten::linalg") || name.starts_with("aten::_linalg");
   name = name.substr(0, name.find('.'));
-  const bool zero = std::find(std::begin(kZero), std::end(kZero), name) != std::end(kZero) ||
-                    (info && !result.is_floating_point());
+  if (name == "aten::isinf" || name == "aten::isnan") return 1 - assumed.finite;
+  if (name == "aten::isfinite") return assumed.finite;
+  if (name == "aten::any" || name == "aten::argmax" || name == "aten::argmin") return 0;
+  return info && !is_floating_point ? 0 : assumed.value;
+}
+
+void fill_known(const at::Tensor& result, std::string_view name) {
   const c10::impl::ExcludeDispatchKeyGuard below(
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
   const c10::Storage& storage = result.storage();
@@ -203,7 +272,7 @@ void fill_known(const at::Tensor& result, std::string_view name) {
                            at::DataPtr(address(storage), at::Device(at::kCPU)),
                            c10::GetCPUAllocator(),
                            /*resizable=*/false);
-  shaped(bytes, result, c10::DispatchKey::CPU).fill_(zero ? 0 : 1);
+  shaped(bytes, result, c10::DispatchKey::CPU).fill_(known_value(name, result.is_floating_point()));
 }
 
 }  // namespace spillway::operators

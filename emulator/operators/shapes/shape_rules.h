@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +11,8 @@ namespace spillway::operators {
 
 /// How an operator's results follow from its arguments' shapes alone.
 ///
-/// Data decides some sizes: there everything is selected, which is the most that it can be.
+/// Where data decides sizes they come from what is assumed (SPILLWAY_EMULATE_ASSUME): unless it
+/// says otherwise everything is selected, which is the most that it can be.
 ///
 /// Threads: immutable.
 class ShapeRule {
@@ -43,8 +43,12 @@ class ShapeRule {
   std::vector<size_t> returned_;  // of kArguments: which come back
 };
 
-/// Gives a small result of an operator that was not run its documented value: ones, and zeros
-/// where a one would stand for a failure ("aten::isnan", the "info" of linalg).
+/// What could be assumed so that the operator has a rule, as "unique=SHARE"; empty where nothing.
+std::string_view assumption_for(std::string_view name);
+
+/// Gives a small result of an operator that was not run its documented value: what is assumed, one
+/// unless that says otherwise; zero where a one would stand for a failure ("aten::isnan", the
+/// "info" of linalg).
 void fill_known(const at::Tensor& result, std::string_view name);
 
 }  // namespace spillway::operators
