@@ -2,6 +2,8 @@
 #include "emulator/driver/functions.h"
 #include "emulator/runtime/call.h"
 
+#include <cstdint>
+
 namespace driver = spillway::emulator::driver;
 using spillway::emulator::runtime::enter;
 using spillway::emulator::runtime::enter_on_device;
@@ -105,5 +107,20 @@ cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags,
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
   return enter<"cudaMemPoolTrimTo">([&] { return driver::MemPoolTrimTo(pool, keep); });
+}
+
+// Memory that graphs allocate themselves, of which there is none: such nodes are not emulated.
+cudaError_t cudaDeviceGetGraphMemAttribute(int device,
+                                           cudaGraphMemAttributeType attribute,
+                                           void* value) {
+  return enter_on_device<"cudaDeviceGetGraphMemAttribute">([&] {
+    const bool known =
+        attribute >= cudaGraphMemAttrUsedMemCurrent && attribute <= cudaGraphMemAttrReservedMemHigh;
+    if (value == nullptr || !known) return CUDA_ERROR_INVALID_VALUE;
+    std::size_t unused = 0;
+    const CUresult result = driver::DeviceTotalMem(&unused, device);
+    if (result == CUDA_SUCCESS) *static_cast<std::uint64_t*>(value) = 0;
+    return result;
+  });
 }
 }

@@ -60,6 +60,18 @@ TEST_F(PoolsTest, APoolCountsItsOwnBlocks) {
   EXPECT_EQ(cudaMemPoolDestroy(second), cudaSuccess);
 }
 
+TEST_F(PoolsTest, GraphsHaveNoMemoryOfTheirOwn) {
+  std::uint64_t bytes = 1;
+  EXPECT_EQ(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrReservedMemCurrent, &bytes),
+            cudaSuccess);
+  EXPECT_EQ(bytes, 0U);
+  EXPECT_EQ(cudaDeviceGetGraphMemAttribute(9, cudaGraphMemAttrUsedMemHigh, &bytes),
+            cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrReservedMemCurrent, nullptr),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+}
+
 TEST_F(PoolsTest, ADestroyedPoolIsUnknownButItsBlocksLive) {
   cudaMemPool_t pool = create();
   void* at = allocate(pool, kUnit);

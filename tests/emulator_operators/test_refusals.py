@@ -3,6 +3,7 @@
 
 import ctypes
 import pathlib
+import re
 
 import pytest
 import spillway
@@ -24,7 +25,10 @@ def test_an_operator_that_is_not_emulated_says_its_name():
 
 def test_every_cuda_kernel_of_pytorch_has_a_kind():
     names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
-    assert [name for name in names if name.startswith(("aten::", "prims::")) and kind(name) is None] == []
+    without = [name for name in names if name.startswith(("aten::", "prims::")) and kind(name) is None]
+    # Newer versions put kernels in Python before some operators, and pass on what does not suit them.
+    in_python = re.compile(r"^CUDA: registered at \S+\.py:", re.MULTILINE)
+    assert [name for name in without if not in_python.search(torch._C._dispatch_dump(name))] == []
 
 
 def test_an_unknown_operator_has_no_kind():
