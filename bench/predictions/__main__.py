@@ -73,7 +73,9 @@ def score(cases: list[Case], dry: bool) -> dict[str, Any]:
             "time_error": round(ledger.error(said["step_ms"], found["step_ms"]), 2),
         }
         rows[case.name] = {"measured": found, "predicted": said, **errors}
-        print(f"{case.name}: memory {errors['memory_error']:+} %, time {errors['time_error']:+} %", flush=True)
+        print(
+            f"{case.name}: memory {errors['memory_error']:+} %, time {errors['time_error']:+} %", flush=True
+        )
     return {"device": name or "emulated", "rows": rows}
 
 
@@ -83,18 +85,27 @@ def predicted(names: list[str]) -> dict[str, Any]:
     if not found:
         raise ValueError("no prediction was made")
     kept = ledger.read()["predictions"] if names and ledger.LEDGER.exists() else {}
-    versions = {"spillway": metadata.version("spillway"), "torch": metadata.version("torch").partition("+")[0]}
+    versions = {
+        "spillway": metadata.version("spillway"),
+        "torch": metadata.version("torch").partition("+")[0],
+    }
     return {
         "date": f"{datetime.datetime.now(tz=datetime.timezone.utc).date()}",
         "versions": {**versions, "python": platform.python_version()},
-        "predictions": {case.name: {**kept, **found}[case.name] for case in CASES if case.name in {**kept, **found}},
+        "predictions": {
+            case.name: {**kept, **found}[case.name] for case in CASES if case.name in {**kept, **found}
+        },
     }
 
 
 def main() -> int:
-    parser = Parser(prog="predictions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="predictions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *(case.name for case in CASES)])
-    parser.add_argument("--json", type=output, help="write what was found here, and leave the ledger as it is")
+    parser.add_argument(
+        "--json", type=output, help="write what was found here, and leave the ledger as it is"
+    )
     parser.add_argument("--score", action="store_true", help="on this machine's GPU")
     parser.add_argument("--dry-run", action="store_true", help="with --score: on the emulated GPU")
     options = parser.parse_args()
