@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full fine-tuning of a Llama of 1.2 billion parameters by transformers' Trainer, with random weights and tokens.
+"""Fine-tunes a Llama of 1.2 billion parameters with transformers' Trainer, on random weights and tokens.
 
 Nothing here knows of Spillway. On any machine a dry run says what it needs on a GPU:
 
@@ -29,8 +29,8 @@ class Tokens(torch.utils.data.Dataset):
 
 def llama():
     config = transformers.LlamaConfig(
-        vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
-        num_key_value_heads=8, tie_word_embeddings=True, max_position_embeddings=LENGTH,
+        vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
+        num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=True,
     )  # fmt: skip
     with torch.device("cuda"):
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.predictions`: makes the predictions again, or scores those that are written down on a GPU."""
+"""`python -m bench.predictions`: predicts again, or scores on a GPU what is written down."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""predictions.json: what dry runs have said, committed before the same was measured; and how far off it was."""
+"""predictions.json: what dry runs have said before the same was measured, and how far off it was."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ def section(ledger: dict[str, Any]) -> str:
     """The ledger as docs/dry_run.md shows it, with the markers around it."""
     predictions = ledger["predictions"]
     memory, time = memory_errors(predictions), time_errors(predictions)
+    torch = ledger["versions"]["torch"]
     lines = [
         BEGIN,
-        f"Predicted on {ledger['date']} with torch {ledger['versions']['torch']}. Median error of peak memory: "
-        f"{middle(memory)}; of tokens a second: {middle(time)}. No row has been compared with hardware of ours yet.",
+        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
+        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours.",
         "",
         "| case | profile | peak GiB | published | error | tokens/s | published | error |",
         "|---|---|---|---|---|---|---|---|",

@@ -77,14 +77,14 @@ def kept_on_the_host():
 
 
 def test_a_step_of_copies_grows_by_what_a_slower_link_takes_for_its_bytes(elsewhere):
-    rates = [16e9, 8e9, 4e9]
-    found = [
-        elsewhere(kept_on_the_host, link_h2d=str(int(rate)), link_d2h=str(int(rate)), **DRY) for rate in rates
-    ]
-    assert len({each["bytes"] for each in found}) == 1
-    for (fast, slow), (quick, dull) in zip(zip(rates, rates[1:]), zip(found, found[1:])):
-        longer = 1e3 * found[0]["bytes"] * (1 / slow - 1 / fast)
-        assert dull["ms"] - quick["ms"] == pytest.approx(longer, rel=1e-4)
+    sixteen, eight, four = (
+        elsewhere(kept_on_the_host, link_h2d=rate, link_d2h=rate, **DRY)
+        for rate in ("16000000000", "8000000000", "4000000000")
+    )
+    assert sixteen["bytes"] == eight["bytes"] == four["bytes"] > 1 << 30
+    longer = 1e3 * four["bytes"] / 16e9
+    assert eight["ms"] - sixteen["ms"] == pytest.approx(longer, rel=1e-4)
+    assert four["ms"] - eight["ms"] == pytest.approx(2 * longer, rel=1e-4)
 
 
 def product(length):

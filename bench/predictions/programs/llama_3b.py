@@ -2,9 +2,10 @@
 """A training step of Llama-3.2-3B, operator for operator as torchtune's recipe of November 2024 takes it:
 a batch of 2 packed sequences of 4096 tokens in bfloat16, tied embeddings, AdamW (fused).
 
-Of torchtune 0.4.0: norms and rotations compute in float32; key and value are copied for every query's head; each
-layer is compiled and checkpointed alone; the loss is in float32, whole or in eight parts. `--backend` is that of
-torch.compile: without a compiler for the device `aot_eager_decomp_partition` saves what inductor's would.
+Of torchtune 0.4.0: norms and rotations compute in float32; key and value are copied for every query's
+head; each layer is compiled and checkpointed alone; the loss is in float32, whole or in eight parts.
+`--backend` is that of torch.compile: where no compiler is for the device, `aot_eager_decomp_partition` saves
+the tensors that inductor would.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("compile", "chunked", "checkpoint", "in-backward", "offload"):
         parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--backend", default="aot_eager_decomp_partition")
+    parser.add_argument("--backend", default="inductor")
     options = parser.parse_args()
     measured(trainer(options), tokens=BATCH * LENGTH)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of full fine-tuning a model of Llama-3-8B's shape, in bfloat16 with AdamW (fused), in one of several ways
-to keep its activations: `plain`, `checkpoint` (torch.utils.checkpoint, every layer), `save_on_cpu` (pinned, PyTorch's own),
-`trl` and `torchtune` (their offloaders as published). Spillway's way is `plain` under `spillway run --ratio`.
+"""A step of full fine-tuning a model of Llama-3-8B's shape, in bfloat16 with AdamW (fused), in one of several
+ways to keep its activations: `plain`, `checkpoint` (torch.utils.checkpoint, every layer), `save_on_cpu`
+(pinned, PyTorch's own), `trl` and `torchtune` (their offloaders as published). Spillway's way is `plain`
+under `spillway run --ratio`.
 """
 
 from __future__ import annotations

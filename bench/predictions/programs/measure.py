@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every program here prints: one line of JSON about its last step, from CUDA's events and PyTorch's statistics."""
+"""What every program here prints: its last step by CUDA's events and PyTorch's statistics, a line of JSON."""
 
 from __future__ import annotations
 
