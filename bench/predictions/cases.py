@@ -27,9 +27,7 @@ class Case:
     arguments: tuple[str, ...]
     profile: str
     run: tuple[str, ...] = ()  # options of `spillway run`
-    dry: tuple[str, ...] = ()  # arguments of dry runs only
     needs: str = ""  # a package of bench/peers
-    compiled: bool = False  # by torch.compile: times of dry runs do not count
     published: Published | None = field(default=None, compare=False)
 
     @property
@@ -39,12 +37,9 @@ class Case:
 
 
 def _torchtune(name: str, peak_gib: float, tokens_per_second: float, *flags: str) -> Case:
-    compiled = "--compile" in flags
     return Case(
         f"torchtune-3b-{name}", "llama_3b", flags, "a100-80g",
-        dry=("--backend", "aot_eager_decomp_partition") if compiled else (),
         needs="torchtune" if "--offload" in flags else "",
-        compiled=compiled,
         published=Published(peak_gib, tokens_per_second, TORCHTUNE),
     )  # fmt: skip
 

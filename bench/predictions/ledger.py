@@ -37,11 +37,11 @@ def memory_errors(predictions: dict[str, Any]) -> dict[str, float]:
 
 
 def time_errors(predictions: dict[str, Any]) -> dict[str, float]:
-    """By case, of rates that are published and predicted: those of programs that are not compiled."""
+    """By case, of rates that are published."""
     return {
         case.name: error(predictions[case.name]["tokens_per_second"], case.published.tokens_per_second)
         for case in CASES
-        if case.published is not None and not case.compiled and case.name in predictions
+        if case.published is not None and case.name in predictions
     }
 
 
@@ -73,12 +73,8 @@ def section(ledger: dict[str, Any]) -> str:
         if known is None:
             cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
         else:
-            cells += [f"{known.peak_gib}", f"{memory[case.name]:+.1f} %"]
-            if case.compiled:
-                cells += ["not predicted", f"{known.tokens_per_second}", ""]
-            else:
-                rate = f"{found['tokens_per_second']}"
-                cells += [rate, f"{known.tokens_per_second}", f"{time[case.name]:+.1f} %"]
+            cells += [f"{known.peak_gib}", f"{memory[case.name]:+.1f} %", f"{found['tokens_per_second']}"]
+            cells += [f"{known.tokens_per_second}", f"{time[case.name]:+.1f} %"]
         lines.append(f"| {' | '.join(cells)} |")
     sources = sorted({case.published.source for case in CASES if case.published is not None})
     lines += ["", *(f"Published: {source}." for source in sources), END]

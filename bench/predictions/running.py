@@ -39,7 +39,7 @@ def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> 
         spillway += [*case.run, "--"]
     else:
         spillway = []
-    command = [*spillway, sys.executable, program, *case.arguments, *(case.dry if dry else ())]
+    command = [*spillway, sys.executable, program, *case.arguments]
     settings = dict(os.environ if environment is None else environment)
     if case.needs:  # only then: what lies there may not suit the other programs
         settings["PYTHONPATH"] = os.pathsep.join(filter(None, (settings.get("PYTHONPATH"), str(PEERS))))

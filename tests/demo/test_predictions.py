@@ -34,12 +34,11 @@ def test_documentation_shows_the_ledger() -> None:
     assert ledger.quoted(ledger.DOCUMENT.read_text()) == ledger.section(WRITTEN)
 
 
-def test_five_of_six_published_peaks_are_met_within_a_hundredth_and_the_sixth_within_a_fortieth() -> None:
-    errors = sorted(abs(each) for each in ledger.memory_errors(WRITTEN["predictions"]).values())
+def test_published_peaks_are_met_within_a_hundredth() -> None:
+    errors = ledger.memory_errors(WRITTEN["predictions"])
 
     assert len(errors) == 6
-    assert errors[4] <= 1.0
-    assert errors[5] <= 2.5
+    assert max(map(abs, errors.values())) <= 1.0
 
 
 def test_error_is_in_percent_of_the_truth() -> None:
@@ -47,10 +46,6 @@ def test_error_is_in_percent_of_the_truth() -> None:
 
     assert errors == pytest.approx({"torchtune-3b-packed": 10.0, "torchtune-3b-compile": -50.0})
     assert ledger.middle(errors) == "30.0 % (2 published rows)"
-
-
-def test_times_of_compiled_programs_do_not_count() -> None:
-    assert ledger.time_errors(predictions(packed=60.0, compile=51.0)) == {"torchtune-3b-packed": 0.0}
 
 
 def test_program_that_fails_is_named_with_its_last_line() -> None:

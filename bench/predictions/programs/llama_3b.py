@@ -4,8 +4,6 @@ a batch of 2 packed sequences of 4096 tokens in bfloat16, tied embeddings, AdamW
 
 Of torchtune 0.4.0: norms and rotations compute in float32; key and value are copied for every query's
 head; each layer is compiled and checkpointed alone; the loss is in float32, whole or in eight parts.
-`--backend` is that of torch.compile: where no compiler is for the device, `aot_eager_decomp_partition` saves
-the tensors that inductor would.
 """
 
 from __future__ import annotations
@@ -138,8 +136,8 @@ def trainer(options: argparse.Namespace) -> Callable[[], None]:
     loss_of: Callable = cross_entropy
     if options.compile:
         for layer in model.layers:
-            layer.compile(backend=options.backend)
-        loss_of = torch.compile(cross_entropy, backend=options.backend)
+            layer.compile()
+        loss_of = torch.compile(cross_entropy)
     if options.checkpoint:
         model.layers = nn.ModuleList(checkpoint_wrapper(layer) for layer in model.layers)
     if options.offload:
@@ -183,7 +181,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("compile", "chunked", "checkpoint", "in-backward", "offload"):
         parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--backend", default="inductor")
     options = parser.parse_args()
     measured(trainer(options), tokens=BATCH * LENGTH)
 
