@@ -44,8 +44,14 @@ def _torchtune(name: str, peak_gib: float, tokens_per_second: float, *flags: str
     )  # fmt: skip
 
 
-def _llama(way: str, program_way: str = "plain", needs: str = "", run: tuple[str, ...] = ()) -> Case:
-    return Case(f"llama-8b-{way}", "llama_8b", (program_way,), "h200", run, needs=needs)
+def _llama(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
+    return Case(f"llama-8b-{way}", "llama_8b", arguments, "h200", run, needs=needs)
+
+
+def _part(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
+    """A quarter of the layers and four times the batch: activations weigh more, and it fits on an H100."""
+    shape = ("--layers", "8", "--batch", "4")
+    return Case(f"llama-2b-{way}", "llama_8b", (*arguments, *shape), "h100", run, needs=needs)
 
 
 _C, _P, _K, _B, _O = "--compile", "--chunked", "--checkpoint", "--in-backward", "--offload"
@@ -56,10 +62,16 @@ CASES = (
     _torchtune("checkpoint", 24.9, 7210, _C, _P, _K),
     _torchtune("in-backward", 23.1, 7309, _C, _P, _K, _B),
     _torchtune("offload", 21.8, 7301, _C, _P, _K, _B, _O),
-    _llama("plain"),
-    _llama("spillway", run=("--ratio", "0.5")),
-    _llama("checkpoint", "checkpoint"),
-    _llama("save_on_cpu", "save_on_cpu"),
-    _llama("trl", "trl", "trl"),
-    _llama("torchtune", "torchtune", "torchtune"),
+    *(
+        case
+        for job in (_llama, _part)
+        for case in (
+            job("plain", "plain"),
+            job("spillway", "plain", run=("--ratio", "0.5")),
+            job("checkpoint", "checkpoint"),
+            job("save_on_cpu", "save_on_cpu"),
+            job("trl", "trl", needs="trl"),
+            job("torchtune", "torchtune", needs="torchtune"),
+        )
+    ),
 )

@@ -11,7 +11,8 @@ from typing import Any
 from bench.predictions.cases import CASES
 
 LEDGER = Path(__file__).with_name("predictions.json")
-DOCUMENT = Path(__file__).parents[2] / "docs" / "dry_run.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
 BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
 GIB = 2**30
 # What a prediction is; the rest of what a program prints is about the machine that it ran on.
@@ -52,15 +53,28 @@ def middle(errors: dict[str, float]) -> str:
     return f"{median(abs(each) for each in errors.values()):.1f} % ({rows})"
 
 
+def summary(ledger: dict[str, Any]) -> str:
+    """The errors in one paragraph, memory and time apart."""
+    memory, time = memory_errors(ledger["predictions"]), time_errors(ledger["predictions"])
+    torch = ledger["versions"]["torch"]
+    return (
+        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
+        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours."
+    )
+
+
+def short(ledger: dict[str, Any]) -> str:
+    """The ledger as the README shows it, with the markers around it."""
+    return "\n".join([BEGIN, summary(ledger), END])
+
+
 def section(ledger: dict[str, Any]) -> str:
     """The ledger as docs/dry_run.md shows it, with the markers around it."""
     predictions = ledger["predictions"]
     memory, time = memory_errors(predictions), time_errors(predictions)
-    torch = ledger["versions"]["torch"]
     lines = [
         BEGIN,
-        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
-        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours.",
+        summary(ledger),
         "",
         "| case | profile | peak GiB | published | error | tokens/s | published | error |",
         "|---|---|---|---|---|---|---|---|",
@@ -88,7 +102,8 @@ def quoted(text: str) -> str:
 
 
 def write(ledger: dict[str, Any]) -> None:
-    """Into the ledger and into the page that shows it."""
+    """Into the ledger and into the pages that show it."""
     LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
-    text = DOCUMENT.read_text()
-    DOCUMENT.write_text(text.replace(quoted(text), section(ledger)))
+    for page, shown in ((DOCUMENT, section(ledger)), (README, short(ledger))):
+        text = page.read_text()
+        page.write_text(text.replace(quoted(text), shown))
