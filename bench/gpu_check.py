@@ -199,6 +199,17 @@ def figures(check: Check, limit: float) -> int:
     return status
 
 
+def predictions(check: Check, limit: float) -> int:
+    """What dry runs have predicted for this GPU, run on it, and how far off they were."""
+    path = str(check.folder / "predictions.json")
+    tree = f"{TREE / 'python'}:{ROOT}"
+    chosen = ["--dry-run", "llama-8b-plain"] if check.dry_run else []
+    command = [python(), "-m", "bench.predictions", "--score", "--json", path, *chosen]
+    status = check.run(command, limit, PYTHONPATH=tree)
+    check.keep("predictions")
+    return status
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="gpu_check", allow_abbrev=False)
     parser.add_argument("--dry-run", action="store_true")
@@ -222,6 +233,7 @@ def main() -> int:
             check.step("tests", 150, lambda limit: test(check, limit))
             check.step("demo", 120, lambda limit: demonstrate(check, limit))
             check.step("figures", 180, lambda limit: figures(check, limit))
+            check.step("predictions", 120, lambda limit: predictions(check, limit))
         ok = built and all(step["status"] == "ok" for step in check.steps)
     where = "the emulated GPU (dry run)" if dry_run else "the GPU"
     verdict = "every step succeeded" if ok else "not every step succeeded"

@@ -46,3 +46,20 @@ take_torch() {
 print_help() { awk 'NR > 2 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$root/$self"; }
 
 python() { "$(cat "$root/$python_path_file")" "$@"; }
+
+# The other systems of bench/peers, as they are published, into build/peers; needs a network the first time.
+install_peers() {
+  local peers=$root/build/peers wanted
+  wanted=$(sha256sum < "$root/bench/peers/requirements.txt")
+  if [[ $(cat "$peers/stamp" 2> /dev/null) == "$wanted" ]]; then return; fi
+  say "installing bench/peers/requirements.txt into build/peers"
+  rm -rf "$peers"
+  mkdir -p "$peers"
+  # Without dependencies: torch and whatever else .venv has is .venv's.
+  python -m pip install --disable-pip-version-check -q --no-deps --target "$peers/lib" \
+    -r "$root/bench/peers/requirements.txt" > "$peers/pip.log" 2>&1 || {
+    tail -5 "$peers/pip.log" >&2
+    fail "pip failed (all it said is in build/peers/pip.log)"
+  }
+  echo "$wanted" > "$peers/stamp"
+}

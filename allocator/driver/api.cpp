@@ -73,6 +73,13 @@ bool emulated() {
   return on;
 }
 
+bool moves_no_bytes() {
+  using Ask = int (*)();
+  static const auto ask =
+      reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_shape_only"));
+  return emulated() && ask != nullptr && ask() != 0;
+}
+
 bool tags_are_reported() {
   using Ask = int (*)();
   const auto checks = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_checks"));

@@ -33,6 +33,10 @@ Result<const Api*> api();
 /// True where `api()` stands on the emulated GPU. Every result printed must say so.
 bool emulated();
 
+/// Whether an emulated GPU moves no bytes (a dry run): memory that only copies reach is never
+/// touched.
+bool moves_no_bytes();
+
 /// Whether an emulated GPU writes reports that name tags.
 bool tags_are_reported();
 

@@ -2,6 +2,7 @@
 #include "allocator/transfer/host_pages.h"
 
 #include "allocator/base/thread.h"
+#include "allocator/driver/api.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -48,10 +49,11 @@ bool gives_transparent_huge_pages() {
 }
 
 /// Begins at a multiple of a huge page, where there is room for one.
-std::byte* map_aligned(Bytes size) {
+std::byte* map_aligned(Bytes size, int flags) {
   const Bytes slack = size < kHugePage ? Bytes{} : kHugePage;
   const std::size_t room = (size + slack).count();
-  void* mapped = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped =
+      mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* const first = static_cast<std::byte*>(mapped);
   if (slack.zero()) return first;
@@ -135,6 +137,13 @@ int node_in(const std::string& path) {
 }  // namespace
 
 Result<HostPages> map_host_pages(Bytes size, int node) {
+  if (driver::moves_no_bytes()) {
+    // A job of any size is tried on a machine of any size: what no copy fills takes no memory.
+    const HostPages untouched{map_aligned(size, MAP_NORESERVE), size, false, false, false};
+    if (untouched.at == nullptr) return refused(size, errno);
+    madvise(untouched.at, size.count(), MADV_NOHUGEPAGE);
+    return untouched;
+  }
   if (size.rounded_down(kHugePage) == size) {
     void* mapped = mmap(nullptr,
                         size.count(),
@@ -145,7 +154,7 @@ Result<HostPages> map_host_pages(Bytes size, int node) {
     HostPages huge{static_cast<std::byte*>(mapped), size, true, false, false};
     if (mapped != MAP_FAILED && furnish(huge, node) == 0) return huge;
   }
-  HostPages pages{map_aligned(size), size, false, false, false};
+  HostPages pages{map_aligned(size, 0), size, false, false, false};
   if (pages.at == nullptr) return refused(size, errno);
   pages.advised = size >= kHugePage && gives_transparent_huge_pages() &&
                   madvise(pages.at, size.count(), MADV_HUGEPAGE) == 0;

@@ -16,8 +16,8 @@ constexpr int kNoNode = -1;
 /// Of the kernel's transparent huge pages.
 constexpr Bytes kHugePage{2U << 20U};
 
-/// Host memory from the system that is there: every page has been given memory.
-/// Ownership: by hand, each with one unmap_host_pages.
+/// Host memory from the system that is there: every page has been given memory, but for a dry
+/// run's. Ownership: by hand, each with one unmap_host_pages.
 struct HostPages {
   std::byte* at = nullptr;
   Bytes size;

@@ -7,6 +7,7 @@ on stderr. Nothing is imported for it: what may never be used is changed when it
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
@@ -44,6 +45,11 @@ def _on_gpu(inputs: Any) -> bool:
 def _aot_eager(model: Any, inputs: Any) -> Any:
     from torch._dynamo.backends.debugging import aot_eager
 
+    if ctypes.CDLL(None).spillway_emulator_shape_only() != 0:
+        from spillway import _dry_compile
+
+        _say("torch.compile is modelled: what inductor fuses is one kernel")
+        return _dry_compile.backend(model, inputs)
     _say("torch.compile runs with backend aot_eager: the emulated GPU runs no code that inductor generates")
     return aot_eager(model, inputs)
 

@@ -44,6 +44,26 @@ def test_a_full_size_model_needs_what_its_formula_says_and_no_memory_here(elsewh
     assert found["held"] < 1.5 * 2**30
 
 
+def offloaded():
+    import spillway
+
+    spillway.use_allocator()
+    model = llama.made(4, vocabulary=1024)
+    tokens = torch.randint(0, 1024, (2, 4096), device="cuda")
+    for _ in range(2):
+        with spillway.CPUOffload(1.0):
+            loss = model(tokens).sum()
+        loss.backward()
+    moved = spillway.stats()["devices"][0]["residency"]["stashed_bytes"]
+    return {"moved": moved, "held": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def test_what_waits_on_the_host_takes_no_memory_here(elsewhere):
+    found = elsewhere(offloaded, **DRY)
+    assert found["moved"] > 4 * 2**30
+    assert found["held"] < 1.5 * 2**30
+
+
 def values():
     large = torch.randn(1 << 20, device="cuda")
     small = torch.arange(8, device="cuda").float()

@@ -6,6 +6,8 @@ import pathlib
 import re
 import sys
 
+import pytest
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 RIGHT = "[0.0, 2.0, 4.0, 6.0]\n"
 
@@ -71,6 +73,21 @@ def test_a_trainer_moves_its_activations(python):
         else:
             assert int(moved[trainer]) > 0, done.stdout
     assert "unordered" not in done.stderr
+
+
+def peak_of_a_dry_trainer(python, *arguments):
+    done = emulated(python, "h200", "--shape-only", example="dry_run_trainer.py", arguments=arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return float(re.search(r"^1\.24 billion parameters, peak ([\d.]+) GiB$", done.stdout, re.MULTILINE)[1])
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("transformers", "accelerate")),
+    reason="transformers or accelerate is not installed",
+)
+def test_an_unchanged_trainer_of_a_billion_parameters_runs_dry(python):
+    plain, checkpointed = (peak_of_a_dry_trainer(python, *flags) for flags in ((), ("--checkpoint",)))
+    assert 4 * 2 * 1.24e9 / 2**30 < checkpointed < plain < 141  # parameters, gradients and two states
 
 
 def test_a_gpt_moves_more_and_needs_less_with_each_ratio_and_computes_the_same(python):

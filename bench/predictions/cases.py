@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that are predicted, and what others have published about the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TORCHTUNE = (
+    "README.md of pytorch/torchtune, commit 1814feb17 (2024-11-18), 'Optimization flags': "
+    "Llama-3.2-3B, A100, batch 2, 4096 tokens"
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    peak_gib: float  # of torch's "active" bytes, given to a tenth
+    tokens_per_second: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program of bench/predictions/programs; the same command runs dry and on a GPU of its profile."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...]
+    profile: str
+    run: tuple[str, ...] = ()  # options of `spillway run`
+    needs: str = ""  # a package of bench/peers
+    published: Published | None = field(default=None, compare=False)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        run = ("spillway", "run", *self.run, "--") if self.run else ()
+        return (*run, "python", f"bench/predictions/programs/{self.program}.py", *self.arguments)
+
+
+def _torchtune(name: str, peak_gib: float, tokens_per_second: float, *flags: str) -> Case:
+    return Case(
+        f"torchtune-3b-{name}", "llama_3b", flags, "a100-80g",
+        needs="torchtune" if "--offload" in flags else "",
+        published=Published(peak_gib, tokens_per_second, TORCHTUNE),
+    )  # fmt: skip
+
+
+def _llama(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
+    return Case(f"llama-8b-{way}", "llama_8b", arguments, "h200", run, needs=needs)
+
+
+def _part(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
+    """A quarter of the layers and four times the batch: activations weigh more, and it fits on an H100."""
+    shape = ("--layers", "8", "--batch", "4")
+    return Case(f"llama-2b-{way}", "llama_8b", (*arguments, *shape), "h100", run, needs=needs)
+
+
+_C, _P, _K, _B, _O = "--compile", "--chunked", "--checkpoint", "--in-backward", "--offload"
+CASES = (
+    _torchtune("packed", 60.0, 7075),
+    _torchtune("compile", 51.0, 8998, _C),
+    _torchtune("chunked", 42.9, 9174, _C, _P),
+    _torchtune("checkpoint", 24.9, 7210, _C, _P, _K),
+    _torchtune("in-backward", 23.1, 7309, _C, _P, _K, _B),
+    _torchtune("offload", 21.8, 7301, _C, _P, _K, _B, _O),
+    *(
+        case
+        for job in (_llama, _part)
+        for case in (
+            job("plain", "plain"),
+            job("spillway", "plain", run=("--ratio", "0.5")),
+            job("checkpoint", "checkpoint"),
+            job("save_on_cpu", "save_on_cpu"),
+            job("trl", "trl", needs="trl"),
+            job("torchtune", "torchtune", needs="torchtune"),
+        )
+    ),
+)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""predictions.json: what dry runs have said before the same was measured, and how far off it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.predictions.cases import CASES
+
+LEDGER = Path(__file__).with_name("predictions.json")
+ROOT = Path(__file__).parents[2]
+DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
+BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
+GIB = 2**30
+# What a prediction is; the rest of what a program prints is about the machine that it ran on.
+KEPT = ("peak_bytes", "peak_reserved_bytes", "step_ms", "tokens_per_second")
+
+
+def read(path: Path = LEDGER) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def error(predicted: float, true: float) -> float:
+    """In percent of the truth."""
+    return 100 * (predicted / true - 1)
+
+
+def memory_errors(predictions: dict[str, Any]) -> dict[str, float]:
+    """By case, of peaks that are published."""
+    return {
+        case.name: error(predictions[case.name]["peak_bytes"] / GIB, case.published.peak_gib)
+        for case in CASES
+        if case.published is not None and case.name in predictions
+    }
+
+
+def time_errors(predictions: dict[str, Any]) -> dict[str, float]:
+    """By case, of rates that are published."""
+    return {
+        case.name: error(predictions[case.name]["tokens_per_second"], case.published.tokens_per_second)
+        for case in CASES
+        if case.published is not None and case.name in predictions
+    }
+
+
+def middle(errors: dict[str, float]) -> str:
+    """The median of their sizes, in words."""
+    count = len(errors)
+    rows = f"{count} published row" + ("" if count == 1 else "s")
+    return f"{median(abs(each) for each in errors.values()):.1f} % ({rows})"
+
+
+def summary(ledger: dict[str, Any]) -> str:
+    """The errors in one paragraph, memory and time apart."""
+    memory, time = memory_errors(ledger["predictions"]), time_errors(ledger["predictions"])
+    torch = ledger["versions"]["torch"]
+    return (
+        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
+        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours."
+    )
+
+
+def short(ledger: dict[str, Any]) -> str:
+    """The ledger as the README shows it, with the markers around it."""
+    return "\n".join([BEGIN, summary(ledger), END])
+
+
+def section(ledger: dict[str, Any]) -> str:
+    """The ledger as docs/dry_run.md shows it, with the markers around it."""
+    predictions = ledger["predictions"]
+    memory, time = memory_errors(predictions), time_errors(predictions)
+    lines = [
+        BEGIN,
+        summary(ledger),
+        "",
+        "| case | profile | peak GiB | published | error | tokens/s | published | error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        if case.name not in predictions:
+            continue
+        found, known = predictions[case.name], case.published
+        cells = [case.name, case.profile, f"{found['peak_bytes'] / GIB:.2f}"]
+        if known is None:
+            cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
+        else:
+            cells += [f"{known.peak_gib}", f"{memory[case.name]:+.1f} %", f"{found['tokens_per_second']}"]
+            cells += [f"{known.tokens_per_second}", f"{time[case.name]:+.1f} %"]
+        lines.append(f"| {' | '.join(cells)} |")
+    sources = sorted({case.published.source for case in CASES if case.published is not None})
+    lines += ["", *(f"Published: {source}." for source in sources), END]
+    return "\n".join(lines)
+
+
+def quoted(text: str) -> str:
+    """The section that `text` holds now. ValueError where the markers are missing."""
+    begin, end = text.index(BEGIN), text.index(END) + len(END)
+    return text[begin:end]
+
+
+def write(ledger: dict[str, Any]) -> None:
+    """Into the ledger and into the pages that show it."""
+    LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
+    for page, shown in ((DOCUMENT, section(ledger)), (README, short(ledger))):
+        text = page.read_text()
+        page.write_text(text.replace(quoted(text), shown))

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of predictions: what it claims, what is shown of it, and that it can be made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.predictions import __main__ as command
+from bench.predictions import ledger, running
+from bench.predictions.cases import CASES
+
+CASE = {case.name: case for case in CASES}
+WRITTEN = ledger.read()
+same_torch = pytest.mark.skipif(
+    torch.__version__.partition("+")[0] != WRITTEN["versions"]["torch"],
+    reason="the ledger was made with another torch",
+)
+
+
+def predictions(**peaks_gib: float) -> dict[str, dict]:
+    return {
+        f"torchtune-3b-{name.replace('_', '-')}": {"peak_bytes": peak * ledger.GIB, "tokens_per_second": 7075}
+        for name, peak in peaks_gib.items()
+    }
+
+
+def test_documentation_shows_the_ledger() -> None:
+    assert ledger.quoted(ledger.DOCUMENT.read_text()) == ledger.section(WRITTEN)
+    assert ledger.quoted(ledger.README.read_text()) == ledger.short(WRITTEN)
+
+
+def test_published_peaks_are_met_within_a_hundredth() -> None:
+    errors = ledger.memory_errors(WRITTEN["predictions"])
+
+    assert len(errors) == 6
+    assert max(map(abs, errors.values())) <= 1.0
+
+
+def test_error_is_in_percent_of_the_truth() -> None:
+    errors = ledger.memory_errors(predictions(packed=66.0, compile=25.5))
+
+    assert errors == pytest.approx({"torchtune-3b-packed": 10.0, "torchtune-3b-compile": -50.0})
+    assert ledger.middle(errors) == "30.0 % (2 published rows)"
+
+
+def test_program_that_fails_is_named_with_its_last_line() -> None:
+    broken = dataclasses.replace(CASE["llama-8b-plain"], arguments=("sideways",))
+
+    with pytest.raises(running.CaseFailed, match=r"llama-8b-plain: exit status 2: .*sideways"):
+        running.run(broken, dry=True)
+
+
+def test_case_without_its_package_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(running, "PEERS", tmp_path)
+
+    assert running.missing(CASE["llama-8b-trl"]).startswith("trl is not in build/peers")
+    assert running.missing(CASE["llama-8b-plain"]) == ""
+
+
+@same_torch
+@pytest.mark.parametrize("name", ["llama-8b-plain", "llama-8b-spillway"])
+def test_prediction_comes_out_the_same_again(name: str) -> None:
+    rows = command.score([CASE[name]], dry=True)["rows"]
+
+    assert (rows[name]["memory_error"], rows[name]["time_error"]) == (0.0, 0.0)
+
+
+def test_score_leaves_out_what_was_predicted_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce GTX 980")
+
+    assert command.score(list(CASES), dry=False) == {"device": "NVIDIA GeForce GTX 980", "rows": {}}
+
+
+def test_unknown_case_is_refused() -> None:
+    arguments = [sys.executable, "-m", "bench.predictions", "llama-9b"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=running.ROOT)
+
+    assert done.returncode == 2
+    assert "llama-9b" in done.stderr
+
+
+def test_every_case_is_predicted_by_the_command_that_it_has_now() -> None:
+    written = {name: tuple(each["command"]) for name, each in WRITTEN["predictions"].items()}
+
+    assert written == {case.name: case.command for case in CASES}
