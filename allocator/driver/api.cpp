@@ -73,6 +73,15 @@ bool emulated() {
   return on;
 }
 
+bool copies_bring_nothing() {
+  using Ask = int (*)();
+  static const bool nothing = [] {
+    const auto dry = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_shape_only"));
+    return emulated() && dry != nullptr && dry() != 0;
+  }();
+  return nothing;
+}
+
 bool tags_are_reported() {
   using Ask = int (*)();
   const auto checks = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_checks"));

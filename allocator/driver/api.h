@@ -33,6 +33,10 @@ Result<const Api*> api();
 /// True where `api()` stands on the emulated GPU. Every result printed must say so.
 bool emulated();
 
+/// Whether an emulated GPU's copies bring nothing, as in a dry run: host memory that is only for
+/// them need not be there.
+bool copies_bring_nothing();
+
 /// Whether an emulated GPU writes reports that name tags.
 bool tags_are_reported();
 

@@ -2,6 +2,7 @@
 #include "allocator/transfer/host_pages.h"
 
 #include "allocator/base/thread.h"
+#include "allocator/driver/api.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -51,7 +52,9 @@ bool gives_transparent_huge_pages() {
 std::byte* map_aligned(Bytes size) {
   const Bytes slack = size < kHugePage ? Bytes{} : kHugePage;
   const std::size_t room = (size + slack).count();
-  void* mapped = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int kept = driver::copies_bring_nothing() ? MAP_NORESERVE : 0;
+  void* mapped =
+      mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | kept, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* const first = static_cast<std::byte*>(mapped);
   if (slack.zero()) return first;
@@ -135,6 +138,12 @@ int node_in(const std::string& path) {
 }  // namespace
 
 Result<HostPages> map_host_pages(Bytes size, int node) {
+  if (driver::copies_bring_nothing()) {
+    HostPages pages{map_aligned(size), size, false, false, false};
+    if (pages.at == nullptr) return refused(size, errno);
+    madvise(pages.at, size.count(), MADV_DONTFORK);
+    return pages;
+  }
   if (size.rounded_down(kHugePage) == size) {
     void* mapped = mmap(nullptr,
                         size.count(),
