@@ -287,12 +287,26 @@ void spillway_emulator_cost(
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
     const double seconds = machine.clock.rates().seconds(
         flops, static_cast<emu::Arithmetic>(arithmetic), static_cast<emu::KernelKind>(kernel));
-    machine.streams.add_cost(on, {emu::Cost::Kind::kMemory, bytes, seconds});
+    machine.streams.add_cost(
+        on, {emu::Cost::Kind::kMemory, bytes, seconds, static_cast<emu::KernelKind>(kernel)});
   });
 }
 
 double spillway_emulator_now_ms() {
   return with_machine(0.0, [](emu::Machine& machine) { return machine.clock.now_ms(); });
+}
+
+double spillway_emulator_end_ms(int device) {
+  return with_machine(0.0, [&](emu::Machine& machine) {
+    return known_device(machine, device) ? machine.streams.end(device) * 1e3 : 0;
+  });
+}
+
+double spillway_emulator_busy_ms(int device, int work) {
+  return with_machine(0.0, [&](emu::Machine& machine) {
+    const bool known = known_device(machine, device) && work >= 0 && work < int{emu::kWorks};
+    return known ? machine.clock.busy(device, static_cast<emu::Work>(work)) * 1e3 : 0;
+  });
 }
 
 uint64_t spillway_emulator_count(const char* what) {

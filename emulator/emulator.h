@@ -119,6 +119,13 @@ void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
 /// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
 double spillway_emulator_now_ms();
+/// Virtual: when all that was given to the device so far has ended, and the host is there. To ask
+/// takes no time.
+double spillway_emulator_end_ms(int device);
+/// Virtual: how long the device has been busy with something, in milliseconds: `work` 0 to 3
+/// kernels by kind, as above, 0 with fills and copies within devices; 4 copies from the host, 5 to
+/// it. Of kernels that run at once the time counts once, for the one that was given first.
+double spillway_emulator_busy_ms(int device, int work);
 
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),

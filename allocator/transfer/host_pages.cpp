@@ -142,6 +142,7 @@ Result<HostPages> map_host_pages(Bytes size, int node) {
     const HostPages untouched{map_aligned(size, MAP_NORESERVE), size, false, false, false};
     if (untouched.at == nullptr) return refused(size, errno);
     madvise(untouched.at, size.count(), MADV_NOHUGEPAGE);
+    madvise(untouched.at, size.count(), MADV_DONTFORK);
     return untouched;
   }
   if (size.rounded_down(kHugePage) == size) {

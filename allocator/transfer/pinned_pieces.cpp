@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/pinned_pieces.h"
 
+#include "allocator/driver/api.h"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -123,7 +125,8 @@ Status PinnedPieces::charge(Bytes size) {
                       " are pinned and SPILLWAY_PINNED_LIMIT is " +
                       std::to_string(options_.limit.count()));
   }
-  if (const HostRoom room = host_room(options_.root); size > room.left) {
+  if (const HostRoom room = host_room(options_.root);
+      size > room.left && !driver::copies_bring_nothing()) {
     return refuse(PinRefusal::kMachine,
                   size,
                   "of the memory that the machine and the control groups of this process allow, " +

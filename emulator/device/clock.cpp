@@ -16,23 +16,39 @@ double Clock::run(int device, double ready, const Cost& cost) {
   Engines& engines = engines_[static_cast<std::size_t>(device)];
   switch (cost.kind) {
     case Cost::Kind::kHostToDevice:
-      return copy(engines.to_device, begin, bytes, settings_.host_to_device);
+      return copy(engines, Work::kToDevice, begin, bytes);
     case Cost::Kind::kDeviceToHost:
-      return copy(engines.from_device, begin, bytes, settings_.device_to_host);
+      return copy(engines, Work::kFromDevice, begin, bytes);
     case Cost::Kind::kOnHost:
       return begin + bytes / rates::kOnHost;
     case Cost::Kind::kBetweenDevices:
-      return begin + rates::kKernel + bytes / rates::kBetweenDevices;
+      return compute(engines, cost.kernel, begin, rates::kKernel + bytes / rates::kBetweenDevices);
     case Cost::Kind::kMemory:
-      return begin + rates::kKernel + std::max(bytes / settings_.rates.memory, cost.arithmetic);
+      return compute(engines,
+                     cost.kernel,
+                     begin,
+                     rates::kKernel + std::max(bytes / settings_.rates.memory, cost.arithmetic));
     default:
       return begin;
   }
 }
 
-double Clock::copy(double& engine, double ready, double bytes, double rate) const {
-  engine = std::max(ready, engine) + settings_.latency + bytes / rate;
+double Clock::copy(Engines& engines, Work direction, double ready, double bytes) const {
+  const bool in = direction == Work::kToDevice;
+  double& engine = in ? engines.to_device : engines.from_device;
+  const double rate = in ? settings_.host_to_device : settings_.device_to_host;
+  const double seconds = settings_.latency + bytes / rate;
+  engine = std::max(ready, engine) + seconds;
+  engines.busy[static_cast<std::size_t>(direction)] += seconds;
   return engine;
+}
+
+double Clock::compute(Engines& engines, KernelKind kind, double begin, double seconds) {
+  const double end = begin + seconds;
+  const double first = std::max(begin, engines.kernels);
+  engines.busy[static_cast<std::size_t>(kind)] += std::max(0.0, end - first);
+  engines.kernels = std::max(engines.kernels, end);
+  return end;
 }
 
 double Clock::now_ms() const {

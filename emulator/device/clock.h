@@ -24,7 +24,20 @@ struct Cost {
   Kind kind = Kind::kNone;
   std::uint64_t bytes = 0;
   double arithmetic = 0;  // seconds that it takes at least, whatever its bytes
+  KernelKind kernel = KernelKind::kOther;
 };
+
+/// What a device is busy with. Numbered as in emulator.h; the first are those of KernelKind.
+enum class Work : std::uint8_t {
+  kOther,  // by memory's rate: fills and copies within the device too
+  kProduct,
+  kAttention,
+  kAttentionBackward,
+  kToDevice,  // the copy engines
+  kFromDevice,
+};
+
+inline constexpr std::size_t kWorks = 6;
 
 /// Constants of the virtual clock that no setting changes; times in seconds.
 namespace rates {
@@ -54,6 +67,12 @@ class Clock {
 
   [[nodiscard]] double host() const { return host_; }
 
+  /// Seconds that a device has been busy with something. While several kernels run at once, the
+  /// time is that of the one that was given first.
+  [[nodiscard]] double busy(int device, Work work) const {
+    return engines_[static_cast<std::size_t>(device)].busy[static_cast<std::size_t>(work)];
+  }
+
   void host_works(double seconds) { host_ += seconds; }
 
   void host_reaches(double time) {
@@ -67,9 +86,12 @@ class Clock {
   struct Engines {
     double to_device = 0;  // when each is free
     double from_device = 0;
+    double kernels = 0;  // when the last of those that were given ends
+    std::array<double, kWorks> busy{};
   };
 
-  double copy(double& engine, double ready, double bytes, double rate) const;
+  double copy(Engines& engines, Work direction, double ready, double bytes) const;
+  static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
 
   const ClockSettings settings_;
   const std::chrono::steady_clock::time_point made_;

@@ -303,6 +303,14 @@ CUresult Streams::elapsed(const Event& from, const Event& to, float* millisecond
   return CUDA_SUCCESS;
 }
 
+double Streams::end(int device) const {
+  const Siblings& siblings = by_device_[static_cast<std::size_t>(device)];
+  double end = std::max(clock_.host(), siblings.all.time);
+  for (const Stream* stream : siblings.streams)
+    end = std::max(end, stream->time);
+  return end;
+}
+
 void Streams::begin(Stream& stream) {
   order_with_default(stream);
   ordering_.begin(stream.actor);

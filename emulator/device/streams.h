@@ -70,6 +70,9 @@ class Streams {
   /// From the first to the second. Errors: CUDA_ERROR_NOT_READY.
   CUresult elapsed(const Event& from, const Event& to, float* milliseconds) const;
 
+  /// Virtual: when all that the device was given has ended, and the host is there; in seconds.
+  [[nodiscard]] double end(int device) const;
+
   /// Runs everything that the next operation on `stream` must come after. As the synchronising
   /// functions: where an entry waits for a value in memory, whatever else can run runs first, and
   /// then the lock is given up until another thread has written it.

@@ -26,6 +26,7 @@ struct HostOperator {
 };
 
 struct State {
+  const char* name = nullptr;  // of the outermost operator that runs
   const char* place = nullptr;
   const char* forward = nullptr;  // the place of the backward node that runs here
   int depth = 0;                  // of operators inside operators
@@ -102,11 +103,12 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
   if (state.depth++ == 0) {
     const char* here = python_place();
     set_place(here != nullptr ? here : state.forward);
+    state.name = for_ever(function.name());
   }
   if (function.seqNr() >= 0) {
     forward_slot(at::RecordFunction::currentThreadId(), function.seqNr()).store(state.place);
   }
-  report_host_accesses(function);
+  if (emulated_runtime().checks) report_host_accesses(function);
   return outer;
 }
 
@@ -116,6 +118,7 @@ std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& f
   state.forward =
       forward == nullptr ? "a backward pass" : for_ever(std::string("backward of ") + forward);
   state.depth = 0;  // operators of a node in Python have places of their own
+  state.name = for_ever(function.name());
   set_place(state.forward);
   return outer;
 }
@@ -129,9 +132,13 @@ void ends(const at::RecordFunction&, at::ObserverContext* context) {
 
 }  // namespace
 
+Doing doing_now() {
+  return {state.name, state.place};
+}
+
 void observe_operators() {
   at::addGlobalCallback(at::RecordFunctionCallback(operator_begins, ends)
-                            .needsInputs(true)
+                            .needsInputs(emulated_runtime().checks)
                             .scopes({at::RecordScope::FUNCTION}));
   at::addGlobalCallback(at::RecordFunctionCallback(backward_begins, ends)
                             .scopes({at::RecordScope::BACKWARD_FUNCTION}));

@@ -3,8 +3,19 @@
 
 namespace spillway::operators {
 
-/// From now on the order checker hears of every CPU operator on page-locked memory, and of where in
-/// the program each operator begins. For the length of the process.
+/// From now on it is known where in the program each operator begins; with the order checker, it
+/// hears of that, and of every CPU operator on page-locked memory. For the length of the process;
+/// to be called once.
 void observe_operators();
+
+/// What the calling thread is at: the outermost operator or node of a backward pass, and the
+/// program's lines, of the forward pass where there are no others. Null where nothing is known.
+/// Both live for ever.
+struct Doing {
+  const char* name = nullptr;
+  const char* place = nullptr;
+};
+
+Doing doing_now();
 
 }  // namespace spillway::operators

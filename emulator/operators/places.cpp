@@ -3,9 +3,12 @@
 
 #include "emulator/operators/runtime.h"
 
+#include <ATen/record_function.h>
+
 #include <dlfcn.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 #include <unordered_set>
@@ -86,9 +89,24 @@ std::string text_of(const Python& python, PyObject code, const char* attribute) 
   return text;
 }
 
+/// The folder above that of the library that `of` is in, with a slash at its end: a Python package
+/// has its libraries in a folder of its own.
+std::string package_of(const void* of) {
+  Dl_info found{};
+  if (dladdr(of, &found) == 0 || found.dli_fname == nullptr) return {};
+  std::string path = found.dli_fname;
+  for (int above = 0; above < 2; ++above)
+    path.erase(std::min(path.rfind('/'), path.size()));
+  return path + '/';
+}
+
+/// A program may lie in a folder of any name; Spillway's demonstration is one.
 bool is_program(const std::string& file) {
-  return file.find("/torch/") == std::string::npos &&
-         file.find("/spillway/") == std::string::npos && !file.starts_with("<frozen");
+  static const std::string ours = package_of(reinterpret_cast<const void*>(&python_place));
+  static const std::string torch =
+      package_of(reinterpret_cast<const void*>(&at::RecordFunction::currentThreadId));
+  if (file.starts_with(ours)) return file.starts_with(ours + "demo/");
+  return !file.starts_with(torch) && !file.starts_with("<frozen");
 }
 
 const Code& known(Places& places, PyObject code) {

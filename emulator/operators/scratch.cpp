@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/scratch.h"
 
+#include "emulator/operators/ledger.h"
+
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContextLight.h>
@@ -123,6 +125,7 @@ ScratchRule scratch_rule(std::string_view name) {
 }
 
 void take_scratch(const Scratch& scratch) {
+  const AllocatesFor role(SPILLWAY_ROLE_WORKSPACE);
   std::vector<at::DataPtr> held;
   for (const size_t bytes : scratch)
     held.push_back(c10::cuda::CUDACachingAllocator::get()->allocate(bytes));

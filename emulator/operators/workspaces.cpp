@@ -2,6 +2,7 @@
 #include "emulator/operators/workspaces.h"
 
 #include "emulator/operators/compat.h"
+#include "emulator/operators/ledger.h"
 
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -34,6 +35,7 @@ bool uses_cublas(std::string_view name) {
 at::DataPtr cublas_workspace(CUstream stream) {
   const std::size_t bytes = compat::workspace_bytes();
   const auto allocate = [bytes] {
+    const AllocatesFor role(SPILLWAY_ROLE_WORKSPACE);
     return c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
   };
   if (!compat::workspaces_stay()) return allocate();

@@ -51,6 +51,11 @@ def _emulate(process: ctypes.CDLL) -> None:
 
         operators = ctypes.CDLL(str(LIBRARIES / "libspillway_emulator_operators.so"))
         torch.cuda._lazy_call(operators.spillway_operators_poison)  # the allocator must have begun
+    answers = os.environ.get("SPILLWAY_EMULATE_ANSWERS")
+    if answers and process.spillway_emulator_shape_only() != 0:
+        from spillway.dry_run import watch
+
+        watch.start(answers)
     if process.spillway_emulator_checks() != 0:
         from spillway import _host_reads
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command and counts what the order checker reports in it and in all processes that it starts."""
+"""Runs a command to its end, and counts what the order checker reports in it and in all processes that it
+starts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 REPORTED = 3
 NOT_EXECUTABLE = 126
@@ -25,23 +27,35 @@ def run_checked(program: str, command: Sequence[str], env: Mapping[str, str]) ->
     line on stderr is the sum.
     """
     with tempfile.NamedTemporaryFile(prefix="spillway-check-") as counted:
-        try:
-            child = subprocess.Popen(
-                list(command), executable=program, env={**env, "SPILLWAY_EMULATE_REPORTS": counted.name}
-            )
-        except OSError as error:
-            print(f"spillway run: {program}: {error.strerror}", file=sys.stderr)
+        status = run_to_end(program, command, {**env, "SPILLWAY_EMULATE_REPORTS": counted.name})
+        if status is None:
             return NOT_EXECUTABLE
-        _forward_signals(child)
-        status = child.wait()
         reports = os.path.getsize(counted.name)
     print(f"spillway-check: {reports} reports", file=sys.stderr, flush=True)
-    if status < 0:
-        if -status != signal.SIGKILL:
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-        return 128 - status
+    status = end_alike(status)
     return REPORTED if status == 0 and reports > 0 else status
+
+
+def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **options: Any) -> int | None:
+    """The command's status as subprocess has it, with `options` for Popen; this process's signals are passed
+    on to it. None, and a line on stderr, where it cannot be started."""
+    try:
+        child = subprocess.Popen(list(command), executable=program, env=env, **options)
+    except OSError as error:
+        print(f"spillway run: {program}: {error.strerror}", file=sys.stderr)
+        return None
+    _forward_signals(child)
+    return child.wait()
+
+
+def end_alike(status: int) -> int:
+    """`status`, or an end of this process by the signal that it says."""
+    if status >= 0:
+        return status
+    if -status != signal.SIGKILL:
+        signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+    return 128 - status
 
 
 def _forward_signals(child: subprocess.Popen[bytes]) -> None:

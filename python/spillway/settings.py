@@ -345,6 +345,7 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_PRELOAD_TRACE": lambda _, value: value,
     "SPILLWAY_EMULATE": _choice("0", "1"),
     "SPILLWAY_EMULATE_REPORTS": lambda _, value: value,
+    "SPILLWAY_EMULATE_ANSWERS": lambda _, value: value,
     "SPILLWAY_DEVELOPER": _choice("0", "1"),
     "SPILLWAY_OFFLINE": _choice("0", "1"),
     PROFILE: _profile,

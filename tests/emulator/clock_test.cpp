@@ -135,6 +135,49 @@ TEST_F(ClockTest, AQuerySaysNotReadyUntilTheTimeHasCome) {
   EXPECT_EQ(block_.at()[kBytes - 1], 1);
 }
 
+TEST_F(ClockTest, TheDeviceIsBusyForAsLongAsItsWorkTakes) {
+  double before[6];
+  for (int work = 0; work < 6; ++work)
+    before[work] = spillway_emulator_busy_ms(0, work);
+  spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0);  // the device's rates: 4 TB/s, 400 TFLOP/s
+  spillway_emulator_cost(one_, 1, 800e9, 0, 1);
+  spillway_emulator_cost(one_, 1, 400e9, 0, 3);
+  send(one_);
+  send(two_);
+  bring(two_);
+
+  constexpr double kKernel = 0.002;
+  const double expected[] = {1 + kKernel, 2 + kKernel, 0, 1 + kKernel, 2 * kToDevice, kFromDevice};
+  for (int work = 0; work < 6; ++work)
+    EXPECT_NEAR(spillway_emulator_busy_ms(0, work) - before[work], expected[work], 1e-9) << work;
+  for (const int unknown : {-1, 6})
+    EXPECT_EQ(spillway_emulator_busy_ms(0, unknown), 0);
+  EXPECT_EQ(spillway_emulator_busy_ms(1, 0), 0);
+}
+
+TEST_F(ClockTest, TimeInWhichTwoKernelsRunCountsForTheOneThatWasGivenFirst) {
+  order(one_, two_);
+  const double before = spillway_emulator_busy_ms(0, 0);
+  spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0);
+  spillway_emulator_cost(two_, 8'000'000'000, 0, 0, 1);
+
+  const double first = spillway_emulator_busy_ms(0, 0) - before;
+  EXPECT_NEAR(first, 1.002, 1e-9);
+  EXPECT_TIME(first + spillway_emulator_busy_ms(0, 1), 2.002);
+}
+
+TEST_F(ClockTest, TheEndIsThatOfTheStreamThatTakesLongest) {
+  EXPECT_EQ(spillway_emulator_end_ms(0), spillway_emulator_now_ms());
+  const double before = spillway_emulator_end_ms(0);
+  send(one_);
+  bring(two_);
+
+  EXPECT_TIME(spillway_emulator_end_ms(0) - before, kFromDevice);
+  EXPECT_LT(spillway_emulator_now_ms() - before, kLatency);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(spillway_emulator_end_ms(0), spillway_emulator_now_ms());
+}
+
 TEST_F(ClockTest, AnOperatorTakesTheLongerOfItsBytesAndItsArithmetic) {
   EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0); }), 1.0);
   EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 1, 800e9, 0, 0); }), 2.0);

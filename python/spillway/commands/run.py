@@ -15,9 +15,10 @@ from click.shell_completion import CompletionItem
 
 from spillway import profiles
 from spillway.checked_run import run_checked
-from spillway.commands import options
+from spillway.commands import dry, options
 from spillway.commands.interpreters import is_python, torch_without_cuda
 from spillway.doctor import gpu
+from spillway.dry_run.question import Question
 
 BAD_USAGE = 2
 NOT_EXECUTABLE = 126
@@ -30,6 +31,8 @@ Examples:
   spillway run --tag-ratio 'mlp=0.8' --tag-ratio 'attention=0.3' -- python train.py
   spillway run --emulate --check -- python train.py
   spillway run --emulate h100 --clock virtual --ratio 0.5 -- python train.py
+  spillway run --emulate h200 --shape-only --samples-per-step 8 -- python train.py
+  spillway run --emulate h200 --shape-only --compare plain,checkpoint,ratio=0.5 -- python train.py
 """
 
 
@@ -45,6 +48,7 @@ def _files(_: click.Context, __: click.Parameter, begun: str) -> list[Completion
     options_metavar="[options] --",
 )
 @options.shared
+@dry.questions
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=_files)
 @click.pass_context
 def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None:
@@ -54,7 +58,9 @@ def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None
     succeeded and reports were made. Without a GPU and without --emulate nothing is started, unless
     SPILLWAY_DISABLE=1 says that nothing is wanted.
     """
+    asked = dry.taken_from(values)
     env = options.environment(**values)
+    question = dry.question(asked, values["emulate"], env)
     if not command:
         raise click.UsageError("expected a command after --, as in: spillway run -- python train.py")
     if env.get("SPILLWAY_DISABLE") != "1":
@@ -62,7 +68,7 @@ def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None
             raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
         if env.get("SPILLWAY_REPORT"):
             try_folder(Path(env["SPILLWAY_REPORT"]))
-    sys.exit(start(command, env, command[0] == context.meta.get(options.NO_PROFILE)))
+    sys.exit(start(command, env, command[0] == context.meta.get(options.NO_PROFILE), question))
 
 
 def emulated(env: Mapping[str, str]) -> bool:
@@ -85,9 +91,15 @@ def try_folder(folder: Path) -> None:
         raise click.ClickException(f"--report {folder}: cannot be written: {why}") from None
 
 
-def start(command: Sequence[str], env: dict[str, str], behind_emulate: bool = False) -> int:
-    """Becomes the command; returns only where that fails, or where the command's accesses are checked. A
-    program that was named right behind --emulate may have been meant as a profile."""
+def start(
+    command: Sequence[str],
+    env: dict[str, str],
+    behind_emulate: bool = False,
+    question: Question | None = None,
+) -> int:
+    """Becomes the command; returns only where that fails, where the command's accesses are checked, and where
+    there is a `question` to answer. A program that was named right behind --emulate may have been meant as a
+    profile."""
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
         there = os.path.exists(command[0]) and os.sep in command[0]
@@ -104,6 +116,8 @@ def start(command: Sequence[str], env: dict[str, str], behind_emulate: bool = Fa
         return BAD_USAGE
     if emulated(env) and env.get("SPILLWAY_EMULATE_CHECK") == "1":
         return run_checked(program, command, env)
+    if question is not None and env.get("SPILLWAY_DISABLE") != "1":
+        return dry.answer(program, command, env, question)
     try:
         os.execve(program, list(command), env)
     except OSError as error:

@@ -11,14 +11,14 @@ from spillway.report.digest import REASONS, REFUSERS, Digest
 from spillway.report.operators import by_name, by_tag
 from spillway.report.sizes import count, percent, rate, size, span
 
-__all__ = ["costs", "operators", "sites", "stayed", "steps", "tags"]
+__all__ = ["costs", "operators", "sites", "stayed", "steps", "table", "tags"]
 
 _MOST_TAGS = 40
 _MOST_SITES = 15
 _MOST_STEPS = 12  # at either end
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """The first `left` columns are words, the others numbers."""
     kinds = ['class="left"' if place < left else "" for place in range(len(header))]
     head = "".join(f"<th {kind}>{escape(name)}</th>" for kind, name in zip(kinds, header, strict=True))
@@ -62,7 +62,7 @@ def costs(each: Digest) -> str:
         )
     if not rows:
         return "<h2>What moved, by region</h2><p class='none'>Nothing moved.</p>"
-    return f"<h2>What moved, by region</h2><p>{words.costs_of(each)}</p>{_table(header, rows)}"
+    return f"<h2>What moved, by region</h2><p>{words.costs_of(each)}</p>{table(header, rows)}"
 
 
 def sites(each: Digest) -> str:
@@ -85,7 +85,7 @@ def sites(each: Digest) -> str:
     ]
     more = len(each.sites) - len(rows)
     rest = f"<p class='none'>and {more} kinds of smaller ones</p>" if more > 0 else ""
-    return f"<h2>The largest things moved</h2>{_table(header, rows, 5)}{rest}"
+    return f"<h2>The largest things moved</h2>{table(header, rows, 5)}{rest}"
 
 
 def operators(each: Digest) -> str:
@@ -110,7 +110,7 @@ def operators(each: Digest) -> str:
             )
             for time in times[:_MOST_SITES]
         ]
-        parts.append(_table((what, "calls", "time", "of all", "mean", "longest"), rows))
+        parts.append(table((what, "calls", "time", "of all", "mean", "longest"), rows))
         if len(times) > len(rows):
             parts.append(f"<p class='none'>and {len(times) - len(rows)} with less</p>")
     return f"<h2>What the computation did</h2>{''.join(parts)}" if parts else ""
@@ -136,7 +136,7 @@ def tags(each: Digest) -> str:
         header = ("tag", "own peak", "at the device's peak", "allocated in all", "blocks")
         more = len(ranked) - len(rows)
         rest = f"<p class='none'>and {more} tags with less</p>" if more > 0 else ""
-        parts.append(f"<h2>Device memory by tag{name}</h2>{_table(header, rows)}{rest}")
+        parts.append(f"<h2>Device memory by tag{name}</h2>{table(header, rows)}{rest}")
     return "".join(parts)
 
 
@@ -150,7 +150,7 @@ def stayed(each: Digest) -> str:
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))
             for reason, kept in sorted(each.stayed.items(), key=lambda item: -item[1]["bytes"])
         ]
-        parts.append(_table(("reason", "counted as", "storages", "bytes"), rows, 2))
+        parts.append(table(("reason", "counted as", "storages", "bytes"), rows, 2))
     else:
         parts.append("<p class='none'>Nothing that was saved for a backward pass had to stay.</p>")
     for who, times in sorted(each.refused.items()):
@@ -184,4 +184,4 @@ def steps(each: Digest) -> str:
         rows = [*rows[:_MOST_STEPS], gap, *rows[-_MOST_STEPS:]]
     later = count(each.later_steps, "later step")
     rest = f"<p class='none'>and {later}, of which only totals were written</p>" if each.later_steps else ""
-    return f"<h2>Steps</h2>{_table(header, rows)}{rest}"
+    return f"<h2>Steps</h2>{table(header, rows)}{rest}"

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to run one program that can be compared. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spillway.settings import JOB, LaunchError
+
+__all__ = ["Alternative", "parse"]
+
+_PLAIN = ("plain", "checkpoint")
+_MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
+# What would hold for all of them, or be written by all of them to one place.
+_IN_THE_WAY = tuple(each for each in JOB if each.option in ("ratio", "budget", "tag_ratio", "report"))
+
+
+@dataclass(frozen=True)
+class Alternative:
+    name: str
+    changes: dict[str, str] = field(default_factory=dict)  # to the environment
+    checkpoint: bool = False  # each layer of the model (layers.py)
+
+
+def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
+    """Of "plain,checkpoint,ratio=0.5", for a program that would have this environment. Raises LaunchError."""
+    for setting in _IN_THE_WAY:
+        if env.get(setting.variable):
+            raise LaunchError(
+                f"--compare and {setting.flag} ({setting.variable}={env[setting.variable]}): leave one out"
+                + ("; ratio=SHARE and budget=SIZE are alternatives" if setting.option in _MOVING else "")
+            )
+    found = [_alternative(item) for item in text.split(",")]
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise LaunchError(f"--compare={text}: {name} is there twice")
+    return found
+
+
+def _alternative(item: str) -> Alternative:
+    name, equals, value = item.partition("=")
+    if not equals and name in _PLAIN:
+        return Alternative(item, checkpoint=name == "checkpoint")
+    if not equals or name not in _MOVING:
+        raise LaunchError(
+            f"--compare: {item or 'nothing'}: expected plain, checkpoint, ratio=SHARE or budget=SIZE, with "
+            "commas between them"
+        )
+    setting = _MOVING[name]
+    return Alternative(item, {setting.variable: setting.check(f"--compare: {name}", value)})

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The emulated GPU's and its operators' books, by their C interfaces (emulator.h, operators.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, NamedTuple
+
+from spillway.settings import LIBRARIES
+
+__all__ = ["KINDS", "ROLES", "Block", "Books", "Ended"]
+
+# What a device is busy with, by the emulator's numbers.
+KINDS = ("memory_bound", "products", "attention", "attention_backward", "copies_to_device", "copies_to_host")
+
+# What memory is for, by the operators' numbers.
+ROLES = (
+    "other",
+    "parameters",
+    "gradients",
+    "optimizer_states",
+    "inputs",
+    "activations",
+    "backward_temporaries",
+    "optimizer_temporaries",
+    "workspaces",
+)
+
+
+class Block(NamedTuple):
+    """What one allocation was for, and who made it; empty text where that is not known."""
+
+    bytes: int
+    role: str
+    operator: str
+    lines: str
+
+
+class Ended(NamedTuple):
+    """Memory ended: how often, what did not fit the first time, and what was allocated then."""
+
+    times: int
+    wanted: Block
+    allocated: int
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("place", ctypes.c_char_p),
+        ("role", ctypes.c_int),
+    )
+
+    def read(self) -> Block:
+        name, place = (os.fsdecode(text or b"") for text in (self.name, self.place))
+        return Block(self.bytes, ROLES[self.role], name, place)
+
+
+class Books:
+    """Of this process."""
+
+    def __init__(self) -> None:
+        self._emulator: Any = ctypes.CDLL(None)
+        self._operators: Any = ctypes.CDLL(str(LIBRARIES / "libspillway_emulator_operators.so"))
+        for name in ("end_ms", "busy_ms", "now_ms"):
+            getattr(self._emulator, f"spillway_emulator_{name}").restype = ctypes.c_double
+        self._emulator.spillway_emulator_count.restype = ctypes.c_uint64
+        for name in ("at_peak", "out_of_memory"):
+            getattr(self._operators, f"spillway_operators_{name}").restype = ctypes.c_size_t
+
+    def watch_memory(self) -> bool:
+        """From now on. False where the allocator in use tells nobody."""
+        return bool(self._operators.spillway_operators_watch_memory() == 0)
+
+    def allocates_for(self, role: str) -> None:
+        """What this thread allocates from now on; "other": by what it does then."""
+        self._operators.spillway_operators_allocates_for(ROLES.index(role))
+
+    def give_role(self, at: int, role: str) -> None:
+        self._operators.spillway_operators_give_role(ctypes.c_void_p(at), ROLES.index(role))
+
+    def at_peak(self, device: int) -> list[Block]:
+        count = self._operators.spillway_operators_at_peak(device, None, ctypes.c_size_t(0))
+        blocks = (_Block * count)()
+        count = min(count, self._operators.spillway_operators_at_peak(device, blocks, ctypes.c_size_t(count)))
+        return [each.read() for each in blocks[:count]]
+
+    def out_of_memory(self, device: int) -> Ended | None:
+        first, allocated = _Block(), ctypes.c_uint64()
+        times = self._operators.spillway_operators_out_of_memory(
+            device, ctypes.byref(first), ctypes.byref(allocated)
+        )
+        return Ended(times, first.read(), allocated.value) if times else None
+
+    def end_ms(self, device: int) -> float:
+        """When all that the device was given has ended."""
+        return float(self._emulator.spillway_emulator_end_ms(device))
+
+    def busy_ms(self, device: int) -> list[float]:
+        """How long it has been busy, by KINDS."""
+        return [float(self._emulator.spillway_emulator_busy_ms(device, kind)) for kind in range(len(KINDS))]
+
+    def copied(self) -> tuple[int, int]:
+        """Bytes that copies have brought to the host, and to the devices."""
+        count = self._emulator.spillway_emulator_count
+        return int(count(b"bytes_to_host")), int(count(b"bytes_to_device"))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a process's books to the figures of its page. Times are milliseconds of the virtual clock."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.dry_run.emulator import KINDS, Block, Ended
+
+__all__ = ["Moment", "process_figures", "steps_of"]
+
+_MOST_HOLDERS = 10
+_KERNELS = tuple(kind for kind in KINDS if not kind.startswith("copies"))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What has happened up to some place in the program, by device; copies of all of them."""
+
+    end_ms: list[float]
+    busy_ms: list[list[float]]
+    to_host: int
+    to_device: int
+
+
+def process_figures(
+    books: Any, knows_holders: bool, moments: Sequence[Moment], end: Moment
+) -> dict[str, Any]:
+    """`moments`: the beginning, and the end of each step."""
+    first, last, steps = _measured(moments, end)
+    return {
+        "steps": steps_of(moments),
+        "copied_per_step": {
+            "to_host_bytes": (last.to_host - first.to_host) // steps,
+            "to_device_bytes": (last.to_device - first.to_device) // steps,
+        },
+        "devices": [
+            {
+                "index": index,
+                "shares": _shares(index, first, last),
+                "out_of_memory": _ended(books.out_of_memory(index)),
+                **(_held(books.at_peak(index)) if knows_holders else {}),
+            }
+            for index in range(len(end.end_ms))
+        ],
+    }
+
+
+def steps_of(moments: Sequence[Moment]) -> dict[str, Any]:
+    """The first step is none to go by: it makes the optimizer's state."""
+    ends = [max(moment.end_ms) for moment in moments]
+    took = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    return {
+        "count": len(took),
+        "first_ms": took[0] if took else None,
+        "median_ms": statistics.median(took[1:] or took) if took else None,
+    }
+
+
+def _measured(moments: Sequence[Moment], end: Moment) -> tuple[Moment, Moment, int]:
+    """From where to where figures of steps are taken, and how many steps that is: the first one counts only
+    where there is no other, and without any all of the program is one."""
+    if len(moments) > 2:
+        return moments[1], moments[-1], len(moments) - 2
+    return (moments[0], moments[1], 1) if len(moments) == 2 else (moments[0], end, 1)
+
+
+def _shares(index: int, first: Moment, last: Moment) -> dict[str, float]:
+    """Of the time from the first to the last: what the device's kernels and its copy engines were busy, and
+    when no kernel ran."""
+    took = max(last.end_ms) - max(first.end_ms)
+    if took <= 0:
+        return {}
+    before, after = first.busy_ms[index], last.busy_ms[index]
+    busy = {kind: after[place] - before[place] for place, kind in enumerate(KINDS)}
+    kernels = sum(busy[kind] for kind in _KERNELS)
+    return {
+        "products": busy["products"] / took,
+        "attention": (busy["attention"] + busy["attention_backward"]) / took,
+        "memory_bound": busy["memory_bound"] / took,
+        "idle": max(0.0, 1 - kernels / took),
+        "copies_to_host": busy["copies_to_host"] / took,
+        "copies_to_device": busy["copies_to_device"] / took,
+    }
+
+
+def _ended(ended: Ended | None) -> dict[str, Any] | None:
+    if ended is None:
+        return None
+    return {
+        "times": ended.times,
+        "wanted_bytes": ended.wanted.bytes,
+        "allocated_bytes": ended.allocated,
+        "operator": ended.wanted.operator,
+        "lines": ended.wanted.lines,
+    }
+
+
+def _held(blocks: Iterable[Block]) -> dict[str, Any]:
+    roles: dict[str, int] = {}
+    holders: dict[tuple[str, str, str], list[int]] = {}
+    for block in blocks:
+        roles[block.role] = roles.get(block.role, 0) + block.bytes
+        holders.setdefault((block.role, block.operator, block.lines), []).append(block.bytes)
+    largest = sorted(holders.items(), key=lambda item: (-sum(item[1]), item[0]))
+    return {
+        "held_at_peak_bytes": dict(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
+        "largest_at_peak": [
+            {
+                "bytes": sum(sizes),
+                "blocks": len(sizes),
+                "largest_block_bytes": max(sizes),
+                "role": role,
+                "operator": operator,
+                "lines": lines,
+            }
+            for (role, operator, lines), sizes in largest[:_MOST_HOLDERS]
+        ],
+    }

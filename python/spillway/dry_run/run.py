@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command dry, and says at its end what came out. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spillway.checked_run import NOT_EXECUTABLE, end_alike, run_to_end
+from spillway.dry_run.alternatives import Alternative
+from spillway.dry_run.answer import QUESTION, Answer, read
+from spillway.dry_run.page import show
+from spillway.dry_run.question import Question
+
+__all__ = ["run_dry"]
+
+FOLDER = "SPILLWAY_EMULATE_ANSWERS"  # where each process writes what its GPUs did
+FORMAT = 1
+_WIDE = 160
+
+
+def run_dry(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
+    """The command's exit status; ends by its signal where one killed it. The page goes to stderr."""
+    answer = answer_of(program, command, env, Alternative("as given"), question.steps)
+    if answer is None:
+        return NOT_EXECUTABLE
+    sys.stdout.flush()
+    show(answer, question.profile, question.samples, console())
+    wrong = write_document([answer], question)
+    return end_alike(answer.status) or wrong
+
+
+def console() -> Console:
+    """On stderr; in a file or a pipe, wide enough for all lines."""
+    return Console(stderr=True, width=None if sys.stderr.isatty() else _WIDE)
+
+
+def answer_of(
+    program: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    alternative: Alternative,
+    steps: int | None,
+    **options: Any,
+) -> Answer | None:
+    """`options` are Popen's. None where the command cannot be started, which a line on stderr has said."""
+    with tempfile.TemporaryDirectory(prefix="spillway-dry-") as name:
+        folder = Path(name)
+        question = {"steps": steps, "checkpoint": alternative.checkpoint}
+        (folder / QUESTION).write_text(json.dumps(question))
+        status = run_to_end(program, command, {**env, **alternative.changes, FOLDER: name}, **options)
+        return None if status is None else read(folder, alternative.name, status)
+
+
+def write_document(answers: Sequence[Answer], question: Question) -> int:
+    """What was asked for as JSON. Not 0, and a line on stderr, where the file cannot be written."""
+    if question.output is None:
+        return 0
+    text = json.dumps(
+        {
+            "spillway_dry_run": FORMAT,
+            "profile": question.profile or None,
+            "samples_per_step": question.samples,
+            "runs": [answer.document(question.samples) for answer in answers],
+        },
+        indent=2,
+    )
+    if question.output == "-":
+        print(text)
+        return 0
+    try:
+        Path(question.output).write_text(text + "\n")
+    except OSError as error:
+        print(
+            f"spillway run: --json {question.output}: {(error.strerror or str(error)).lower()}",
+            file=sys.stderr,
+        )
+        return 1
+    return 0

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dry run's page says in words: the same in the terminal and in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spillway.dry_run.answer import Answer, missing
+from spillway.report.sizes import count, percent, size, span
+
+__all__ = [
+    "NOT_COMPARED",
+    "NO_GPU_USED",
+    "blocks",
+    "facts",
+    "maker",
+    "makers",
+    "milliseconds",
+    "nothing",
+    "role",
+    "title",
+]
+
+NOT_COMPARED = (
+    "Times are modelled, and not compared with hardware. The scratch of some kernels is not counted "
+    "(docs/dry_run.md)."
+)
+
+NO_GPU_USED = "no Python process of it used the GPU and came to its ordinary end"
+
+
+def title(process: dict[str, Any], device: dict[str, Any], profile: str, several: bool) -> str:
+    where = ""
+    if several:
+        rank = process["rank"]
+        where = f", GPU {device['index']}" if rank is None else f", rank {rank}, GPU {device['index']}"
+    return f"Dry run on {profile or device['name']} ({size(device['capacity_bytes'])}){where}"
+
+
+def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None) -> list[tuple[str, str]]:
+    """By what they are about."""
+    reserved = device["peak_reserved_bytes"]
+    found = [
+        (
+            "memory",
+            f"{size(device['peak_allocated_bytes'])} allocated at the peak, {size(reserved)} reserved: "
+            f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
+        ),
+        ("fits", _fits(device)),
+        ("step", _step(process, samples)),
+    ]
+    shares = device["shares"]
+    if shares:
+        found.append(("time", _shares(shares)))
+    copied = process["copied_per_step"]
+    if copied["to_host_bytes"] or copied["to_device_bytes"]:
+        found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
+    return found
+
+
+def _fits(device: dict[str, Any]) -> str:
+    ended = device["out_of_memory"]
+    if ended is None:
+        return "yes"
+    by = f", made by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
+    short = missing(device)
+    why = (
+        f"{size(short)} more than there is"
+        if short
+        else "there was as much, but not in one piece (expandable_segments:True can help)"
+    )
+    times = f"; memory ended {count(ended['times'], 'time')}" if ended["times"] > 1 else ""
+    return (
+        f"no: with {size(ended['allocated_bytes'])} allocated, {size(ended['wanted_bytes'])} were wanted"
+        f"{by}: {why}{times}"
+    )
+
+
+def _step(process: dict[str, Any], samples: float | None) -> str:
+    steps = process["steps"]
+    if not steps["count"]:
+        return "no optimizer ended a step"
+    step = steps["median_ms"]
+    of = f"median of {steps['count'] - 1} after the first" if steps["count"] > 1 else "the first and only one"
+    rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
+    return f"{milliseconds(step)} modelled ({of}){rate}"
+
+
+def _shares(shares: dict[str, float]) -> str:
+    names = {
+        "products": "products",
+        "attention": "attention",
+        "memory_bound": "memory-bound operators",
+        "idle": "idle",
+    }
+    return ", ".join(f"{name} {percent(shares[key])}" for key, name in names.items())
+
+
+def _copies(copied: dict[str, int], shares: dict[str, float], in_steps: bool) -> str:
+    where = "in a step" if in_steps else "in all"
+    to_host, to_device = size(copied["to_host_bytes"]), size(copied["to_device_bytes"])
+    text = f"{where} {to_host} to the host and {to_device} to the device"
+    if not shares:
+        return text
+    busy = [percent(shares[f"copies_to_{end}"]) for end in ("host", "device")]
+    return f"{text}, for {busy[0]} and {busy[1]} of the time"
+
+
+def milliseconds(time: float) -> str:
+    return span(time * 1e6)
+
+
+def role(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def blocks(each: dict[str, Any]) -> str:
+    """How many, and how large the largest is."""
+    if each["blocks"] == 1:
+        return "1"
+    alike = each["blocks"] * each["largest_block_bytes"] == each["bytes"]
+    return f"{each['blocks']}{' of' if alike else ', up to'} {size(each['largest_block_bytes'])}"
+
+
+def makers(all_of_them: Sequence[dict[str, Any]]) -> list[str]:
+    """Each by as many lines as tell it from the others, if any do."""
+    return [
+        next(
+            (text for text in texts if sum(text in _by_lines(other) for other in all_of_them) == 1),
+            texts[0],
+        )
+        for texts in map(_by_lines, all_of_them)
+    ]
+
+
+def maker(each: dict[str, Any]) -> str:
+    """The operator, and the innermost line of the program."""
+    return _by_lines(each)[0]
+
+
+def _by_lines(each: dict[str, Any]) -> list[str]:
+    """By the innermost line, the two innermost ones, and so on."""
+    operator = each["operator"].removeprefix("aten::")
+    lines = each["lines"].split(", ") if each["lines"] else []
+    between = ", " if each["lines"].startswith("backward of ") else " at "
+    return [
+        between.join(part for part in (operator, ", ".join(lines[:count])) if part) or "unknown"
+        for count in range(1, max(2, len(lines) + 1))
+    ]
+
+
+def nothing(answer: Answer) -> str:
+    why = "it was killed" if answer.status < 0 else NO_GPU_USED
+    return f"spillway: this dry run has no figures: {why}"

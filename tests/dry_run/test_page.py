@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dry run says at its end, against what its program counted itself, and closed forms."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import job
+import pytest
+from conftest import JOB, asked, device_of, run_dry, spillway
+
+PARAMETERS = job.LAYERS * job.WIDTH**2 * 2  # bytes
+ACTIVATION = job.ROWS * job.WIDTH * 2
+KERNEL = 2e-3  # ms that each takes besides
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
+    return asked(tmp_path_factory.mktemp("answered"), "--samples-per-step", "8")
+
+
+def test_the_peak_is_the_program_s_own_whatever_it_resets(answered: tuple[dict[str, Any], str, str]) -> None:
+    document, printed, _ = answered
+    device = device_of(document)
+    assert device["peak_allocated_bytes"] == int(printed)
+    assert device["peak_reserved_bytes"] >= device["peak_allocated_bytes"]
+    assert device["capacity_bytes"] == 64 << 30
+    assert document["runs"][0]["fits"] is True
+    assert device["out_of_memory"] is None
+
+
+def test_memory_at_the_peak_is_told_by_what_it_is_for(answered: tuple[dict[str, Any], str, str]) -> None:
+    device = device_of(answered[0])
+    held = device["held_at_peak_bytes"]
+    assert held["parameters"] == PARAMETERS
+    assert held["optimizer_states"] == 2 * PARAMETERS + 4 * job.LAYERS  # and a count of steps each
+    assert held["inputs"] == ACTIVATION
+    # Of each layer what its sine and the next one's product keep; the last one's result is gone by then.
+    assert held["activations"] >= (2 * job.LAYERS - 1) * ACTIVATION
+    assert 0 <= device["peak_allocated_bytes"] - sum(held.values()) < 1 << 20
+
+
+def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> None:
+    document, _, page = asked(tmp_path, JOB_STEPS="0", JOB_ENDS="no step")
+    assert device_of(document)["held_at_peak_bytes"]["parameters"] == PARAMETERS
+    assert "step    no optimizer ended a step\n" in page
+
+
+def test_the_largest_things_have_the_lines_that_made_them(answered: tuple[dict[str, Any], str, str]) -> None:
+    lines = JOB.read_text().splitlines()
+    at = next(number for number, line in enumerate(lines, 1) if ".sin()" in line)
+    largest = device_of(answered[0])["largest_at_peak"]
+    by_layers = [each for each in largest if each["lines"].startswith(f"job.py:{at} in forward")]
+    # The last layer's sine is summed up and gone; the other one's operand is kept.
+    assert {(each["operator"], each["role"], each["blocks"]) for each in by_layers} == {
+        ("aten::linear", "activations", job.LAYERS),
+        ("aten::sin", "activations", job.LAYERS - 1),
+        ("aten::linear", "workspaces", 1),
+    }
+    assert largest == sorted(largest, key=lambda each: -each["bytes"])
+
+
+def test_a_step_s_time_is_that_of_its_operators(answered: tuple[dict[str, Any], str, str]) -> None:
+    document, _, _ = answered
+    (process,) = document["runs"][0]["processes"]
+    steps, shares = process["steps"], device_of(document)["shares"]
+    assert steps["count"] == job.STEPS
+    # Forward, and to the weight; to the input of all but the first layer.
+    products = 3 * job.LAYERS - 1
+    once = 2 * job.ROWS * job.WIDTH**2 / 1e15 * 1e3
+    assert shares["products"] * steps["median_ms"] == pytest.approx(products * (once + KERNEL), rel=1e-9)
+    assert shares["products"] + shares["memory_bound"] + shares["idle"] == pytest.approx(1)
+    assert shares["attention"] == shares["copies_to_host"] == shares["copies_to_device"] == 0
+    assert steps["samples_per_second"] == pytest.approx(8e3 / steps["median_ms"])
+
+
+def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
+    answered: tuple[dict[str, Any], str, str],
+) -> None:
+    document, printed, page = answered
+    assert printed.count("\n") == 1
+    assert page.startswith("Dry run on Emulated GPU (Spillway) (64.0 GiB)\n")
+    step = document["runs"][0]["processes"][0]["steps"]["median_ms"]
+    for said in (
+        "allocated at the peak",
+        "fits    yes",
+        f"step    {step:.1f} ms modelled (median of 3 after the first); {8e3 / step:.4g} samples a second",
+        "optimizer states",
+        "linear at job.py:",
+        "Times are modelled, and not compared with hardware.",
+    ):
+        assert said in page
+
+
+def test_a_profile_is_named() -> None:
+    page = spillway(
+        "run", "--emulate", "h200", "--shape-only", "--", sys.executable, JOB, JOB_STEPS="1", JOB_LAYERS="1"
+    ).stderr
+    assert page.startswith("Dry run on NVIDIA H200 (139.8 GiB)\n")
+    assert "(the first and only one)" in page
+
+
+def test_the_json_can_go_to_stdout_behind_the_program_s_own() -> None:
+    result = run_dry("--json", "-", JOB_STEPS="1")
+    own, _, text = result.stdout.partition("\n")
+    assert device_of(json.loads(text))["peak_allocated_bytes"] == int(own)
+
+
+def test_what_does_not_fit_is_named_with_what_is_missing(tmp_path: Path) -> None:
+    output = tmp_path / "answer.json"
+    result = run_dry("--json", output, JOB_ENDS="out of memory")
+    assert result.returncode == 1  # the program's own
+    assert "torch.OutOfMemoryError" in result.stderr
+    device = device_of(json.loads(output.read_text()))
+    ended = device["out_of_memory"]
+    assert (ended["times"], ended["wanted_bytes"], ended["operator"]) == (1, 1 << 40, "aten::empty")
+    assert ended["missing_bytes"] == ended["allocated_bytes"] + (1 << 40) - (64 << 30)
+    assert "fits    no: with " in result.stderr
+    assert "1.00 TiB were wanted, made by empty at job.py:" in result.stderr
+
+
+@pytest.mark.parametrize(("ends", "status"), [("status", 7), ("killed", -15)])
+def test_the_program_s_end_is_the_run_s(ends: str, status: int) -> None:
+    result = run_dry(JOB_ENDS=ends, JOB_STEPS="1")
+    assert result.returncode == status
+    assert ("Dry run on" in result.stderr) == (ends == "status")
+    assert ("this dry run has no figures: it was killed" in result.stderr) == (ends == "killed")
+
+
+def test_without_a_use_of_the_gpu_one_line_says_so() -> None:
+    result = spillway("run", "--emulate", "--shape-only", "--", "true")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr.startswith("spillway: this dry run has no figures: no Python process")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_runs_for_real_says_nothing() -> None:
+    result = spillway("run", "--emulate", "--", "true")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_program_can_be_ended_after_some_steps() -> None:
+    result = run_dry("--steps", "2", JOB_ENDS="status")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "(median of 1 after the first)" in result.stderr
+
+
+def test_a_report_has_it_too(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    document, _, page = asked(tmp_path, "--report", folder)
+    assert spillway("report", folder).returncode == 0
+    html = (folder / "report.html").read_text()
+    assert html.count("<h2>Dry run</h2>") == 1
+    (fits,) = re.findall("<li>(fits: .*?)</li>", html)
+    assert fits == "fits: yes"
+    assert "(median of 3 after the first)" in html
+    largest = device_of(document)["largest_at_peak"][0]
+    assert largest["lines"].split(", ")[0].replace("<", "&lt;").replace(">", "&gt;") in html
+    assert "at the peak" in page
+
+
+def test_a_program_s_lines_are_known_in_folders_of_any_name(tmp_path: Path) -> None:
+    program = tmp_path / "torch" / "spillway" / "train.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(JOB.read_text())
+    output = tmp_path / "answer.json"
+    result = spillway(
+        "run", "--emulate", "--shape-only", "--json", output, "--", sys.executable, program, JOB_STEPS="1"
+    )
+    assert result.returncode == 0
+    largest = device_of(json.loads(output.read_text()))["largest_at_peak"]
+    assert all("train.py:" in each["lines"].split(", ")[0] for each in largest if each["bytes"] > 1 << 20)

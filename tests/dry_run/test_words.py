@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures and their words, of books that no program has written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from spillway.dry_run import words
+from spillway.dry_run.emulator import KINDS, Block, Ended
+from spillway.dry_run.figures import Moment, process_figures, steps_of
+
+BLOCKS = [
+    Block(300, "activations", "aten::mul", "a.py:1 in f, a.py:9 in g"),
+    Block(100, "activations", "aten::mul", "a.py:1 in f, a.py:9 in g"),
+    Block(90, "activations", "aten::mul", "a.py:1 in f, a.py:8 in g"),
+    Block(50, "parameters", "", ""),
+]
+
+
+class Books:
+    def at_peak(self, _: int) -> list[Block]:
+        return BLOCKS
+
+    def out_of_memory(self, _: int) -> Ended | None:
+        return Ended(2, Block(1000, "other", "aten::empty", "backward of a.py:2 in h"), 500)
+
+
+def moment(end: float, products: float, to_host: int = 0) -> Moment:
+    return Moment([end], [[products if kind == "products" else 0.0 for kind in KINDS]], to_host, 0)
+
+
+def figures_of(*moments: Moment, end: Moment) -> tuple[dict[str, Any], dict[str, Any]]:
+    figures = process_figures(Books(), True, moments, end)
+    (device,) = figures["devices"]
+    return figures, device
+
+
+def test_the_first_step_counts_only_where_there_is_no_other() -> None:
+    assert steps_of([moment(1, 0)]) == {"count": 0, "first_ms": None, "median_ms": None}
+    assert steps_of([moment(1, 0), moment(6, 0)]) == {"count": 1, "first_ms": 5, "median_ms": 5}
+    later = [moment(end, 0) for end in (1, 11, 13, 14, 18)]
+    assert steps_of(later) == {"count": 4, "first_ms": 10, "median_ms": 2}
+
+
+def test_shares_and_copies_are_of_the_steps_after_the_first() -> None:
+    moments = [moment(0, 0), moment(100, 90, 1000), moment(110, 94, 1010), moment(120, 100, 1030)]
+    figures, device = figures_of(*moments, end=moment(999, 999, 9999))
+    assert device["shares"]["products"] == pytest.approx(0.5)
+    assert device["shares"]["idle"] == pytest.approx(0.5)
+    assert figures["copied_per_step"] == {"to_host_bytes": 15, "to_device_bytes": 0}
+
+
+def test_without_a_step_they_are_of_all_of_the_program() -> None:
+    figures, device = figures_of(moment(0, 0), end=moment(50, 10, 70))
+    assert device["shares"]["products"] == pytest.approx(0.2)
+    assert figures["copied_per_step"]["to_host_bytes"] == 70
+    assert figures_of(moment(0, 0), end=moment(0, 0))[1]["shares"] == {}
+
+
+def test_blocks_are_added_up_by_what_made_them() -> None:
+    _, device = figures_of(moment(0, 0), end=moment(1, 0))
+    assert device["held_at_peak_bytes"] == {"activations": 490, "parameters": 50}
+    assert [
+        (each["bytes"], each["blocks"], each["largest_block_bytes"]) for each in device["largest_at_peak"]
+    ] == [
+        (400, 2, 300),
+        (90, 1, 90),
+        (50, 1, 50),
+    ]
+
+
+def test_a_maker_has_as_many_lines_as_tell_it_from_others() -> None:
+    _, device = figures_of(moment(0, 0), end=moment(1, 0))
+    assert words.makers(device["largest_at_peak"]) == [
+        "mul at a.py:1 in f, a.py:9 in g",
+        "mul at a.py:1 in f, a.py:8 in g",
+        "unknown",
+    ]
+    assert words.maker(device["out_of_memory"]) == "empty, backward of a.py:2 in h"
+
+
+def test_blocks_are_counted_with_their_size() -> None:
+    each = {"blocks": 1, "bytes": 1024, "largest_block_bytes": 1024}
+    assert words.blocks(each) == "1"
+    assert words.blocks(each | {"blocks": 4, "bytes": 4096}) == "4 of 1.0 KiB"
+    assert words.blocks(each | {"blocks": 5, "bytes": 4096}) == "5, up to 1.0 KiB"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [
+        (1024, "476 B more than there is; memory ended 2 times"),
+        (2048, "there was as much, but not in one piece"),
+    ],
+)
+def test_what_does_not_fit_says_by_how_much(capacity: int, said: str) -> None:
+    _, device = figures_of(moment(0, 0), end=moment(1, 0))
+    device |= {
+        "capacity_bytes": 4096,
+        "available_bytes": capacity,
+        "peak_allocated_bytes": 500,
+        "peak_reserved_bytes": 512,
+    }
+    process = {"steps": steps_of([]), "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0}}
+    facts = dict(words.facts(process, device, None))
+    assert facts["fits"].startswith(
+        "no: with 500 B allocated, 1000 B were wanted, made by empty, backward of "
+    )
+    assert said in facts["fits"]
+    assert facts["step"] == "no optimizer ended a step"
