@@ -126,7 +126,7 @@ Status PinnedPieces::charge(Bytes size) {
                       std::to_string(options_.limit.count()));
   }
   if (const HostRoom room = host_room(options_.root);
-      size > room.left && !driver::copies_bring_nothing()) {
+      size > room.left && !driver::moves_no_bytes()) {
     return refuse(PinRefusal::kMachine,
                   size,
                   "of the memory that the machine and the control groups of this process allow, " +
