@@ -19,7 +19,7 @@ LIMIT = 300  # seconds
 
 
 class CaseFailed(Exception):
-    """The message has the program's last line."""
+    """The message has the program's last lines."""
 
 
 def missing(case: Case) -> str:
@@ -52,5 +52,6 @@ def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> 
     lines = [line for line in done.stdout.splitlines() if line.startswith("measured: ")]
     if done.returncode != 0 or not lines:
         said = (done.stderr or done.stdout).strip().splitlines() or ["(it said nothing)"]
-        raise CaseFailed(f"{case.name}: exit status {done.returncode}: {said[-1]}")
+        # The last of them may be Spillway's, about the dry run.
+        raise CaseFailed(f"{case.name}: exit status {done.returncode}: {' | '.join(said[-3:])}")
     return json.loads(lines[-1].removeprefix("measured: "))

@@ -49,7 +49,7 @@ def test_error_is_in_percent_of_the_truth() -> None:
     assert ledger.middle(errors) == "30.0 % (2 published rows)"
 
 
-def test_program_that_fails_is_named_with_its_last_line() -> None:
+def test_program_that_fails_is_named_with_its_last_lines() -> None:
     broken = dataclasses.replace(CASE["llama-8b-plain"], arguments=("sideways",))
 
     with pytest.raises(running.CaseFailed, match=r"llama-8b-plain: exit status 2: .*sideways"):
