@@ -28,9 +28,9 @@ struct HostPages {
 
 /// Maps `size` bytes on `node` and touches them, large ones from several threads: as many as this
 /// process may run on, sixteen at most. Forked children do not have them. Huge pages and the node
-/// are wishes; what came of them is in the result. Where copies bring nothing (driver/api.h)
-/// nothing is touched, nothing wished for, and more can be mapped than the machine has. Requires:
-/// `size` is a multiple of the page. Errors: kOutOfHostMemory; nothing is mapped then.
+/// are wishes; what came of them is in the result. In a dry run (driver::moves_no_bytes) nothing
+/// is touched, nothing wished for, and more can be mapped than the machine has.
+/// Requires: `size` is a multiple of the page. Errors: kOutOfHostMemory; nothing is mapped then.
 Result<HostPages> map_host_pages(Bytes size, int node);
 void unmap_host_pages(const HostPages& pages);
 

@@ -108,7 +108,7 @@ def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) ->
         return {}
     from spillway import profiles
 
-    shape_only = options.get("shape_only") or env.get("SPILLWAY_EMULATE_SHAPE_ONLY", "0") not in ("", "0")
+    shape_only = options.get("shape_only") or _is_on(env, _setting("shape_only"))
     clock = options.get("clock") or env.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if shape_only else "real")
     variables = {setting.option: setting.variable for setting in SETTINGS}
     return {
@@ -124,7 +124,7 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     def named(setting: Setting) -> str:
         return setting.flag if setting.option in options else setting.variable
 
-    budget, ratio = (next(each for each in JOB if each.option == name) for name in ("budget", "ratio"))
+    budget, ratio = map(_setting, ("budget", "ratio"))
     if env.get(budget.variable) and env.get(ratio.variable):
         inherited = [each for each in (budget, ratio) if each.option not in options]
         if len(inherited) != 1:
@@ -139,12 +139,10 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and _is_on(env, setting):
             raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")
-    kernels = next(each for each in JOB if each.option == "kernels")
+    kernels = _setting("kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
         raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
-    shape_only, clock, assume = (
-        next(each for each in SETTINGS if each.option == name) for name in ("shape_only", "clock", "assume")
-    )
+    shape_only, clock, assume = map(_setting, ("shape_only", "clock", "assume"))
     dry = _is_on(env, shape_only)
     for setting in SETTINGS if dry else ():
         why = RULED_OUT_IN_A_DRY_RUN.get(setting.option)
@@ -157,6 +155,10 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
         given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
         if given and not dry and env.get(clock.variable) != "virtual":
             raise LaunchError(f"{named(setting)}={given}: needs --clock virtual")
+
+
+def _setting(option: str) -> Setting:
+    return next(each for each in JOB + SETTINGS if each.option == option)
 
 
 def _is_on(env: Mapping[str, str], switch: Setting) -> bool:

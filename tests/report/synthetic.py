@@ -35,7 +35,7 @@ LINES: list[list[Any]] = [
     ["new", 100, 1, 4000, 6, 0],
     ["mark", 100, 1000, 1000, 0, COMPUTE, 0, 0, 0],
     ["move", 110, 9, 1, 4000, 4000, 5, 6],
-    ["from", 9, "relu", "/home/me/train.py:12 forward"],
+    ["from", 9, "relu", "/jobs/train.py:12 forward"],
     ["free", 120, 1],
     ["new", 130, 2, 3000, 0, 0],
     ["free", 140, 2],

@@ -108,13 +108,13 @@ def test_a_copy_out_that_was_for_the_same_storage_is_not_what_is_waited_for(tmp_
 def test_the_largest_thing_has_its_source_and_costs(path):
     site = digest(read_log(path)).sites[0]
     assert (site.bytes, site.memory, site.region) == (4000, "activation/layers.0", "job")
-    assert (site.made_by, site.lines) == (["relu"], ["/home/me/train.py:12 forward"])
+    assert (site.made_by, site.lines) == (["relu"], ["/jobs/train.py:12 forward"])
     assert (site.costs.out_time, site.costs.in_time, site.costs.stalled) == (2000, 2000, 1000)
 
 
 def site_of(tmp_path: Path, *made_by: str) -> Site:
     """Of the storage that moves, where it was saved once by each."""
-    sources = [["from", 9, each, "/home/me/train.py:12 forward"] for each in made_by]
+    sources = [["from", 9, each, "/jobs/train.py:12 forward"] for each in made_by]
     lines = [line for line in synthetic.LINES if line[0] != "from"]
     return digest(read_log(synthetic.write(tmp_path / "7-1.spillway", [*lines, *sources]))).sites[0]
 
