@@ -108,6 +108,55 @@ Result<Chip> read_chip() {
   return with;
 }
 
+Status read_memory(Settings* settings) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
+  settings->memory = memory.value_or(kDefaultMemory).rounded_down(Bytes{kGranularity});
+  if (settings->memory.zero()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto context, env::size("SPILLWAY_EMULATE_CUDA_CONTEXT"));
+  settings->context = context.value_or(Bytes{});
+  if (settings->context >= settings->memory) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY; "
+        "lower it");
+  }
+  return {};
+}
+
+Result<Assumptions> read_assumptions(bool shape_only) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto assume, env::text("SPILLWAY_EMULATE_ASSUME"));
+  if (assume && !shape_only) {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_EMULATE_ASSUME=" + *assume + ": needs SPILLWAY_EMULATE_SHAPE_ONLY=1");
+  }
+  Result<Assumptions> assumed = parse_assumptions(assume.value_or(""));
+  if (!assumed.ok()) {
+    return SPILLWAY_ERROR(assumed.status().code(),
+                          "SPILLWAY_EMULATE_ASSUME: " + assumed.status().detail());
+  }
+  return assumed;
+}
+
+/// What needs bytes or operators, which a dry run does not have.
+Status refuse_in_dry_runs(const Settings& settings) {
+  if (!settings.shape_only) return {};
+  if (settings.poison) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none; unset one of them");
+  }
+  if (settings.check) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do; unset one of them");
+  }
+  return {};
+}
+
 Result<Settings> read() {
   SPILLWAY_RETURN_IF_ERROR(env::check_names());
   SPILLWAY_RETURN_IF_ERROR(refuse_unavailable());
@@ -127,20 +176,7 @@ Result<Settings> read() {
   settings.visible =
       visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices.value_or(1)));
   settings.devices = static_cast<int>(settings.visible.size());
-  SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
-  settings.memory = memory.value_or(kDefaultMemory).rounded_down(Bytes{kGranularity});
-  if (settings.memory.zero()) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
-  }
-  SPILLWAY_ASSIGN_OR_RETURN(const auto context, env::size("SPILLWAY_EMULATE_CUDA_CONTEXT"));
-  settings.context = context.value_or(Bytes{});
-  if (settings.context >= settings.memory) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY; "
-        "lower it");
-  }
+  SPILLWAY_RETURN_IF_ERROR(read_memory(&settings));
   SPILLWAY_ASSIGN_OR_RETURN(settings.chip, read_chip());
   SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
   settings.cpu_rng = rng.value_or("philox") == "cpu";
@@ -149,28 +185,8 @@ Result<Settings> read() {
   SPILLWAY_ASSIGN_OR_RETURN(settings.clock, read_clock(settings.shape_only));
   SPILLWAY_ASSIGN_OR_RETURN(const auto poison, env::flag("SPILLWAY_EMULATE_POISON"));
   settings.poison = poison.value_or(false);
-  if (settings.poison && settings.shape_only) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none; unset one of them");
-  }
-  if (settings.check && settings.shape_only) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do; unset one of them");
-  }
-  SPILLWAY_ASSIGN_OR_RETURN(const auto assume, env::text("SPILLWAY_EMULATE_ASSUME"));
-  if (assume && !settings.shape_only) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "SPILLWAY_EMULATE_ASSUME=" + *assume + ": needs SPILLWAY_EMULATE_SHAPE_ONLY=1");
-  }
-  const Result<Assumptions> assumed = parse_assumptions(assume.value_or(""));
-  if (!assumed.ok()) {
-    return SPILLWAY_ERROR(assumed.status().code(),
-                          "SPILLWAY_EMULATE_ASSUME: " + assumed.status().detail());
-  }
-  settings.assumed = assumed.value();
+  SPILLWAY_RETURN_IF_ERROR(refuse_in_dry_runs(settings));
+  SPILLWAY_ASSIGN_OR_RETURN(settings.assumed, read_assumptions(settings.shape_only));
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
   settings.faults = faults.value_or("");
   if (const Status status = check_faults(settings.faults); !status.ok()) {

@@ -6,7 +6,7 @@
 // The name is that of torch 2.11 to 2.15 (libkineto/src/init.cpp).
 namespace libkineto {
 
-bool isGpuAvailable();
+bool isGpuAvailable();  // NOLINT(readability-identifier-naming): PyTorch's name
 
 bool isGpuAvailable() {
   return false;

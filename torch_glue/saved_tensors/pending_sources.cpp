@@ -77,13 +77,14 @@ std::vector<PendingSources::Held> PendingSources::take_beyond(std::size_t in_fli
     beyond.push_back(std::move(held));
     return true;
   });
-  any_ = !held_.empty();
+  any_ = !held_.empty() || !leaving_.empty();
   return beyond;
 }
 
 bool PendingSources::poll() {
   if (!any_) return false;
   std::vector<Held> passed;  // freed after the lock: freeing calls into PyTorch
+  std::vector<const c10::StorageImpl*> storages;
   {
     const Lock lock(mutex_);
     const auto first = std::stable_partition(held_.begin(), held_.end(), [](const Held& held) {
@@ -91,19 +92,35 @@ bool PendingSources::poll() {
     });
     passed.assign(std::make_move_iterator(first), std::make_move_iterator(held_.end()));
     held_.erase(first, held_.end());
-    any_ = !held_.empty();
-    for (const Held& held : passed)
+    for (const Held& held : passed) {
       bytes_ -= held.size;
+      leaving_.push_back(held.storage.getWeakStorageImpl());
+      storages.push_back(held.storage.unsafeGetStorageImpl());
+    }
+    any_ = !held_.empty() || !leaving_.empty();
   }
-  return !passed.empty();
+  if (passed.empty()) return false;
+  passed.clear();
+  const Lock lock(mutex_);
+  for (const c10::StorageImpl* const storage : storages) {
+    leaving_.erase(std::find_if(leaving_.begin(), leaving_.end(), [&](const auto& leaving) {
+      return leaving._unsafe_get_target() == storage;
+    }));
+  }
+  any_ = !held_.empty() || !leaving_.empty();
+  return true;
 }
 
 bool PendingSources::holds(const c10::StorageImpl* storage) const {
   if (!any_) return false;
   const Lock lock(mutex_);
-  return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
-    return held.storage.unsafeGetStorageImpl() == storage;
-  });
+  return std::any_of(
+             held_.begin(),
+             held_.end(),
+             [&](const Held& held) { return held.storage.unsafeGetStorageImpl() == storage; }) ||
+         std::any_of(leaving_.begin(), leaving_.end(), [&](const auto& leaving) {
+           return leaving._unsafe_get_target() == storage;
+         });
 }
 
 Bytes PendingSources::bytes() const {

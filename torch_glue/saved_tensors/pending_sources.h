@@ -32,6 +32,8 @@ class PendingSources {
   void bound(std::size_t in_flight);
   /// Lets go of the storages whose copies have passed; true where there were some. No host wait.
   bool poll();
+  /// From hold() on, until poll() has freed it or bound() has taken it. What poll() is about to
+  /// free counts: whoever looks for other owners would take poll() for one.
   [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
 
   [[nodiscard]] Bytes bytes() const;
@@ -52,6 +54,8 @@ class PendingSources {
   std::atomic<bool> any_{false};  // asked at every save: most often there is nothing to do
   mutable Mutex mutex_;
   std::vector<Held> held_ SPILLWAY_GUARDED_BY(mutex_);
+  /// What poll() is about to free. Weak, so that no other storage has its address meanwhile.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> leaving_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes bytes_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes bytes_peak_ SPILLWAY_GUARDED_BY(mutex_);
 };
