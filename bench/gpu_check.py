@@ -210,10 +210,33 @@ def predictions(check: Check, limit: float) -> int:
     return status
 
 
+def profile(check: Check, limit: float) -> int:
+    """This GPU as a profile of the emulated one, which stays beside the document."""
+    tree = f"{TREE / 'python'}:{ROOT}"
+    chosen = ["--dry-run", "h100"] if check.dry_run else []
+    files = [str(check.folder / "profile.toml"), "--json", str(check.folder / "profile.json")]
+    status = check.run([python(), "-m", "bench.device_profile", *files, *chosen], limit, PYTHONPATH=tree)
+    check.keep("profile")
+    return status
+
+
+def check_everything(check: Check, ready: bool, built: bool) -> None:
+    if ready:
+        check.step("calibration", 130, lambda limit: calibrate(check, limit))
+    if built:
+        check.step("conformance", 60, lambda limit: conform(check, limit))
+        check.step("tests", 150, lambda limit: test(check, limit))
+        check.step("demo", 120, lambda limit: demonstrate(check, limit))
+        check.step("figures", 180, lambda limit: figures(check, limit))
+        check.step("predictions", 120, lambda limit: predictions(check, limit))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="gpu_check", allow_abbrev=False)
     parser.add_argument("--dry-run", action="store_true")
-    dry_run = parser.parse_args().dry_run
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    dry_run = options.dry_run
     reason = why_no_gpu()
     if reason and not dry_run:
         print(f"gpu_check: no GPU here: {reason}; --dry-run uses the emulated GPU", file=sys.stderr)
@@ -226,14 +249,10 @@ def main() -> int:
         built = ready and check.step(
             "build", 240, lambda limit: check.run(["scripts/build", "--offline"], limit)
         )
-        if ready:
-            check.step("calibration", 130, lambda limit: calibrate(check, limit))
-        if built:
-            check.step("conformance", 60, lambda limit: conform(check, limit))
-            check.step("tests", 150, lambda limit: test(check, limit))
-            check.step("demo", 120, lambda limit: demonstrate(check, limit))
-            check.step("figures", 180, lambda limit: figures(check, limit))
-            check.step("predictions", 120, lambda limit: predictions(check, limit))
+        if not options.profile:
+            check_everything(check, ready, built)
+        elif built:
+            check.step("profile", 240, lambda limit: profile(check, limit))
         ok = built and all(step["status"] == "ok" for step in check.steps)
     where = "the emulated GPU (dry run)" if dry_run else "the GPU"
     verdict = "every step succeeded" if ok else "not every step succeeded"

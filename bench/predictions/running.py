@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,20 @@ def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> 
     settings = dict(os.environ if environment is None else environment)
     if case.needs:  # only then: what lies there may not suit the other programs
         settings["PYTHONPATH"] = os.pathsep.join(filter(None, (settings.get("PYTHONPATH"), str(PEERS))))
+    return measured(case.name, command, settings)
+
+
+def measured(name: str, command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """What a program prints on a line that begins with "measured: ". Raises CaseFailed."""
     try:
         done = subprocess.run(
-            command, env=settings, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise CaseFailed(f"{case.name}: stopped after {LIMIT} s") from None
+        raise CaseFailed(f"{name}: stopped after {LIMIT} s") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith("measured: ")]
     if done.returncode != 0 or not lines:
         said = (done.stderr or done.stdout).strip().splitlines() or ["(it said nothing)"]
         # The last of them may be Spillway's, about the dry run.
-        raise CaseFailed(f"{case.name}: exit status {done.returncode}: {' | '.join(said[-3:])}")
+        raise CaseFailed(f"{name}: exit status {done.returncode}: {' | '.join(said[-3:])}")
     return json.loads(lines[-1].removeprefix("measured: "))

@@ -71,7 +71,7 @@ def _duration(name: str, value: str) -> str:
     return value
 
 
-_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 _RATES = ("memory", "half", "tf32", "single", "double")
 _ASSUMED = ("nonzero", "unique", "value", "finite")
 _SHARES = ("product", "attention", "attention_backward")
@@ -248,7 +248,7 @@ SETTINGS = (
     Setting(
         "capability",
         "SPILLWAY_EMULATE_CAPABILITY",
-        _choice(*_CAPABILITIES),
+        _choice(*CAPABILITIES),
         "Compute capability, by which programs choose kernels: 9.0 unless a profile says otherwise.",
         "X.Y",
     ),
