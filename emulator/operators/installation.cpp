@@ -5,6 +5,8 @@
 #include "emulator/operators/copies.h"
 #include "emulator/operators/kernel.h"
 #include "emulator/operators/point_to_point.h"
+#include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/host_draws.h"
 
 #include <ATen/Context.h>
 
@@ -212,11 +214,24 @@ void install_for(const Layout& layout, Installation& into) {
   }
 }
 
+void install_on_host(Installation& into) {
+  for (auto& [name, kernel] : host_draws()) {
+    into.registrations.push_back(
+        c10::Dispatcher::singleton().registerImpl(c10::OperatorName(name, ""),
+                                                  c10::DispatchKey::CPU,
+                                                  std::move(kernel),
+                                                  std::nullopt,
+                                                  nullptr,
+                                                  "spillway dry run"));
+  }
+}
+
 Installation* make_installation() {
   auto made = std::make_unique<Installation>();
   const Quiet quiet;
   for (const Layout& layout : kLayouts)
     install_for(layout, *made);
+  if (emulated_runtime().shape_only) install_on_host(*made);
   // cuDNN's own operators are refused; without this, batch norm and recurrent layers would choose
   // them.
   at::globalContext().setUserEnabledCuDNN(false);

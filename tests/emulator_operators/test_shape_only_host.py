@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dry run leaves alone on the host: weights that are drawn there, and weights in files."""
+
+import json
+import re
+import struct
+
+import torch
+
+DRY = dict(shape_only="1", memory="80GiB")
+MIB = 1 << 20
+WIDTH, INNER, WORDS = 1024, 32768, 32000  # weights are much more than what modules of Python take
+
+
+def own_memory():
+    """Bytes of this process that are in no file."""
+    with open("/proc/self/status") as status:
+        return int(re.search(r"RssAnon:\s+(\d+) kB", status.read())[1]) * 1024
+
+
+def drawn_on_the_host(draw):
+    tensor = torch.empty(64 * MIB)
+    before = own_memory()
+    getattr(tensor, draw)()
+    return own_memory() - before
+
+
+def test_large_weights_are_not_drawn_on_the_host(elsewhere):
+    for draw in ("normal_", "uniform_"):
+        assert elsewhere(drawn_on_the_host, draw, **DRY) < MIB, draw
+        assert elsewhere(drawn_on_the_host, draw) > 200 * MIB, draw
+
+
+def model_made_on_the_host():
+    before = own_memory()
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(WORDS, 4096), torch.nn.Linear(4096, WORDS, bias=False)
+    ).cuda()
+    return [
+        own_memory() - before,
+        torch.cuda.memory_allocated(),
+        sum(each.nbytes for each in model.parameters()),
+    ]
+
+
+def test_model_made_on_the_host_takes_memory_on_the_device_alone(elsewhere):
+    taken, allocated, weights = elsewhere(model_made_on_the_host, **DRY)
+    assert weights == allocated == 2 * WORDS * 4096 * 4
+    assert taken < weights / 10
+
+
+def small_draws():
+    torch.manual_seed(0)
+    found = [torch.empty(MIB // 4).normal_(1, 2), torch.empty(1000).uniform_(3, 4), torch.randn(10)]
+    return [[each.sum().item(), each.min().item(), each.max().item()] for each in found]
+
+
+def test_small_draws_are_those_of_a_real_run(elsewhere):
+    assert elsewhere(small_draws, **DRY) == elsewhere(small_draws)
+
+
+def write_checkpoint(folder):
+    """A Llama of two layers: the header of its weights, and a hole where they would be."""
+    shapes = {"model.embed_tokens.weight": [WORDS, WIDTH], "model.norm.weight": [WIDTH]}
+    for layer in range(2):
+        parts = {
+            **{f"self_attn.{part}_proj": [WIDTH, WIDTH] for part in "qkvo"},
+            **{f"mlp.{part}_proj": [INNER, WIDTH] for part in ("gate", "up")},
+            "mlp.down_proj": [WIDTH, INNER],
+            **{f"{norm}_layernorm": [WIDTH] for norm in ("input", "post_attention")},
+        }
+        shapes.update({f"model.layers.{layer}.{name}.weight": shape for name, shape in parts.items()})
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * torch.Size(shape).numel()
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True,
+        "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 8,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    return end
+
+
+def trained_from(folder, on_the_device):
+    import transformers
+
+    before = own_memory()
+    options = {"device_map": "cuda"} if on_the_device else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **options).cuda()
+    found = [own_memory() - before, sum(each.nbytes for each in model.parameters())]
+    tokens = torch.zeros(1, 16, dtype=torch.long, device="cuda")
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    assert all(each.grad is not None for each in model.parameters())
+    return found
+
+
+def test_header_of_a_checkpoint_is_enough(elsewhere, tmp_path):
+    weights = write_checkpoint(tmp_path)
+    on_disk = (tmp_path / "model.safetensors").stat().st_blocks * 512
+    assert on_disk < MIB < weights
+    for on_the_device in (False, True):
+        taken, bytes_of_parameters = elsewhere(trained_from, str(tmp_path), on_the_device, **DRY)
+        assert bytes_of_parameters == weights
+        assert taken < weights / 2, on_the_device
