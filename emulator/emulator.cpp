@@ -309,6 +309,10 @@ double spillway_emulator_busy_ms(int device, int work) {
   });
 }
 
+uint64_t spillway_emulator_host_peak() {
+  return with_machine(uint64_t{0}, [](emu::Machine& machine) { return machine.host.peak(); });
+}
+
 uint64_t spillway_emulator_count(const char* what) {
   return what == nullptr ? 0 : emu::Counter::of(what);
 }

@@ -126,6 +126,8 @@ double spillway_emulator_end_ms(int device);
 /// kernels by kind, as above, 0 with fills and copies within devices; 4 copies from the host, 5 to
 /// it. Of kernels that run at once the time counts once, for the one that was given first.
 double spillway_emulator_busy_ms(int device, int work);
+/// The most host memory that was page-locked at once since the process began, in bytes.
+uint64_t spillway_emulator_host_peak();
 
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),

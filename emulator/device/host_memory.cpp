@@ -5,6 +5,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace spillway::emulator {
 
 CUresult HostMemory::allocate(std::size_t bytes, void** at) {
@@ -16,7 +18,7 @@ CUresult HostMemory::allocate(std::size_t bytes, void** at) {
   void* memory = mmap(nullptr, *mapped, PROT_READ | PROT_WRITE, kFlags, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  pieces_.emplace(begin, Piece{{begin, begin + *mapped}, true});
+  insert({{begin, begin + *mapped}, true});
   *at = memory;
   return CUDA_SUCCESS;
 }
@@ -25,7 +27,7 @@ CUresult HostMemory::free(void* at, Range* freed) {
   const auto found = pieces_.find(reinterpret_cast<std::uintptr_t>(at));
   if (found == pieces_.end() || !found->second.allocated) return CUDA_ERROR_INVALID_VALUE;
   *freed = found->second.range;
-  pieces_.erase(found);
+  erase(found);
   munmap(freed->at(), freed->bytes());
   rights_were_taken();
   return CUDA_SUCCESS;
@@ -33,7 +35,7 @@ CUresult HostMemory::free(void* at, Range* freed) {
 
 CUresult HostMemory::add(Range range) {
   if (overlaps(range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  pieces_.emplace(range.begin, Piece{range, false});
+  insert({range, false});
   return CUDA_SUCCESS;
 }
 
@@ -43,9 +45,20 @@ CUresult HostMemory::remove(void* at, Range* removed) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   *removed = found->second.range;
-  pieces_.erase(found);
+  erase(found);
   rights_were_taken();
   return CUDA_SUCCESS;
+}
+
+void HostMemory::insert(Piece piece) {
+  bytes_ += piece.range.bytes();
+  peak_ = std::max(peak_, bytes_);
+  pieces_.emplace(piece.range.begin, piece);
+}
+
+void HostMemory::erase(std::map<std::uintptr_t, Piece>::iterator piece) {
+  bytes_ -= piece->second.range.bytes();
+  pieces_.erase(piece);
 }
 
 bool HostMemory::holds(Range range) const {

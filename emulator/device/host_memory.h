@@ -29,6 +29,10 @@ class HostMemory {
   [[nodiscard]] bool overlaps(Range range) const;
   /// The piece that holds all of `range`.
   [[nodiscard]] std::optional<Range> piece_of(Range range) const;
+
+  /// The most bytes that were page-locked at once.
+  [[nodiscard]] std::size_t peak() const { return peak_; }
+
   /// The pieces, one against the other, that hold `range`: a kernel may cross from one into the
   /// next.
   [[nodiscard]] std::optional<Range> around(Range range) const;
@@ -39,7 +43,12 @@ class HostMemory {
     bool allocated;
   };
 
+  void insert(Piece piece);
+  void erase(std::map<std::uintptr_t, Piece>::iterator piece);
+
   std::map<std::uintptr_t, Piece> pieces_;
+  std::size_t bytes_ = 0;
+  std::size_t peak_ = 0;
 };
 
 }  // namespace spillway::emulator

@@ -10,6 +10,7 @@ from typing import Any
 import job
 import pytest
 from conftest import asked, device_of, run_dry
+from spillway.report.sizes import size
 
 ACTIVATION = job.ROWS * job.WIDTH * 2
 WAYS = ("plain", "checkpoint", "ratio=1", "budget=1500MiB")
@@ -64,6 +65,16 @@ def test_what_moves_comes_back(compared: tuple[dict[str, Any], str, str]) -> Non
     assert moved >= 2 * (job.LAYERS - 1) * ACTIVATION
     assert copied["ratio=1"]["to_device_bytes"] == moved
     assert 0 < copied["budget=1500MiB"]["to_host_bytes"] < moved
+
+
+def test_what_moves_is_pinned_on_the_host(compared: tuple[dict[str, Any], str, str]) -> None:
+    document, _, table = compared
+    pinned = {way: process_of(document, way)["peak_pinned_bytes"] for way in WAYS}
+    assert pinned["plain"] == pinned["checkpoint"] < 1 << 20
+    moved = process_of(document, "ratio=1")["copied_per_step"]["to_host_bytes"]
+    assert moved <= pinned["ratio=1"] < 2 * moved
+    line = next(line for line in table.splitlines() if line.startswith("ratio=1"))
+    assert line.endswith(f"{size(pinned['ratio=1'])}")
 
 
 def test_the_table_has_a_line_for_each(compared: tuple[dict[str, Any], str, str]) -> None:

@@ -102,10 +102,16 @@ def test_what_does_not_fit_says_by_how_much(capacity: int, said: str) -> None:
         "peak_allocated_bytes": 500,
         "peak_reserved_bytes": 512,
     }
-    process = {"steps": steps_of([]), "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0}}
+    process = {
+        "steps": steps_of([]),
+        "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0},
+        "peak_pinned_bytes": 3 << 30,
+    }
     facts = dict(words.facts(process, device, None))
     assert facts["fits"].startswith(
         "no: with 500 B allocated, 1000 B were wanted, made by empty, backward of "
     )
     assert said in facts["fits"]
     assert facts["step"] == "no optimizer ended a step"
+    assert facts["host"] == "3.0 GiB of its memory pinned at the peak"
+    assert "host" not in dict(words.facts({**process, "peak_pinned_bytes": 4096}, device, None))

@@ -173,6 +173,24 @@ TEST_F(AllocationsTest, OverlappingRegistrationsAreRefused) {
   EXPECT_EQ(cudaHostUnregister(memory.data()), cudaErrorHostMemoryNotRegistered);
 }
 
+TEST_F(AllocationsTest, ThePeakOfPageLockedMemoryIsOfAllThatIsLockedAtOnce) {
+  constexpr std::size_t kBytes = 3 * 4096;
+  std::vector<char> memory(kBytes);
+  void* allocated = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&allocated, spillway_emulator_host_peak() + kBytes, 0), cudaSuccess);
+  const std::uint64_t most = spillway_emulator_host_peak();
+  EXPECT_GE(most, kBytes);
+
+  ASSERT_EQ(cudaHostRegister(memory.data(), kBytes, 0), cudaSuccess);
+  EXPECT_EQ(spillway_emulator_host_peak(), most + kBytes);
+
+  ASSERT_EQ(cudaFreeHost(allocated), cudaSuccess);
+  ASSERT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
+  ASSERT_EQ(cudaHostRegister(memory.data(), kBytes, 0), cudaSuccess);
+  EXPECT_EQ(spillway_emulator_host_peak(), most + kBytes);
+  ASSERT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
+}
+
 TEST_F(AllocationsTest, DeviceMemoryCannotBeRegistered) {
   const emulated::DeviceBytes block(kUnit);
 

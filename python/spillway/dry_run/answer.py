@@ -63,6 +63,11 @@ class Answer:
         times = [each["steps"]["median_ms"] for each in self.processes]
         return max((time for time in times if time is not None), default=None)
 
+    @property
+    def pinned(self) -> int:
+        """Of the host's memory at the peak, by all processes."""
+        return sum(int(each["peak_pinned_bytes"]) for each in self.processes)
+
     def copied(self, direction: str) -> int:
         """Bytes in a step, of all processes; "to_host" or "to_device"."""
         return sum(int(each["copied_per_step"][f"{direction}_bytes"]) for each in self.processes)

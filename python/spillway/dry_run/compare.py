@@ -97,7 +97,7 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), header_style="dim")
     table.add_column("alternative")
     columns = ["peak", "reserved", "fits", "step", "relative"]
-    columns += ["samples/s"] * bool(question.samples) + ["to the host", "to the GPU"]
+    columns += ["samples/s"] * bool(question.samples) + ["to the host", "to the GPU", "pinned"]
     for column in columns:
         table.add_column(column, justify="right")
     first = answers[0].steps_from.step_ms
@@ -126,4 +126,5 @@ def _row(answer: Answer, first: float | None, samples: float | None) -> list[str
     ]
     if samples:
         row.append(f"{samples / step * 1e3:.4g}" if step else "–")
-    return [*row, size(source.copied("to_host")), size(source.copied("to_device"))]
+    moved = (source.copied("to_host"), source.copied("to_device"))
+    return [*row, *map(size, moved), size(source.pinned)]

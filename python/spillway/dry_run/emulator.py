@@ -66,7 +66,8 @@ class Books:
         self._operators: Any = ctypes.CDLL(str(LIBRARIES / "libspillway_emulator_operators.so"))
         for name in ("end_ms", "busy_ms", "now_ms"):
             getattr(self._emulator, f"spillway_emulator_{name}").restype = ctypes.c_double
-        self._emulator.spillway_emulator_count.restype = ctypes.c_uint64
+        for name in ("count", "host_peak"):
+            getattr(self._emulator, f"spillway_emulator_{name}").restype = ctypes.c_uint64
         for name in ("at_peak", "out_of_memory"):
             getattr(self._operators, f"spillway_operators_{name}").restype = ctypes.c_size_t
 
@@ -106,3 +107,7 @@ class Books:
         """Bytes that copies have brought to the host, and to the devices."""
         count = self._emulator.spillway_emulator_count
         return int(count(b"bytes_to_host")), int(count(b"bytes_to_device"))
+
+    def pinned_peak(self) -> int:
+        """The most bytes of the host's memory that were page-locked at once."""
+        return int(self._emulator.spillway_emulator_host_peak())

@@ -143,6 +143,7 @@ class _Watch:
             "rank": os.environ.get("RANK"),
             "command": [sys.executable, *sys.orig_argv[1:]],
             "checkpointed_layers": self.layers.count if self.layers else None,
+            "peak_pinned_bytes": self.books.pinned_peak(),
             "allocator": cuda.memory.get_allocator_backend(),
         }
         text = json.dumps({**about, **figures})

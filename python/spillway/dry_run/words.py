@@ -27,6 +27,8 @@ NOT_COMPARED = (
     "(docs/dry_run.md)."
 )
 
+_PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
+
 NO_GPU_USED = "no Python process of it used the GPU and came to its ordinary end"
 
 
@@ -56,6 +58,8 @@ def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None
     copied = process["copied_per_step"]
     if copied["to_host_bytes"] or copied["to_device_bytes"]:
         found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
+    if process["peak_pinned_bytes"] >= _PINNED_SHOWN:
+        found.append(("host", f"{size(process['peak_pinned_bytes'])} of its memory pinned at the peak"))
     return found
 
 
