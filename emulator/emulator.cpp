@@ -292,6 +292,12 @@ void spillway_emulator_cost(
   });
 }
 
+void spillway_emulator_collective(CUstream stream, uint64_t bytes) {
+  with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
+    machine.streams.add_cost(on, {emu::Cost::Kind::kCollective, bytes});
+  });
+}
+
 double spillway_emulator_now_ms() {
   return with_machine(0.0, [](emu::Machine& machine) { return machine.clock.now_ms(); });
 }

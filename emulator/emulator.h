@@ -117,6 +117,9 @@ int spillway_emulator_add_node(CUstream stream,
 /// convolution, 2 attention, 3 its backward pass.
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
+/// What a collective operation on `stream` costs it, with a virtual clock: so many bytes go from
+/// this device to others.
+void spillway_emulator_collective(CUstream stream, uint64_t bytes);
 /// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
 double spillway_emulator_now_ms();
 /// Virtual: when all that was given to the device so far has ended, and the host is there. To ask
@@ -124,7 +127,8 @@ double spillway_emulator_now_ms();
 double spillway_emulator_end_ms(int device);
 /// Virtual: how long the device has been busy with something, in milliseconds: `work` 0 to 3
 /// kernels by kind, as above, 0 with fills and copies within devices; 4 copies from the host, 5 to
-/// it. Of kernels that run at once the time counts once, for the one that was given first.
+/// it, 6 collectives. Of kernels that run at once the time counts once, for the one that was given
+/// first.
 double spillway_emulator_busy_ms(int device, int work);
 /// The most host memory that was page-locked at once since the process began, in bytes.
 uint64_t spillway_emulator_host_peak();

@@ -22,7 +22,12 @@ double Clock::run(int device, double ready, const Cost& cost) {
     case Cost::Kind::kOnHost:
       return begin + bytes / rates::kOnHost;
     case Cost::Kind::kBetweenDevices:
-      return compute(engines, cost.kernel, begin, rates::kKernel + bytes / rates::kBetweenDevices);
+      return compute(engines, cost.kernel, begin, rates::kKernel + bytes / settings_.rates.peers);
+    case Cost::Kind::kCollective: {
+      const double seconds = rates::kKernel + bytes / settings_.rates.peers;
+      engines.busy[static_cast<std::size_t>(Work::kCollective)] += seconds;
+      return begin + seconds;
+    }
     case Cost::Kind::kMemory:
       return compute(engines,
                      cost.kernel,

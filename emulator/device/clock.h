@@ -18,7 +18,8 @@ struct Cost {
     kDeviceToHost,
     kOnHost,
     kBetweenDevices,
-    kMemory,  // bytes that a copy, fill or kernel reads and writes in the device's memory
+    kCollective,  // bytes that go to other devices, beside kernels and copies
+    kMemory,      // bytes that a copy, fill or kernel reads and writes in the device's memory
   };
 
   Kind kind = Kind::kNone;
@@ -35,18 +36,18 @@ enum class Work : std::uint8_t {
   kAttentionBackward,
   kToDevice,  // the copy engines
   kFromDevice,
+  kCollective,
 };
 
-inline constexpr std::size_t kWorks = 6;
+inline constexpr std::size_t kWorks = 7;
 
 /// Constants of the virtual clock that no setting changes; times in seconds.
 namespace rates {
 
-inline constexpr double kBetweenDevices = 400e9;  // bytes per second
-inline constexpr double kOnHost = 20e9;           // bytes per second
-inline constexpr double kKernel = 2e-6;           // a kernel, fill or copy within devices, besides
-inline constexpr double kCall = 1e-6;             // what a call costs the host
-inline constexpr double kLaunch = 4e-6;           // what an operator costs the host, besides
+inline constexpr double kOnHost = 20e9;  // bytes per second
+inline constexpr double kKernel = 2e-6;  // a kernel, fill or copy within devices, besides
+inline constexpr double kCall = 1e-6;    // what a call costs the host
+inline constexpr double kLaunch = 4e-6;  // what an operator costs the host, besides
 
 }  // namespace rates
 

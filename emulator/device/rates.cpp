@@ -23,14 +23,15 @@ Result<Rates> parse_rates(const std::string& text) {
                                {"tf32", &rates.tf32, kLeast, kMost},
                                {"single", &rates.single, kLeast, kMost},
                                {"double", &rates.dbl, kLeast, kMost},
+                               {"peers", &rates.peers, kLeast, kMost},
                                {"product", &rates.product, kLeast, 1},
                                {"attention", &rates.attention, kLeast, 1},
                                {"attention_backward", &rates.attention_backward, kLeast, 1}};
-  SPILLWAY_RETURN_IF_ERROR(
-      read_numbers(text,
-                   known,
-                   "NAME=NUMBER with a name among memory, half, tf32, single, double (a second, up "
-                   "to 1e18) and product, attention, attention_backward (shares, up to 1)"));
+  SPILLWAY_RETURN_IF_ERROR(read_numbers(
+      text,
+      known,
+      "NAME=NUMBER with a name among memory, half, tf32, single, double, peers (a "
+      "second, up to 1e18) and product, attention, attention_backward (shares, up to 1)"));
   return rates;
 }
 

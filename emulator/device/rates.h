@@ -22,7 +22,8 @@ struct Rates {
   double tf32 = 400e12;
   double single = 400e12;
   double dbl = 400e12;
-  double product = 1;  // of those rates, the share that matrix products and convolutions reach
+  double peers = 400e9;  // bytes per second that go to other devices, in copies and collectives
+  double product = 1;    // of those rates, the share that matrix products and convolutions reach
   double attention = 1;
   double attention_backward = 1;
 

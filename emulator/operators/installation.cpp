@@ -7,6 +7,7 @@
 #include "emulator/operators/point_to_point.h"
 #include "emulator/operators/runtime.h"
 #include "emulator/operators/shapes/host_draws.h"
+#include "emulator/operators/shapes/modelled_collectives.h"
 
 #include <ATen/Context.h>
 
@@ -174,7 +175,11 @@ Chosen choose_for_layout(const std::string& name,
 }
 
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
-  if (auto collective = collective_kernel(name)) return {"body", std::move(collective)};
+  auto collective = collective_kernel(name);
+  if (emulated_runtime().shape_only) {
+    if (auto modelled = modelled_collective(op, collective)) return {"body", std::move(modelled)};
+  }
+  if (collective) return {"body", std::move(collective)};
   if (auto staged = point_to_point_kernel(name)) return {"body", std::move(staged)};
   if (!is_ours(name) || kNative.contains(name)) return {"native", std::nullopt};
   if (name == "aten::copy_") return {"emulated", boxed<CopyKernel>(op)};

@@ -27,6 +27,7 @@ EmulatedRuntime find_all() {
   decltype(&spillway_emulator_assumed) assumed = nullptr;
   find(assumed, "spillway_emulator_assumed");
   if (assumed != nullptr) assumed(&found.assumed);
+  find(found.collective, "spillway_emulator_collective");
   find(found.cost, "spillway_emulator_cost");
   find(found.rng_is_cpu, "spillway_emulator_rng_is_cpu");
   find(found.drain, "spillway_emulator_drain");
@@ -48,8 +49,8 @@ EmulatedRuntime find_all() {
 
 bool EmulatedRuntime::complete() const {
   return ready && error && rng_is_cpu && drain && begin && access && access_view &&
-         host_access_view && place && pause_threads && touch && capturing && add_node && cost &&
-         fail && synchronize;
+         host_access_view && place && pause_threads && touch && capturing && add_node &&
+         collective && cost && fail && synchronize;
 }
 
 const EmulatedRuntime& emulated_runtime() {

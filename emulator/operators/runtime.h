@@ -24,6 +24,7 @@ struct EmulatedRuntime {
   decltype(&spillway_emulator_touch) touch = nullptr;
   decltype(&spillway_emulator_capturing) capturing = nullptr;
   decltype(&spillway_emulator_add_node) add_node = nullptr;
+  decltype(&spillway_emulator_collective) collective = nullptr;
   decltype(&spillway_emulator_cost) cost = nullptr;
   decltype(&spillway_emulator_fail) fail = nullptr;
   decltype(&spillway_emulator_access_view) access_view = nullptr;

@@ -7,11 +7,13 @@ on stderr. Nothing is imported for it: what may never be used is changed when it
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
 import sys
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,14 @@ def apply(torch: ModuleType) -> None:
     _after_import("torch._inductor", _patch_inductor)
     _after_import("triton.runtime.jit", _patch_triton)
     _after_import("torch.distributed.distributed_c10d", _patch_distributed)
+    atexit.register(_let_autograd_end)
+
+
+def _let_autograd_end() -> None:
+    """PyTorch's threads free what a backward pass has left after it has returned, Python objects too: one
+    that wants the interpreter's lock when that is ending aborts the process. After a step on a GPU there is
+    time for it, but not after one that computes nothing."""
+    time.sleep(0.05)
 
 
 @functools.cache

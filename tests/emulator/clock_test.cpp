@@ -178,6 +178,19 @@ TEST_F(ClockTest, TheEndIsThatOfTheStreamThatTakesLongest) {
   EXPECT_EQ(spillway_emulator_end_ms(0), spillway_emulator_now_ms());
 }
 
+TEST_F(ClockTest, ACollectiveRunsBesideKernelsAndCopies) {
+  const double kernels = spillway_emulator_busy_ms(0, 0);
+  EXPECT_TIME(time(one_,
+                   [&] {
+                     spillway_emulator_collective(one_, 4'000'000'000);  // at 400e9 a second
+                     spillway_emulator_cost(two_, 4'000'000'000, 0, 0, 0);
+                     send(two_);
+                   }),
+              10.0);
+  EXPECT_TIME(spillway_emulator_busy_ms(0, 6), 10.0);
+  EXPECT_TIME(spillway_emulator_busy_ms(0, 0) - kernels, 1.0);
+}
+
 TEST_F(ClockTest, AnOperatorTakesTheLongerOfItsBytesAndItsArithmetic) {
   EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0); }), 1.0);
   EXPECT_TIME(time(one_, [&] { spillway_emulator_cost(one_, 1, 800e9, 0, 0); }), 2.0);

@@ -12,7 +12,15 @@ from spillway.settings import LIBRARIES
 __all__ = ["KINDS", "ROLES", "Block", "Books", "Ended"]
 
 # What a device is busy with, by the emulator's numbers.
-KINDS = ("memory_bound", "products", "attention", "attention_backward", "copies_to_device", "copies_to_host")
+KINDS = (
+    "memory_bound",
+    "products",
+    "attention",
+    "attention_backward",
+    "copies_to_device",
+    "copies_to_host",
+    "collectives",
+)
 
 # What memory is for, by the operators' numbers.
 ROLES = (

@@ -14,7 +14,7 @@ from spillway.dry_run.emulator import KINDS, Block, Ended
 __all__ = ["Moment", "process_figures", "steps_of"]
 
 _MOST_HOLDERS = 10
-_KERNELS = tuple(kind for kind in KINDS if not kind.startswith("copies"))
+_KERNELS = ("memory_bound", "products", "attention", "attention_backward")
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def _shares(index: int, first: Moment, last: Moment) -> dict[str, float]:
         "idle": max(0.0, 1 - kernels / took),
         "copies_to_host": busy["copies_to_host"] / took,
         "copies_to_device": busy["copies_to_device"] / took,
+        "collectives": busy["collectives"] / took,
     }
 
 

@@ -103,7 +103,7 @@ class _Watch:
                 raise SystemExit(0)
 
     def give_role(self, role: str, tensors: Any) -> None:
-        for tensor in tensors:
+        for tensor in map(_local, tensors):
             # Tensors without memory of their own have none to name.
             with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):
                 if tensor.is_cuda:
@@ -153,6 +153,11 @@ class _Watch:
             with contextlib.suppress(OSError):  # beside the log, if there is one
                 log = f"{self.process}-{pages.start_of(self.process)}"
                 (Path(report) / f"{log}{SUFFIX}").write_text(text)
+
+
+def _local(tensor: Any) -> Any:
+    """What this process has of a tensor that several have together (DTensor)."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 def _tensors(state: Any) -> Iterator[Any]:

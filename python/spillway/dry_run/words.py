@@ -58,6 +58,8 @@ def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None
     copied = process["copied_per_step"]
     if copied["to_host_bytes"] or copied["to_device_bytes"]:
         found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
+    if shares and shares["collectives"]:
+        found.append(("ranks", f"collectives for {percent(shares['collectives'])} of the time"))
     if process["peak_pinned_bytes"] >= _PINNED_SHOWN:
         found.append(("host", f"{size(process['peak_pinned_bytes'])} of its memory pinned at the peak"))
     return found
