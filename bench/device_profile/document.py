@@ -75,6 +75,8 @@ memory = {_number(measured["memory_rate"])}
 {comment}product = {shares.product:.4f}
 attention = {shares.attention:.4f}
 attention_backward = {shares.attention_backward:.4f}
+# What copies both ways at once reach of the link's rates.
+duplex = {measured["duplex"]:.4f}
 """
 
 

@@ -52,6 +52,25 @@ def copies(to_device: bool) -> dict[str, float]:
     return {"latency": found["latency"] / COPIES, "rate": found["rate"] * COPIES}
 
 
+def both_ways(rates: tuple[float, float]) -> float:
+    """Of the rates alone, the share that copies both ways at once reach."""
+    size = 512 * MIB
+    there = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in rates]
+    here = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in rates]
+    side = torch.cuda.Stream()
+
+    def copy() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        for _ in range(COPIES):
+            there[0].copy_(here[0], non_blocking=True)
+            with torch.cuda.stream(side):
+                here[1].copy_(there[1], non_blocking=True)
+        torch.cuda.current_stream().wait_stream(side)
+
+    alone = max(size / rate for rate in rates)
+    return min(1.0, COPIES * alone / seconds(copy))
+
+
 def memory_rate() -> float:
     """Bytes that a plain kernel reads and writes in a second."""
     numbers = torch.empty(512 * MIB // 4, dtype=torch.float32, device="cuda")
@@ -88,7 +107,7 @@ def measure() -> dict[str, object]:
     free, total = torch.cuda.mem_get_info()
     taken = total - free - torch.cuda.memory_reserved()  # first: libraries load their kernels below
     properties = torch.cuda.get_device_properties(0)
-    return {
+    found: dict[str, object] = {
         "name": properties.name,
         "torch": torch.__version__,
         "memory": total,
@@ -101,9 +120,9 @@ def measure() -> dict[str, object]:
         "single": product(torch.float32),
         "double": product(torch.float64, SIDE // 2),
         "memory_rate": memory_rate(),
-        "h2d": copies(to_device=True),
-        "d2h": copies(to_device=False),
     }
+    h2d, d2h = copies(to_device=True), copies(to_device=False)
+    return {**found, "h2d": h2d, "d2h": d2h, "duplex": both_ways((h2d["rate"], d2h["rate"]))}
 
 
 if __name__ == "__main__":

@@ -40,12 +40,26 @@ double Clock::run(int device, double ready, const Cost& cost) {
 
 double Clock::copy(Engines& engines, Work direction, double ready, double bytes) const {
   const bool in = direction == Work::kToDevice;
-  double& engine = in ? engines.to_device : engines.from_device;
+  Engine& engine = in ? engines.to_device : engines.from_device;
+  const Engine& other = in ? engines.from_device : engines.to_device;
   const double rate = in ? settings_.host_to_device : settings_.device_to_host;
-  const double seconds = settings_.latency + bytes / rate;
-  engine = std::max(ready, engine) + seconds;
+  engine.begin = std::max(ready, engine.end);
+  const double seconds = beside(other, engine.begin, settings_.latency + bytes / rate);
+  engine.end = engine.begin + seconds;
   engines.busy[static_cast<std::size_t>(direction)] += seconds;
-  return engine;
+  return engine.end;
+}
+
+/// What a copy takes that would take `alone`. While the other engine's last copy runs, both get
+/// less of the link; that one was given before and keeps its time, so this one lacks for both.
+double Clock::beside(const Engine& other, double begin, double alone) const {
+  const double share = std::max(0.0, 2 * settings_.rates.duplex - 1);
+  const double before = std::max(0.0, other.begin - begin);
+  const double together = std::max(0.0, other.end - std::max(begin, other.begin));
+  const double left = alone - before;
+  if (left <= 0) return alone;
+  if (left <= together * share) return before + left / share;
+  return before + together + left - together * share;
 }
 
 double Clock::compute(Engines& engines, KernelKind kind, double begin, double seconds) {

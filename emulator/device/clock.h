@@ -84,13 +84,20 @@ class Clock {
   [[nodiscard]] double now_ms() const;
 
  private:
+  /// A copy engine's last copy.
+  struct Engine {
+    double begin = 0;
+    double end = 0;  // when it is free
+  };
+
   struct Engines {
-    double to_device = 0;  // when each is free
-    double from_device = 0;
+    Engine to_device;
+    Engine from_device;
     double kernels = 0;  // when the last of those that were given ends
     std::array<double, kWorks> busy{};
   };
 
+  double beside(const Engine& other, double begin, double alone) const;
   double copy(Engines& engines, Work direction, double ready, double bytes) const;
   static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
 

@@ -26,12 +26,13 @@ Result<Rates> parse_rates(const std::string& text) {
                                {"peers", &rates.peers, kLeast, kMost},
                                {"product", &rates.product, kLeast, 1},
                                {"attention", &rates.attention, kLeast, 1},
-                               {"attention_backward", &rates.attention_backward, kLeast, 1}};
+                               {"attention_backward", &rates.attention_backward, kLeast, 1},
+                               {"duplex", &rates.duplex, kLeast, 1}};
   SPILLWAY_RETURN_IF_ERROR(read_numbers(
       text,
       known,
       "NAME=NUMBER with a name among memory, half, tf32, single, double, peers (a "
-      "second, up to 1e18) and product, attention, attention_backward (shares, up to 1)"));
+      "second, up to 1e18) and product, attention, attention_backward, duplex (shares, up to 1)"));
   return rates;
 }
 

@@ -26,6 +26,8 @@ struct Rates {
   double product = 1;    // of those rates, the share that matrix products and convolutions reach
   double attention = 1;
   double attention_backward = 1;
+  double duplex = 1;  // of the link's rates, the share that copies both ways at once reach; below
+                      // 0.5 as 0.5: one after the other
 
   /// Seconds of so many operations, where nothing else limits them.
   [[nodiscard]] double seconds(double flops, Arithmetic arithmetic, KernelKind kind) const;

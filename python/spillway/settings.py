@@ -74,7 +74,7 @@ def _duration(name: str, value: str) -> str:
 CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 _RATES = ("memory", "half", "tf32", "single", "double", "peers")
 _ASSUMED = ("nonzero", "unique", "value", "finite")
-_SHARES = ("product", "attention", "attention_backward")
+_SHARES = ("product", "attention", "attention_backward", "duplex")
 
 
 def _rates(name: str, value: str) -> str:

@@ -29,6 +29,7 @@ MEASURED = {
     "memory_rate": 2e12,
     "h2d": {"rate": 5e10, "latency": 2e-6},
     "d2h": {"rate": 4e10, "latency": 3e-6},
+    "duplex": 0.75,
 }
 
 
@@ -53,7 +54,7 @@ def test_profile_has_what_was_measured(tmp_path: Path) -> None:
     # Attention reaches most; each product takes 3/4 of its type's rate.
     assert rates(found) == {
         "half": 8e14, "product": 0.75, "attention": 1.0, "attention_backward": 0.5,
-        "tf32": 4e14, "single": 8e13, "double": 4e13, "memory": 2e12,
+        "tf32": 4e14, "single": 8e13, "double": 4e13, "memory": 2e12, "duplex": 0.75,
     }  # fmt: skip
 
 
@@ -123,6 +124,9 @@ def test_measuring_the_emulated_gpu_gives_its_profile_back(tmp_path: Path, name:
     assert float(found.link_d2h) == pytest.approx(float(there.link_d2h), rel=1e-4)
     left, right = rates(found), rates(there)
     assert left["memory"] == pytest.approx(right["memory"], rel=1e-3)
+    assert left["duplex"] == pytest.approx(
+        right["duplex"], rel=0.05
+    )  # of the first copy there is none beside
     for kind in ("product", "attention", "attention_backward"):
         assert left["half"] * left[kind] == pytest.approx(right["half"] * right[kind], rel=0.01), kind
     for kind in ("tf32", "single", "double"):

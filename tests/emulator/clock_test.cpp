@@ -136,8 +136,8 @@ TEST_F(ClockTest, AQuerySaysNotReadyUntilTheTimeHasCome) {
 }
 
 TEST_F(ClockTest, TheDeviceIsBusyForAsLongAsItsWorkTakes) {
-  double before[6];
-  for (int work = 0; work < 6; ++work)
+  double before[7];
+  for (int work = 0; work < 7; ++work)
     before[work] = spillway_emulator_busy_ms(0, work);
   spillway_emulator_cost(one_, 4'000'000'000, 0, 0, 0);  // the device's rates: 4 TB/s, 400 TFLOP/s
   spillway_emulator_cost(one_, 1, 800e9, 0, 1);
@@ -147,10 +147,11 @@ TEST_F(ClockTest, TheDeviceIsBusyForAsLongAsItsWorkTakes) {
   bring(two_);
 
   constexpr double kKernel = 0.002;
-  const double expected[] = {1 + kKernel, 2 + kKernel, 0, 1 + kKernel, 2 * kToDevice, kFromDevice};
-  for (int work = 0; work < 6; ++work)
+  const double expected[] = {
+      1 + kKernel, 2 + kKernel, 0, 1 + kKernel, 2 * kToDevice, kFromDevice, 0};
+  for (int work = 0; work < 7; ++work)
     EXPECT_NEAR(spillway_emulator_busy_ms(0, work) - before[work], expected[work], 1e-9) << work;
-  for (const int unknown : {-1, 6})
+  for (const int unknown : {-1, 7})
     EXPECT_EQ(spillway_emulator_busy_ms(0, unknown), 0);
   EXPECT_EQ(spillway_emulator_busy_ms(1, 0), 0);
 }
