@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/costs.h"
 
-#include "emulator/operators/layouts.h"
-#include "emulator/operators/lists.h"
+#include "emulator/operators/traffic.h"
 
 #include <ATen/Context.h>
 
@@ -94,6 +93,7 @@ constexpr Rule kRules[] = {
     {"aten::mm", first_two},
     {"aten::bmm", first_two},
     {"aten::_scaled_mm", first_two},
+    {"aten::_int_mm", first_two},
     {"aten::addmm", second_two},
     {"aten::baddbmm", second_two},
     {"aten::_addmm_activation", second_two},
@@ -124,22 +124,10 @@ constexpr Rule kRules[] = {
     {"aten::_scaled_dot_product_cudnn_attention", attention_forward<6>, Kernel::kAttention},
 };
 
-uint64_t bytes_of(const char* name, Values values) {
-  uint64_t bytes = 0;
-  for (const c10::IValue& value : values) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      for_each_part(tensor, name, [&](const at::Tensor& part) {
-        if (part.defined() && part.is_cuda()) bytes += part.nbytes();
-      });
-    });
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Cost cost_of(const char* name, Values arguments, Values results) {
-  Cost cost{bytes_of(name, arguments) + bytes_of(name, results)};
+  Cost cost{traffic_of(name, arguments, results)};
   std::string_view base = name;
   base = base.substr(0, base.find('.'));
   if (base.ends_with('_')) base.remove_suffix(1);  // in place

@@ -20,8 +20,8 @@ struct Cost {
   Kernel kernel = Kernel::kOther;
 };
 
-/// The cost of one call: every argument is read once and every result written once; a
-/// multiplication and an addition count as two operations. Matrix products, convolutions and
+/// The cost of one call: its traffic (traffic.h), and its arithmetic; a multiplication and an
+/// addition count as two operations, of 8 bits as of 16. Matrix products, convolutions and
 /// attention have FLOPs, everything else is taken to be limited by memory. Single precision is TF32
 /// where PyTorch is allowed it: in products by torch.backends.cuda.matmul, in convolutions by
 /// torch.backends.cudnn.

@@ -14,12 +14,12 @@ import ctypes
 import functools
 import heapq
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
@@ -173,12 +173,28 @@ def _ordered(module: fx.GraphModule, before: dict[str, int]) -> None:
     graph.lint()
 
 
+def _connected(partition: Partition) -> Iterator[Partition]:
+    """Its parts of which each node reads or is read by another. The partitioner puts together whatever may
+    run at one time, of any layers: such a kernel would hold all of their results."""
+    left = dict.fromkeys(partition.nodes)
+    while left:
+        part = [next(iter(left))]
+        del left[part[0]]
+        for node in part:  # grows
+            for near in (*node.all_input_nodes, *node.users):
+                if near in left:
+                    del left[near]
+                    part.append(near)
+        yield Partition(nodes=part)
+
+
 def _fuse(module: fx.GraphModule) -> fx.GraphModule:
     """A copy whose fusible parts are kernels."""
     copied = fx.GraphModule(module, copy.deepcopy(module.graph))
     before = {node.name: at for at, node in enumerate(copied.graph.nodes)}
     partitioner = CapabilityBasedPartitioner(copied, _Fused(), allows_single_node_partition=True)
-    copied = partitioner.fuse_partitions(partitioner.propose_partitions(), prefix="fused_")
+    connected = [part for found in partitioner.propose_partitions() for part in _connected(found)]
+    copied = partitioner.fuse_partitions(connected, prefix="fused_")
     for node in copied.graph.nodes:
         if node.op == "call_module" and node.target.startswith("fused_"):
             part = getattr(copied, node.target)

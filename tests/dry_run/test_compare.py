@@ -118,6 +118,18 @@ def test_an_alternative_that_fails_says_why() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_an_alternative_that_fails_with_more_memory_says_why(tmp_path: Path) -> None:
+    output = tmp_path / "answer.json"
+    result = run_dry(
+        "--compare", "plain,ratio=1", "--memory", "1000MiB", "--json", output, JOB_ENDS="moving fails late"
+    )
+    fails = json.loads(output.read_text())["runs"][1]
+    assert (fails["fits"], fails["with_more_memory"]) == (False, None)
+    why = "with more memory it failed with status 1: ValueError: not with a ratio"
+    assert fails["error"] == why
+    assert f"ratio=1: {why}\n" in result.stderr
+
+
 def test_what_moves_takes_no_memory_here(tmp_path: Path) -> None:
     document, printed, _ = asked(tmp_path, "--ratio", "1", JOB_LAYERS="24", JOB_STEPS="2", JOB_ENDS="memory")
     (process,) = document["runs"][0]["processes"]

@@ -87,6 +87,20 @@ def test_blocks_are_counted_with_their_size() -> None:
     assert words.blocks(each | {"blocks": 5, "bytes": 4096}) == "5, up to 1.0 KiB"
 
 
+def test_a_program_that_failed_does_not_fit_nor_not() -> None:
+    _, device = figures_of(moment(0, 0), end=moment(1, 0))
+    device |= {"capacity_bytes": 4096, "peak_allocated_bytes": 500, "peak_reserved_bytes": 512}
+    device["out_of_memory"] = None
+    process = {
+        "steps": steps_of([]),
+        "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0},
+        "peak_pinned_bytes": 0,
+    }
+    assert dict(words.facts(process, device, None))["fits"] == "yes"
+    failed = dict(words.facts(process, device, None, failed=True))
+    assert failed["fits"] == "not known: the program failed, for another reason"
+
+
 @pytest.mark.parametrize(
     ("capacity", "said"),
     [

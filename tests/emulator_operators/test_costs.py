@@ -49,6 +49,53 @@ def test_the_clock_follows_the_work(elsewhere):
     assert abs(seen["copy"] - 1000 / 64) <= 0.02 * 1000 / 64  # 16 MiB of 1 GiB a second
 
 
+MIB = 1 << 20
+WHOLE = 256 * MIB  # bytes of a tensor
+LAUNCH = 0.02  # milliseconds, at the most
+
+
+def of_memory():
+    """Milliseconds by what is done to 256 MiB, of which each takes ten microseconds."""
+    x = torch.empty(WHOLE // 4, device="cuda")
+    rows = x.view(-1, MIB // 4)
+    picked, long_row = torch.arange(16, device="cuda"), torch.empty(MIB // 4, device="cuda")
+    some = torch.empty(16, MIB // 4, device="cuda")
+    where = picked[:, None].expand(16, MIB // 4)
+    words = torch.nn.Embedding.from_pretrained(rows)
+    return {
+        "fill_": milliseconds(lambda: x.fill_(1)),
+        "zeros": milliseconds(lambda: torch.zeros_like(x)),
+        "normal_": milliseconds(lambda: x.normal_()),
+        "mul_": milliseconds(lambda: x.mul_(2)),
+        "x + x": milliseconds(lambda: x + x),
+        "with a row": milliseconds(lambda: rows.add_(long_row)),
+        "expanded": milliseconds(lambda: rows.add_(long_row.expand(256, -1))),
+        "index": milliseconds(lambda: rows[picked]),
+        "index_select": milliseconds(lambda: rows.index_select(0, picked)),
+        "embedding": milliseconds(lambda: words(picked)),
+        "index_put_": milliseconds(lambda: rows.index_put_((picked,), some)),
+        "index_add_": milliseconds(lambda: rows.index_add_(0, picked, some)),
+        "index_copy_": milliseconds(lambda: rows.index_copy_(0, picked, some)),
+        "gather": milliseconds(lambda: rows.gather(0, where)),
+    }
+
+
+def test_memory_is_paid_for_where_it_is_touched(elsewhere):
+    found = elsewhere(of_memory, shape_only="1", rates=f"memory={10**5 * MIB}")
+    whole = WHOLE / MIB  # read or written once
+    row, rows = 1, 16
+    expected = {
+        "fill_": whole, "zeros": whole, "normal_": whole, "mul_": 2 * whole, "x + x": 2 * whole,
+        "with a row": 2 * whole + row, "expanded": 2 * whole + row,
+        "index": 2 * rows, "index_select": 2 * rows, "embedding": 2 * rows,
+        "index_put_": 3 * rows, "index_add_": 3 * rows, "index_copy_": 3 * rows,
+        "gather": 2 * rows,
+    }  # fmt: skip
+    assert found.keys() == expected.keys()
+    for name, mebibytes in expected.items():
+        assert 0 <= found[name] - mebibytes / 100 <= LAUNCH, (name, found[name])
+
+
 def products():
     n = 4096
     made = {

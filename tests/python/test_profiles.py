@@ -133,7 +133,7 @@ def test_a_word_that_is_no_profile_is_the_command(before: tuple[str, ...]) -> No
 
 def test_a_word_that_is_neither_a_profile_nor_a_command_is_told_both() -> None:
     result = spillway("run", "--emulate", "h1000", "--ratio", "0.5", "--", "true")
-    assert (result.returncode, result.stdout) == (127, "")
+    assert (result.returncode, result.stdout) == (2, "")
     known = "a100-40g, a100-80g, h100, h200, l4, l40s, rtx4090"
     assert result.stderr == f"spillway run: h1000 was not found, and is no profile: known are {known}\n"
 

@@ -107,6 +107,8 @@ def start(
         if behind_emulate:
             why += f", and is no profile: known are {', '.join(profiles.names())}"
         print(f"spillway run: {command[0]} {why}", file=sys.stderr)
+        if behind_emulate:
+            return BAD_USAGE
         return NOT_EXECUTABLE if there else NOT_FOUND
     if emulated(env) and is_python(program) and (version := torch_without_cuda()):
         print(

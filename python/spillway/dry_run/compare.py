@@ -55,6 +55,8 @@ def compare(
                 wide = _silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question.steps)
             if wide is not None and wide.fits:
                 answer = dataclasses.replace(answer, with_more_memory=wide)
+            elif wide is not None:
+                answer = dataclasses.replace(answer, error=f"with more memory it {_failure(wide)}")
         answers.append(answer)
     _show(answers, question, shown)
     wrong = write_document(answers, question)
@@ -76,10 +78,16 @@ def _silently(
     return dataclasses.replace(answer, error=lines[-1] if lines else "")
 
 
+def _failure(answer: Answer) -> str:
+    if answer.fits is False:
+        return "does not fit either"
+    return f"failed with status {answer.status}" + (f": {answer.error}" if answer.error else "")
+
+
 def _why_not(answer: Answer) -> str:
     """Why an alternative has no answer; empty where it has one."""
     if answer.status != 0 and answer.fits is not False:
-        return f"failed with status {answer.status}" + (f": {answer.error}" if answer.error else "")
+        return _failure(answer)
     if not answer.processes:
         return words.NO_GPU_USED
     if any(process.get("checkpointed_layers") == 0 for process in answer.processes):
@@ -106,7 +114,10 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
             table.add_row(*map(Text, _row(answer, first, question.samples)))
     shown.print(table)
     for answer in answers:
-        if why := _why_not(answer):
+        why = _why_not(answer)
+        if not why and answer.fits is False and answer.with_more_memory is None:
+            why = answer.error
+        if why:
             shown.print(Text(f"{answer.alternative}: {why}"), soft_wrap=True)
     if any(answer.with_more_memory for answer in answers):
         shown.print(Text("Where it does not fit, all but that is of a GPU with as much memory as it needs."))

@@ -25,7 +25,7 @@ def show(answer: Answer, profile: str, samples: float | None, console: Console) 
             several = len(answer.devices) > 1
             title = words.title(process, device, profile, several)
             console.print(Text(title, style="bold"))
-            for name, text in words.facts(process, device, samples):
+            for name, text in words.facts(process, device, samples, answer.status != 0):
                 console.print(Text(f"  {name:<8}{text}"))
             if device.get("held_at_peak_bytes"):
                 console.print(_held(device))

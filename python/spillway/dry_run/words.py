@@ -40,8 +40,10 @@ def title(process: dict[str, Any], device: dict[str, Any], profile: str, several
     return f"Dry run on {profile or device['name']} ({size(device['capacity_bytes'])}){where}"
 
 
-def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None) -> list[tuple[str, str]]:
-    """By what they are about."""
+def facts(
+    process: dict[str, Any], device: dict[str, Any], samples: float | None, failed: bool = False
+) -> list[tuple[str, str]]:
+    """By what they are about. `failed`: the program has not come to a good end."""
     reserved = device["peak_reserved_bytes"]
     found = [
         (
@@ -49,7 +51,7 @@ def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None
             f"{size(device['peak_allocated_bytes'])} allocated at the peak, {size(reserved)} reserved: "
             f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
         ),
-        ("fits", _fits(device)),
+        ("fits", _fits(device, failed)),
         ("step", _step(process, samples)),
     ]
     shares = device["shares"]
@@ -65,10 +67,10 @@ def facts(process: dict[str, Any], device: dict[str, Any], samples: float | None
     return found
 
 
-def _fits(device: dict[str, Any]) -> str:
+def _fits(device: dict[str, Any], failed: bool) -> str:
     ended = device["out_of_memory"]
     if ended is None:
-        return "yes"
+        return "not known: the program failed, for another reason" if failed else "yes"
     by = f", made by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
     short = missing(device)
     why = (
