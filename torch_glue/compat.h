@@ -48,6 +48,13 @@ inline const at::Tensor* view_base(const at::Tensor& view) {
   return meta != nullptr && meta->has_bw_view() ? &meta->get_backward_view().base_ : nullptr;
 }
 
+/// How many hold a storage. Its Python object counts among them, and lives for as long as the
+/// storage once Python has looked at it: it is no holder where no Python code has it.
+template <typename Reference>  // a c10::Storage, or an intrusive pointer to its implementation
+size_t holders(const Reference& reference, const c10::StorageImpl& storage) {
+  return reference.use_count() - (storage.pyobj_slot()->has_unique_reference() ? 1U : 0U);
+}
+
 /// torch's own interface of CUDA allocators; what only some versions ask for is answered here.
 class CudaAllocatorInterface : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
 #if TORCH_VERSION_MINOR >= 12

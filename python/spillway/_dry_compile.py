@@ -2,7 +2,7 @@
 """torch.compile in dry runs: the graphs that inductor would compile, with the memory and time they take then.
 
 The operators are those of inductor's decompositions, and its partitioner decides what is saved. What inductor
-makes one kernel of (elementwise operators, reductions and views that follow one another) runs as one here: it
+makes one kernel of (elementwise operators, reductions and views that read one another) runs as one here: it
 allocates its results and none of what lies between, and takes the time of reading and writing what crosses
 its border. Products, attention and everything else run as they are.
 """
@@ -70,7 +70,14 @@ def _root(node: fx.Node) -> fx.Node:
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
     """Of the memory that is read or written; what is broadcast counts once."""
-    return sum(min(each.nbytes, each.untyped_storage().nbytes()) for each in tensors)
+    return sum(min(each.nbytes, _span(each)) for each in tensors)
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """From the first to the last byte. Not of the storage: what Python has seen of a storage counts among
+    those that hold it, and what others hold is not moved to the host."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size() if tensor.numel() else 0
 
 
 class Kernel(torch.nn.Module):

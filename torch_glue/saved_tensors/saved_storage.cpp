@@ -6,6 +6,7 @@
 #include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/check.h"
+#include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
@@ -31,7 +32,7 @@ constexpr Bytes kAlignment{512};
 /// True where somebody besides `original` itself and a copy still under way holds the storage.
 bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
   const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
-  return original.use_count() > own;
+  return compat::holders(original, *original) > own;
 }
 
 std::uint64_t address_of(const c10::Storage& storage) {
@@ -231,7 +232,7 @@ void SavedStorage::used_first() {
   const auto alive = original();
   // The one who keeps it holds it once, each hook or what waits, and so does `alive`.
   const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
-  const bool others = alive && alive.use_count() > keepers + 1;
+  const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
   if (others) Runtime::instance().alive_at_unpack(site_, size_);
   if (!others && site_.held) Runtime::instance().not_held(site_);
 }

@@ -4,6 +4,7 @@
 #include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/check.h"
+#include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
@@ -354,7 +355,9 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   // Held by tensors that a node has unpacked, or by a part that runs: not to be overwritten.
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
-    if (slot.storage && slot.storage.use_count() > 1) continue;
+    if (slot.storage && compat::holders(slot.storage, *slot.storage.unsafeGetStorageImpl()) > 1) {
+      continue;
+    }
     if (best == nullptr || slot.used < best->used) best = &slot;
   }
   if (best != nullptr) return *best;

@@ -83,6 +83,36 @@ def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
 
 
 @case
+def a_storage_that_python_has_looked_at_is_nobodys():
+    for step in range(3):
+        with spillway.CPUOffload(0.5, tag="looked at"):
+            y = torch.randn(64, 64, device="cuda", requires_grad=True).sigmoid()
+            z = y.tanh()
+            y.untyped_storage(), z.untyped_storage()
+            loss = z.sum()
+            del y, z
+        loss.backward()
+        seen = last("looked at")
+        assert "held_elsewhere" not in seen["skipped"], (step, seen)
+        assert seen["moved_bytes"] == 64 * 64 * 4, (step, seen)
+
+
+@case
+def a_storage_that_python_holds_is_somebodys():
+    for step in range(3):
+        with spillway.CPUOffload(1, tag="storage held"):
+            y = torch.randn(64, 64, device="cuda", requires_grad=True) * 1
+            storage = y.untyped_storage()
+            loss = y.sigmoid().sum() + (y * y).sum()
+            del y
+        loss.backward()
+        moved = last("storage held")["moved_bytes"]
+        # The sigmoid's result moves each time.
+        assert moved == (2 if step == 0 else 1) * 64 * 64 * 4, (step, moved)
+    del storage
+
+
+@case
 def a_held_tensor_that_the_first_step_kept_is_not_chosen_by_the_second():
     held = torch.randn(64, 64, device="cuda")
     for step in range(3):
