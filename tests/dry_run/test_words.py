@@ -43,6 +43,29 @@ def test_the_first_step_counts_only_where_there_is_no_other() -> None:
     assert steps_of(later) == {"count": 4, "first_ms": 10, "median_ms": 2}
 
 
+def test_a_step_ends_with_the_last_of_its_devices() -> None:
+    idle = [[0.0] * len(KINDS)] * 2
+    ends = [Moment([at, 2 * at], idle, 0, 0) for at in (0, 4, 5)]
+    assert steps_of(ends) == {"count": 2, "first_ms": 8, "median_ms": 2}
+
+
+def test_each_kind_of_work_has_its_share() -> None:
+    busy = dict(zip(KINDS, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), strict=True))
+    after = Moment([20.0], [list(busy.values())], 0, 0)
+    shares = figures_of(moment(0, 0), after, end=after)[1]["shares"]
+    assert shares == pytest.approx(
+        {
+            "products": 0.1,
+            "attention": 0.35,
+            "memory_bound": 0.05,
+            "idle": 0.5,  # beside copies and collectives
+            "copies_to_device": 0.25,
+            "copies_to_host": 0.3,
+            "collectives": 0.35,
+        }
+    )
+
+
 def test_shares_and_copies_are_of_the_steps_after_the_first() -> None:
     moments = [moment(0, 0), moment(100, 90, 1000), moment(110, 94, 1010), moment(120, 100, 1030)]
     figures, device = figures_of(*moments, end=moment(999, 999, 9999))

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 DRY = dict(shape_only="1", memory="141GiB")
 SIZE = 256 << 20  # bytes of a tensor
@@ -119,3 +120,73 @@ def test_a_model_trains_with_lengths_that_are_known_and_ones_that_are_not(elsewh
     assert found["shape"] == [4, 512, 512]
     assert found["loss"] == 1.0
     assert found["saved"][-1] == pytest.approx(2 * found["saved"][-2], rel=1e-4)
+
+
+WIDTH, ROWS = 1024, 8192
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer, self.norm = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            nn.LayerNorm(WIDTH),
+        )
+
+    def forward(self, x):
+        return x + self.norm(F.gelu(self.outer(F.gelu(self.inner(x)))))
+
+
+class Stack(nn.Module):
+    def __init__(self, checkpointed):
+        super().__init__()
+        self.layers = nn.ModuleList(Residual() for _ in range(8))
+        self.checkpointed = checkpointed
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)
+        return x
+
+
+def whole_model(checkpointed, backend):
+    model = Stack(checkpointed).cuda()
+    if backend:
+        model = torch.compile(model, backend=backend)
+
+    def step():
+        model(torch.empty(ROWS, WIDTH, device="cuda")).sum().backward()
+        model.zero_grad()
+
+    return measured(step)["bytes"]
+
+
+def test_a_model_that_is_compiled_whole_holds_no_more_than_its_layers(elsewhere):
+    """Its kernels are of one layer: unfused, the same graphs hold what fusion leaves out besides."""
+    for checkpointed in (False, True):
+        fused, unfused = (
+            elsewhere(whole_model, checkpointed, backend, **DRY)
+            for backend in ("inductor", "aot_eager_decomp_partition")
+        )
+        assert fused <= unfused, checkpointed
+    plain = elsewhere(whole_model, False, "inductor", **DRY)
+    activation = ROWS * WIDTH * 4
+    assert plain - fused >= 8 * activation  # of each layer more than its input is forgotten
+
+
+def offloaded():
+    import spillway
+
+    model = torch.compile(nn.Sequential(*(Residual() for _ in range(4))).cuda())
+    for _ in range(3):
+        with spillway.CPUOffload(0.5, tag="compiled"):
+            loss = model(torch.empty(ROWS, WIDTH, device="cuda", requires_grad=True)).sum()
+        loss.backward()
+    return spillway.stats()["tags"]["compiled"]["last"]
+
+
+def test_what_a_compiled_model_saves_can_move(elsewhere):
+    last = elsewhere(offloaded, **DRY)
+    assert last["moved_bytes"] == pytest.approx(last["movable_bytes"] / 2, rel=0.2)
+    assert last["movable_bytes"] >= 4 * 3 * ROWS * WIDTH * 4
