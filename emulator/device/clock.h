@@ -97,7 +97,7 @@ class Clock {
     std::array<double, kWorks> busy{};
   };
 
-  double beside(const Engine& other, double begin, double alone) const;
+  [[nodiscard]] double beside(const Engine& other, double begin, double alone) const;
   double copy(Engines& engines, Work direction, double ready, double bytes) const;
   static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
 
