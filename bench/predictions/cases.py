@@ -11,9 +11,15 @@ TORCHTUNE = (
 )
 
 
+LLM_C = (
+    "README.md of karpathy/llm.c (April 2024), its PyTorch script: GPT-2 124M, A100 40 GB PCIe, batch 4, "
+    "1024 tokens, float32, torch 2.1"
+)
+
+
 @dataclass(frozen=True)
 class Published:
-    peak_gib: float  # of torch's "active" bytes, given to a tenth
+    peak_gib: float | None  # of torch's "active" bytes, given to a tenth
     tokens_per_second: float
     source: str
 
@@ -44,6 +50,11 @@ def _torchtune(name: str, peak_gib: float, tokens_per_second: float, *flags: str
     )  # fmt: skip
 
 
+def _llm_c(name: str, milliseconds: float, *flags: str) -> Case:
+    published = Published(None, round(4 * 1024 / milliseconds * 1e3), LLM_C)
+    return Case(f"llm.c-{name}", "gpt2_124m", flags, "a100-40g", published=published)
+
+
 def _llama(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
     return Case(f"llama-8b-{way}", "llama_8b", arguments, "h200", run, needs=needs)
 
@@ -55,6 +66,7 @@ def _part(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ())
 
 
 _C, _P, _K, _B, _O = "--compile", "--chunked", "--checkpoint", "--in-backward", "--offload"
+_F, _T = "--forward", "--tensorcores"
 CASES = (
     _torchtune("packed", 60.0, 7075),
     _torchtune("compile", 51.0, 8998, _C),
@@ -62,6 +74,10 @@ CASES = (
     _torchtune("checkpoint", 24.9, 7210, _C, _P, _K),
     _torchtune("in-backward", 23.1, 7309, _C, _P, _K, _B),
     _torchtune("offload", 21.8, 7301, _C, _P, _K, _B, _O),
+    _llm_c("forward", 104, _F),
+    _llm_c("forward-compile", 86, _F, _C),
+    _llm_c("forward-compile-tf32", 26.2, _F, _C, _T),
+    _llm_c("compile-tf32", 80, _C, _T),
     *(
         case
         for job in (_llama, _part)
@@ -74,4 +90,12 @@ CASES = (
             job("torchtune", "torchtune", needs="torchtune"),
         )
     ),
+)
+
+# What one way takes of the time of another: its name, the slower and the faster one.
+RATIOS = (
+    ("checkpoints to none", "torchtune-3b-checkpoint", "torchtune-3b-chunked"),
+    ("offload to none", "torchtune-3b-offload", "torchtune-3b-in-backward"),
+    ("eager to compiled", "torchtune-3b-packed", "torchtune-3b-compile"),
+    ("eager to compiled, forward", "llm.c-forward", "llm.c-forward-compile"),
 )

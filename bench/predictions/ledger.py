@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.predictions.cases import CASES
+from bench.predictions.cases import CASES, RATIOS
 
 LEDGER = Path(__file__).with_name("predictions.json")
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def memory_errors(predictions: dict[str, Any]) -> dict[str, float]:
     return {
         case.name: error(predictions[case.name]["peak_bytes"] / GIB, case.published.peak_gib)
         for case in CASES
-        if case.published is not None and case.name in predictions
+        if case.published is not None and case.published.peak_gib is not None and case.name in predictions
     }
 
 
@@ -44,6 +44,20 @@ def time_errors(predictions: dict[str, Any]) -> dict[str, float]:
         for case in CASES
         if case.published is not None and case.name in predictions
     }
+
+
+def ratios(predictions: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """By name: of times that are published, and of those that are predicted."""
+    published = {case.name: case.published for case in CASES if case.published is not None}
+    return [
+        (
+            name,
+            published[faster].tokens_per_second / published[slower].tokens_per_second,
+            predictions[faster]["tokens_per_second"] / predictions[slower]["tokens_per_second"],
+        )
+        for name, slower, faster in RATIOS
+        if slower in predictions and faster in predictions
+    ]
 
 
 def middle(errors: dict[str, float]) -> str:
@@ -76,6 +90,10 @@ def section(ledger: dict[str, Any]) -> str:
         BEGIN,
         summary(ledger),
         "",
+        "| time of | published | predicted |",
+        "|---|---|---|",
+        *(f"| {name} | {known:.3f} | {found:.3f} |" for name, known, found in ratios(predictions)),
+        "",
         "| case | profile | peak GiB | published | error | tokens/s | published | error |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -87,7 +105,9 @@ def section(ledger: dict[str, Any]) -> str:
         if known is None:
             cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
         else:
-            cells += [f"{known.peak_gib}", f"{memory[case.name]:+.1f} %", f"{found['tokens_per_second']}"]
+            peak = memory.get(case.name)
+            cells += ["not published", ""] if peak is None else [f"{known.peak_gib}", f"{peak:+.1f} %"]
+            cells.append(f"{found['tokens_per_second']}")
             cells += [f"{known.tokens_per_second}", f"{time[case.name]:+.1f} %"]
         lines.append(f"| {' | '.join(cells)} |")
     sources = sorted({case.published.source for case in CASES if case.published is not None})

@@ -13,7 +13,7 @@ import torch
 
 from bench.predictions import __main__ as command
 from bench.predictions import ledger, running
-from bench.predictions.cases import CASES
+from bench.predictions.cases import CASES, RATIOS
 
 CASE = {case.name: case for case in CASES}
 WRITTEN = ledger.read()
@@ -40,6 +40,15 @@ def test_published_peaks_are_met_within_a_hundredth() -> None:
 
     assert len(errors) == 6
     assert max(map(abs, errors.values())) <= 1.0
+
+
+def test_ratios_of_times_are_those_that_were_published() -> None:
+    found = {name: (known, predicted) for name, known, predicted in ledger.ratios(WRITTEN["predictions"])}
+
+    assert set(found) == {name for name, _, _ in RATIOS}
+    assert found["checkpoints to none"][0] == pytest.approx(9174 / 7210)
+    for name, (known, predicted) in found.items():
+        assert predicted == pytest.approx(known, rel=0.05), name
 
 
 def test_error_is_in_percent_of_the_truth() -> None:
