@@ -22,6 +22,8 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from spillway.dry_run.emulator import Books
+
 _aten, _prims = torch.ops.aten, torch.ops.prims
 # Of what inductor writes as code of its own, those that no tag names. Not scatters: they change memory that
 # is there already, so that it must be.
@@ -101,9 +103,10 @@ class Kernel(torch.nn.Module):
         self.cost = ctypes.CDLL(None).spillway_emulator_cost
         self.cost.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double, ctypes.c_int, ctypes.c_int]
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """No call of a module of the program: global hooks do not see it."""
         if self.small is not None:
-            return self.small(*inputs)
+            return self.small.forward(*inputs)
         made = []
         for size, stride, dtype, device, value in self.made:
             made.append(torch.empty_strided(size, stride, dtype=dtype, device=device))
@@ -223,6 +226,21 @@ def fused(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
     return run
 
 
+def _saving(module: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """As fused(), for a forward pass that keeps tensors for its backward pass, which nothing records."""
+    run, books = fused(module, inputs), Books()
+
+    def save(arguments: list[Any]) -> Any:
+        books.allocates_for("activations")
+        try:
+            return run(arguments)
+        finally:
+            books.allocates_for("other")
+
+    save._boxed_call = True  # type: ignore[attr-defined]
+    return save
+
+
 def backend(module: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     """Of torch.compile."""
     from functorch.compile import min_cut_rematerialization_partition
@@ -231,5 +249,9 @@ def backend(module: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
 
     partition = functools.partial(min_cut_rematerialization_partition, compiler="inductor")
     return aot_autograd(
-        fw_compiler=fused, bw_compiler=fused, decompositions=select_decomp_table, partition_fn=partition
+        fw_compiler=_saving,
+        bw_compiler=fused,
+        inference_compiler=fused,
+        decompositions=select_decomp_table,
+        partition_fn=partition,
     )(module, inputs)

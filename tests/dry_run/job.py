@@ -43,6 +43,8 @@ def main() -> None:
     with torch.device("cuda"):
         model = Model().bfloat16()
         x = torch.randn(ROWS, WIDTH, dtype=torch.bfloat16)
+    if os.environ.get("JOB_COMPILED"):
+        model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     peak = 0
     for _ in range(STEPS):

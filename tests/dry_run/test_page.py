@@ -44,6 +44,15 @@ def test_memory_at_the_peak_is_told_by_what_it_is_for(answered: tuple[dict[str, 
     assert 0 <= device["peak_allocated_bytes"] - sum(held.values()) < 1 << 20
 
 
+def test_memory_of_a_compiled_model_is_for_the_same(tmp_path: Path) -> None:
+    held = device_of(asked(tmp_path, JOB_COMPILED="1")[0])["held_at_peak_bytes"]
+    assert held["parameters"] == PARAMETERS
+    assert held["inputs"] == ACTIVATION
+    # The input of each sine; what a product is given is computed again from it.
+    assert job.LAYERS * ACTIVATION <= held["activations"] <= 2 * job.LAYERS * ACTIVATION
+    assert "other" not in held
+
+
 def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> None:
     document, _, page = asked(tmp_path, JOB_STEPS="0", JOB_ENDS="no step")
     assert device_of(document)["held_at_peak_bytes"]["parameters"] == PARAMETERS
