@@ -11,7 +11,7 @@ from typing import Any
 
 import job
 import pytest
-from conftest import JOB, asked, device_of, run_dry, spillway
+from conftest import DRY, JOB, asked, device_of, run_dry, spillway
 
 PARAMETERS = job.LAYERS * job.WIDTH**2 * 2  # bytes
 ACTIVATION = job.ROWS * job.WIDTH * 2
@@ -130,6 +130,42 @@ def test_what_does_not_fit_is_named_with_what_is_missing(tmp_path: Path) -> None
     assert ended["missing_bytes"] == ended["allocated_bytes"] + (1 << 40) - (64 << 30)
     assert "fits    no: with " in result.stderr
     assert "1.00 TiB were wanted, made by empty at job.py:" in result.stderr
+
+
+TWICE = """
+import torch
+
+def allocated(size):
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+def first():
+    allocated(1 << 30)
+
+def second():
+    allocated(1 << 30)
+
+first()
+second()
+for size in (1 << 40, 1 << 41):
+    try:
+        allocated(size)
+    except torch.OutOfMemoryError:
+        pass
+"""
+
+
+def test_of_equal_peaks_and_ends_of_memory_the_first_is_told(tmp_path: Path) -> None:
+    script, output = tmp_path / "twice.py", tmp_path / "answer.json"
+    script.write_text(TWICE)
+    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    device = device_of(json.loads(output.read_text()))
+    assert device["peak_allocated_bytes"] == 1 << 30
+    (largest,) = device["largest_at_peak"]
+    assert "in first" in largest["lines"]
+    ended = device["out_of_memory"]
+    assert (ended["times"], ended["wanted_bytes"]) == (2, 1 << 40)
+    assert ended["missing_bytes"] == (1 << 40) - device["available_bytes"]
 
 
 @pytest.mark.parametrize(("ends", "status"), [("status", 7), ("killed", -15)])

@@ -135,6 +135,65 @@ def test_each_type_and_kind_of_kernel_has_its_own_rate(elsewhere):
     assert took["attention_backward"] >= 1e3 * 2.5 * scores / (800e12 * 0.25)
 
 
+N, IMAGES, CHANNELS, FILTERS, SIDE = 4096, 64, 128, 256, 64
+ATTENTION = (4, 16, 2048, 64)
+
+
+def arithmetic():
+    """Milliseconds of operators that are limited by their arithmetic."""
+
+    def made(*sizes, **options):
+        return torch.empty(*sizes, device="cuda", dtype=torch.bfloat16, **options)
+
+    a, bias, batch = made(N, N), made(N), made(4, N, N)
+    x, w = (
+        made(IMAGES, CHANNELS, SIDE, SIDE, requires_grad=True),
+        made(FILTERS, CHANNELS, 3, 3, requires_grad=True),
+    )
+    q = made(*ATTENTION, requires_grad=True)
+    small = torch.empty(N, N, device="cuda", dtype=torch.float8_e4m3fn)
+    whole = torch.empty(N, N, device="cuda", dtype=torch.int8)
+    scale = torch.ones((), device="cuda")
+    efficient = [torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    convolved = torch.conv2d(x, w, padding=1)
+    with torch.nn.attention.sdpa_kernel(efficient):
+        attended = attend(q, q, q)
+        forward = milliseconds(lambda: attend(q, q, q))
+    grad, grad_of_attended = torch.empty_like(convolved), torch.empty_like(attended)
+    return {
+        "mm": milliseconds(lambda: a @ a),
+        "addmm": milliseconds(lambda: torch.addmm(bias, a, a)),
+        "_addmm_activation": milliseconds(lambda: torch._addmm_activation(bias, a, a)),
+        "bmm": milliseconds(lambda: batch @ batch),
+        "baddbmm": milliseconds(lambda: torch.baddbmm(batch, batch, batch)),
+        "_scaled_mm": milliseconds(lambda: torch._scaled_mm(small, small.t(), scale, scale)),
+        "_int_mm": milliseconds(lambda: torch._int_mm(whole, whole)),
+        "convolution": milliseconds(lambda: torch.conv2d(x, w, padding=1)),
+        "convolution backward": milliseconds(lambda: torch.autograd.grad(convolved, (x, w), grad)),
+        "attention": forward,
+        "attention backward": milliseconds(lambda: torch.autograd.grad(attended, q, grad_of_attended)),
+    }
+
+
+def test_operators_cost_the_arithmetic_that_they_do(elsewhere):
+    rates = "memory=1e18,half=100e12,product=0.5,attention=0.4,attention_backward=0.25"
+    took = elsewhere(arithmetic, shape_only="1", rates=rates)
+    product, batch = 2 * N**3, 4 * 2 * N**3
+    filters = 2 * IMAGES * FILTERS * SIDE**2 * CHANNELS * 3 * 3
+    scores = 4 * ATTENTION[0] * ATTENTION[1] * ATTENTION[2] ** 2 * ATTENTION[3]
+    seconds = {
+        "mm": product / 50e12, "addmm": product / 50e12, "_addmm_activation": product / 50e12,
+        "bmm": batch / 50e12, "baddbmm": batch / 50e12,
+        "_scaled_mm": product / 50e12, "_int_mm": product / 50e12,
+        "convolution": filters / 50e12, "convolution backward": 2 * filters / 50e12,
+        "attention": scores / 40e12, "attention backward": 2.5 * scores / 25e12,
+    }  # fmt: skip
+    assert took.keys() == seconds.keys()
+    for name, expected in seconds.items():
+        assert 1e3 * expected <= took[name] <= 1e3 * expected + 0.05, name
+
+
 def test_two_runs_take_the_same_time(elsewhere):
     assert elsewhere(measure, clock="virtual") == elsewhere(measure, clock="virtual")
 
