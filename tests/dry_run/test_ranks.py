@@ -20,7 +20,7 @@ RATES = "memory=1e18,half=1e15,single=1e15,product=1,peers={}"
 
 def run(what: str, *options: str | Path, peers: float = PEERS) -> Any:
     dry = ("--emulate", "--shape-only", "--memory", "64GiB", "--devices", str(RANKS))
-    ranks = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS))
+    ranks = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
     done = spillway(
         "run", *dry, "--rates", RATES.format(peers), *options, "--", *ranks, HERE / "ranks.py", what
     )
