@@ -5,11 +5,15 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -90,6 +94,54 @@ inline bool has_names(const c10::TensorImpl& tensor) {
 inline const void* counter_identity(const c10::VariableVersion& version) {
   static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
   return *reinterpret_cast<const void* const*>(&version);
+}
+
+namespace {  // instantiated once for each source file
+
+/// Gives the address of a member that its class keeps private: an explicit instantiation may name
+/// it.
+template <typename Tag, typename Tag::Type kMember>
+struct Reveal {
+  friend typename Tag::Type reveal(Tag) { return kMember; }
+};
+
+#define SPILLWAY_REVEAL(NAME, CLASS, TYPE, MEMBER) \
+  struct NAME {                                    \
+    using Type = TYPE CLASS::*;                    \
+    friend Type reveal(NAME);                      \
+  };                                               \
+  template struct Reveal<NAME, &CLASS::MEMBER>
+
+SPILLWAY_REVEAL(SavedHooks,
+                torch::autograd::SavedVariable,
+                std::unique_ptr<torch::autograd::SavedVariableHooks>,
+                hooks_);
+SPILLWAY_REVEAL(SavedVersionNumber, torch::autograd::SavedVariable, std::uint32_t, saved_version_);
+SPILLWAY_REVEAL(NeverSaved, torch::autograd::SavedVariable, bool, was_default_constructed_);
+SPILLWAY_REVEAL(NodeMutex, torch::autograd::Node, std::mutex, mutex_);
+
+#undef SPILLWAY_REVEAL
+
+}  // namespace
+
+/// The hooks of a saved tensor, null where it has none. torch gives away only their Python half.
+inline torch::autograd::SavedVariableHooks* hooks_of(const torch::autograd::SavedVariable& saved) {
+  return (saved.*reveal(SavedHooks())).get();
+}
+
+/// The version that the tensor had when it was saved without hooks.
+inline std::uint32_t version_of(const torch::autograd::SavedVariable& saved) {
+  return saved.*reveal(SavedVersionNumber());
+}
+
+/// Whether there was nothing to save; what has been released was there.
+inline bool never_saved(const torch::autograd::SavedVariable& saved) {
+  return saved.*reveal(NeverSaved());
+}
+
+/// The lock that a node takes to release what it has saved, and while it runs.
+inline std::mutex& mutex_of(const torch::autograd::Node& node) {
+  return const_cast<torch::autograd::Node&>(node).*reveal(NodeMutex());
 }
 
 }  // namespace spillway::compat

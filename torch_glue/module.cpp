@@ -130,6 +130,11 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("budget") = py::none(),
              py::arg("prefetch_headroom") = py::none());
   module.def("start_job", [] { raise(spillway::start_job()); });
+  module.def("enter_rebuilding_region", [] {
+    auto id = spillway::enter_rebuilding_region();
+    raise(id.status());
+    return id.value();
+  });
   module.def("enter_keeping_region", &spillway::enter_keeping_region);
   module.def("leave_region", [](std::uint64_t id) {
     const spillway::Status left = [id] {

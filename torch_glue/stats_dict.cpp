@@ -27,6 +27,8 @@ py::dict step_dict(const TagStepStats& step) {
                   "moved_bytes"_a = step.moved.count(),
                   "copied_bytes"_a = step.copied.count(),
                   "fetched_bytes"_a = step.fetched.count(),
+                  "left_to_rebuild_bytes"_a = step.left_to_rebuild.count(),
+                  "rebuilt_bytes"_a = step.rebuilt.count(),
                   "skipped"_a = skipped);
 }
 

@@ -146,6 +146,9 @@ class Runtime {
   void skipped(TagId tag, SkipReason reason, Bytes size);
   /// A storage that could be moved and stays, because its tag moves nothing.
   void stays(TagId tag, Bytes size);
+  /// A storage that is neither kept nor moved, because it can be computed again; and that it was.
+  void left_to_rebuild(TagId tag, Bytes size);
+  void rebuilt(TagId tag, Bytes size);
   /// The storage has moved; `copied` of its bytes are copied to the host.
   void moved(const Site& site, Bytes size, Bytes copied);
   /// So many more of its bytes are copied to the host, or back.

@@ -38,10 +38,12 @@ struct SkipCount {
 /// saved tensors cover.
 struct TagStepStats {
   std::uint64_t step = 0;
-  Bytes movable;  // of storages that were saved and could be moved, each once
-  Bytes moved;    // of those that were
-  Bytes copied;   // to the host
-  Bytes fetched;  // back
+  Bytes movable;          // of storages that were saved and could be moved, each once
+  Bytes moved;            // of those that were
+  Bytes copied;           // to the host
+  Bytes fetched;          // back
+  Bytes left_to_rebuild;  // of other storages, neither kept nor moved: each can be computed again
+  Bytes rebuilt;          // of those that were, each time
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
 };
 

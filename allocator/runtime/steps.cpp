@@ -83,6 +83,21 @@ void Runtime::stays(TagId tag, Bytes size) {
   found->step.movable += size;
 }
 
+void Runtime::left_to_rebuild(TagId tag, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  Tag* const found = find_tag_locked(tag);
+  if (found == nullptr) return;
+  found->used = true;
+  found->step.left_to_rebuild += size;
+}
+
+void Runtime::rebuilt(TagId tag, Bytes size) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  if (Tag* const found = find_tag_locked(tag)) found->step.rebuilt += size;
+}
+
 void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);

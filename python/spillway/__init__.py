@@ -49,6 +49,7 @@ from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
 # After all others: the module of the same name is imported by now, and the function takes its place.
+from spillway.rebuild import rebuild  # isort: skip
 from spillway.budget import BudgetError, offload  # isort: skip
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ __all__ = [
     "pause",
     "pluggable_allocator",
     "read_trace",
+    "rebuild",
     "record_trace",
     "resident",
     "resume",

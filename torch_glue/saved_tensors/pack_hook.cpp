@@ -5,6 +5,8 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/rebuild/operator_notes.h"
+#include "torch_glue/rebuild/rebuilt_storage.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/source.h"
@@ -37,8 +39,11 @@ PackHook::PackHook(const RegionOptions* region) : region_(region) {
 
 PackHook::~PackHook() {
   if (storage_ != nullptr) storage_->hook_gone(round_);
+  if (rebuilt_ != nullptr) rebuilt_->hook_gone(round_);
   // Before the handle is counted off: a step that ends with it finds the host memory given back.
   storage_.reset();
+  rebuilt_.reset();
+  note_.reset();
   parts_.reset();
   PendingSources::instance().poll();
   Runtime::instance().handle_gone();
@@ -47,10 +52,12 @@ PackHook::~PackHook() {
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
   PendingSources::instance().poll();
   version_ = SavedVersion(tensor);
+  note_ = current_note();
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
   auto reason = why_not_movable(tensor, region_->min_bytes);
+  if (!reason && region_->rebuild && leave_to_rebuild(tensor)) return;
   if (!reason && region_->moves_nothing()) {
     count_staying(region_->tag, tensor);
     return keep(tensor);
@@ -79,6 +86,42 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
     parts_->hooks.back()->call_pack_hook(inner);
   }
   return true;
+}
+
+bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return false;
+  rebuilt_ = RebuiltStorage::of(tensor, region_->tag);
+  if (rebuilt_ == nullptr) return false;
+  rebuilt_->hook_came(round_);
+  layout_.set(tensor);
+  return true;
+}
+
+std::shared_ptr<PackHook> PackHook::share() const {
+  if (parts_ != nullptr) return nullptr;
+  auto other = std::make_shared<PackHook>(nullptr);
+  other->version_ = version_;
+  other->kept_ = kept_;
+  other->storage_ = storage_;
+  other->rebuilt_ = rebuilt_;
+  other->note_ = note_;
+  other->layout_ = layout_;
+  if (storage_ != nullptr) storage_->hook_came(other->round_);
+  if (rebuilt_ != nullptr) rebuilt_->hook_came(other->round_);
+  return other;
+}
+
+std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint32_t saved) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  if (version.enabled() && version.current_version() != saved) return nullptr;
+  auto hook = std::make_shared<PackHook>(nullptr);
+  hook->version_ = SavedVersion(tensor);
+  hook->keep(tensor);
+  return hook;
+}
+
+int PackHook::chain() const {
+  return rebuilt_ != nullptr ? rebuilt_->chain() : 0;
 }
 
 bool PackHook::move(const at::Tensor& tensor, driver::Stream stream) {
@@ -138,6 +181,11 @@ at::Tensor PackHook::call_unpack_hook() {
     if (storage_ != nullptr) storage_->kept_is_used();
     record_use(kept_);
     return kept_;
+  }
+  if (rebuilt_ != nullptr) {
+    at::Tensor tensor = layout_.over(rebuilt_->get(round_), version_.counter());
+    record_use(tensor);
+    return tensor;
   }
   SavedStorage::OnDevice back = storage_->bring_back(round_, layout_.bytes());
   at::Tensor tensor = layout_.over(std::move(back.storage), version_.counter(), back.begin);

@@ -12,8 +12,12 @@
 
 namespace spillway {
 
-/// The handle that a graph keeps in place of one saved tensor: either the tensor, detached, or what
-/// it takes to rebuild it over its storage's bytes, or hooks for the tensors that it wraps.
+class RebuiltStorage;
+struct OperatorNote;
+
+/// The handle that a graph keeps in place of one saved tensor: the tensor, detached; or what it
+/// takes to have it again over its storage's bytes, which have moved or are computed again; or
+/// hooks for the tensors that it wraps.
 ///
 /// Threads: as autograd's nodes; ends without the Python lock.
 class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled<PackHook> {
@@ -35,11 +39,26 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
     return kept_.defined() ? nullptr : storage_;
   }
 
+  /// Another handle of the same, which need not end with this one; null for tensors that wrap
+  /// others. Requires: the tensor is packed.
+  [[nodiscard]] std::shared_ptr<PackHook> share() const;
+
+  /// A handle of a tensor that was kept elsewhere, at its version `saved`; null where it has been
+  /// changed since.
+  static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
+
+  /// What the operator that saved it noted (OperatorNote); null where it noted nothing.
+  [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
+
+  /// How many tensors are computed again to have it, one behind the other.
+  [[nodiscard]] int chain() const;
+
   /// Compiled autograd unpacks at once where there are no Python hooks to trace.
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
   struct Parts;
+  bool leave_to_rebuild(const at::Tensor& tensor);
   bool move(const at::Tensor& tensor, driver::Stream stream);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
@@ -49,6 +68,8 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   SavedVersion version_;
   at::Tensor kept_;  // undefined where it moved
   std::shared_ptr<SavedStorage> storage_;
+  std::shared_ptr<RebuiltStorage> rebuilt_;  // where it is computed again
+  std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;
   Layout layout_;
   std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, null for every other one

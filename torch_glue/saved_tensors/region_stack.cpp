@@ -2,6 +2,7 @@
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/tags/tag_timeline.h"
@@ -40,6 +41,16 @@ RegionStack& this_thread() {
 
 thread_local bool nothing_moves = false;
 
+bool rebuilds(const OffloadedRegion& region) {
+  return region.moves && region.moves->rebuild;
+}
+
+/// What is rebuilt inside rules, too, is theirs to say.
+void note_what_is_rebuilt() {
+  const auto& regions = this_thread().regions;
+  note_operators(std::any_of(regions.begin(), regions.end(), &rebuilds));
+}
+
 /// Never destroyed: threads may save tensors while the process ends.
 std::atomic<const OffloadedRegion*> process_region{nullptr};
 
@@ -59,6 +70,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
                                    true});
+  if (moves && moves->rebuild) note_what_is_rebuilt();
   note_tag();
   return id;
 }
@@ -74,7 +86,19 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
   if (nothing_moves) return enter_keeping_region();
   SPILLWAY_RETURN_IF_ERROR(
       Runtime::instance().enter_region(options.tag, options.ratio, options.budget));
-  return open(options, std::move(rules));
+  RegionOptions moves = options;
+  const auto* const outer = innermost_region();
+  if (outer != nullptr && rebuilds(*outer)) moves.rebuild = true;
+  return open(moves, std::move(rules));
+}
+
+Result<std::uint64_t> enter_rebuilding_region() {
+  const auto* const outer = innermost_region();
+  RegionOptions options{intern_tag("rebuild"), Ratio::of(0).value()};
+  if (outer != nullptr && outer->moves) options = *outer->moves;
+  options.rebuild = true;
+  options.names_memory = false;
+  return enter_region(options, outer != nullptr ? outer->rules : nullptr);
 }
 
 Status set_process_region(const RegionOptions& options) {
@@ -117,10 +141,12 @@ Status leave_region(std::uint64_t id) {
                           "that entered it");
   }
   region->open = false;
+  const bool rebuilt = rebuilds(*region);
   close(*region);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();
   if (regions.empty()) see_running_statistics(false);
+  if (rebuilt) note_what_is_rebuilt();
   note_tag();
   return {};
 }

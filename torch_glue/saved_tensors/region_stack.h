@@ -77,6 +77,11 @@ Result<std::uint64_t> enter_region(const RegionOptions& options);
 /// around it.
 std::uint64_t enter_keeping_region();
 
+/// Opens a region that does what the innermost one does, and besides leaves to be computed again
+/// what can be: see torch_glue/rebuild. Regions inside do so, too. Errors: as
+/// enter_region(options).
+Result<std::uint64_t> enter_rebuilding_region();
+
 /// The region that every thread is in, around those that it opens: for programs that open none.
 /// Autograd of all threads, running ones too, saves in it from now on. It renames no memory.
 /// Errors: as enter_region(options); kInvalidArgument where there is one already.

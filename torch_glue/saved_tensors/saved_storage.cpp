@@ -325,6 +325,12 @@ void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& st
   }
 }
 
+void SavedStorage::hook_came(std::uint64_t& round) {
+  const Lock lock(mutex_);
+  ++hooks_;
+  round = round_;
+}
+
 void SavedStorage::hook_gone(std::uint64_t round) {
   const Lock lock(mutex_);
   --hooks_;

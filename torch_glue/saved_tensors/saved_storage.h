@@ -80,6 +80,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// For the run log (RunLog): zero where that is off.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
+  /// One more hook for what one has already; `round` as for save().
+  void hook_came(std::uint64_t& round);
+
   /// The hook with this `round` has ended.
   void hook_gone(std::uint64_t round);
 

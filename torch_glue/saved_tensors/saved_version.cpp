@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/saved_version.h"
 
+#include "torch_glue/compat.h"
+
 namespace spillway {
 
 SavedVersion::SavedVersion(const at::Tensor& tensor)
@@ -10,6 +12,11 @@ SavedVersion::SavedVersion(const at::Tensor& tensor)
 
 bool SavedVersion::changed() const {
   return counter_.enabled() && counter_.current_version() != saved_;
+}
+
+bool SavedVersion::is(const SavedVersion& other) const {
+  return compat::counter_identity(counter_) == compat::counter_identity(other.counter_) &&
+         saved_ == other.saved_;
 }
 
 void SavedVersion::raise(at::IntArrayRef sizes) const {

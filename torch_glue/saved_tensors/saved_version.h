@@ -18,6 +18,9 @@ class SavedVersion {
   /// Whether the tensor has been changed since.
   [[nodiscard]] bool changed() const;
 
+  /// Whether both are the same state of the same tensor.
+  [[nodiscard]] bool is(const SavedVersion& other) const;
+
   /// Throws the c10::Error that says so, of a tensor of these sizes.
   [[noreturn]] void raise(at::IntArrayRef sizes) const;
 

@@ -34,6 +34,7 @@ MODULES = (
     "prefetch",
     "ranges",
     "ratios",
+    "rebuilding",
     "regions",
     "replanning",
     "skipped",

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/operator_notes.h"
+#include "torch_glue/rebuild/rules.h"
+#include "torch_glue/saved_tensors/pack_hook.h"
+
+#include <ATen/Functions.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <mutex>
+#include <tuple>
+
+namespace spillway {
+namespace {
+
+using Values = Recipe::Values;
+namespace nodes = torch::autograd::generated;
+
+/// While it lives, the device's generator goes on from where a dropout began.
+class DrawAgain {
+ public:
+  explicit DrawAgain(const OperatorNote::Drawn& drawn)
+      : one_at_a_time_(mutex()),
+        generator_(at::cuda::detail::getDefaultCUDAGenerator(drawn.options.device().index())) {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    seed_ = generator_.current_seed();
+    offset_ = generator_.get_offset();
+    set(drawn.seed, drawn.offset);
+  }
+
+  ~DrawAgain() {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    set(seed_, offset_);
+  }
+
+  DrawAgain(const DrawAgain&) = delete;
+  DrawAgain& operator=(const DrawAgain&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static auto* const all = new std::mutex;
+    return *all;
+  }
+
+  void set(std::uint64_t seed, std::uint64_t offset) {
+    if (generator_.current_seed() != seed) generator_.set_current_seed(seed);
+    generator_.set_offset(offset);
+  }
+
+  const std::lock_guard<std::mutex> one_at_a_time_;
+  at::Generator generator_;
+  std::uint64_t seed_ = 0;
+  std::uint64_t offset_ = 0;
+};
+
+std::tuple<at::Tensor, at::Tensor> again(const OperatorNote::Drawn& drawn, const at::Tensor& on) {
+  const DrawAgain generator(drawn);
+  return at::native_dropout(on, drawn.p, true);
+}
+
+}  // namespace
+
+std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
+  const auto& note = current_note();
+  if (note == nullptr || !note->drawn || mask.scalar_type() != at::kBool ||
+      !mask.sizes().equals(note->drawn->sizes)) {
+    return nullptr;
+  }
+  return Recipe::of_nothing([note](Values) {
+    const auto& drawn = *note->drawn;
+    // Which numbers a kernel draws depends on how its input lies, not on what is in it.
+    return std::get<1>(again(drawn, at::empty_strided(drawn.sizes, drawn.strides, drawn.options)));
+  });
+}
+
+void add_dropout(Rules& rules) {
+  rules.add<nodes::NativeDropoutBackward0>(
+      [](const nodes::NativeDropoutBackward0& node, Recipe& recipe) {
+        const auto note = note_of(node.result1_);
+        if (note == nullptr || !note->drawn) return recipe.impossible();
+        recipe.needs_result(node.next_edge(0));
+        recipe.computed_by(
+            [note](Values values) { return std::get<0>(again(*note->drawn, values[0])); });
+      });
+}
+
+}  // namespace spillway

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/rebuilt_storage.h"
+
+#include "allocator/base/pooled.h"
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/rebuild/rules.h"
+
+#include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// Finds the one of a storage, as long as some hook owns it. Never destroyed.
+class Table {
+ public:
+  static Table& instance() {
+    static auto* const table = new Table;
+    return *table;
+  }
+
+  std::shared_ptr<RebuiltStorage> find(c10::StorageImpl* key) {
+    const LightLock lock(mutex_);
+    const auto found = entries_.find(key);
+    return found == entries_.end() ? nullptr : found->second.lock();
+  }
+
+  void add(c10::StorageImpl* key, const std::shared_ptr<RebuiltStorage>& storage) {
+    const LightLock lock(mutex_);
+    entries_.insert_or_assign(key, storage);
+  }
+
+  void forget(c10::StorageImpl* key) {
+    const LightLock lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found != entries_.end() && found->second.expired()) entries_.erase(found);
+  }
+
+ private:
+  using Entry = std::pair<c10::StorageImpl* const, std::weak_ptr<RebuiltStorage>>;
+
+  LightMutex mutex_;
+  std::unordered_map<c10::StorageImpl*,
+                     std::weak_ptr<RebuiltStorage>,
+                     std::hash<c10::StorageImpl*>,
+                     std::equal_to<>,
+                     PoolAllocator<Entry>>
+      entries_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+/// Operators see neither graphs nor autocast nor Python while it lives: what runs again is what ran
+/// below all of them, and nobody waits for the Python lock.
+class Unseen {
+ private:
+  const at::AutoDispatchBelowADInplaceOrView no_graph_;
+  const c10::impl::ExcludeDispatchKeyGuard no_modes_{
+      c10::autocast_dispatch_keyset |
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+/// The only tensor of its storage, whole and without gaps, so that a result like it has its bytes.
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.storage().nbytes() == static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
+}
+
+/// What made the tensor's storage runs again; null where it cannot.
+std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole) {
+  const auto& node = whole.grad_fn();
+  if (node == nullptr) return recipe_of_mask(whole);
+  const auto output = static_cast<std::uint32_t>(whole.output_nr());
+  // A change in place that no graph has seen is not in the recipe. A node that saves its own result
+  // does so right after it has computed it.
+  if (whole._version() != 0 && Rules::instance().saved_result(*node, output) == nullptr) {
+    return nullptr;
+  }
+  return Recipe::of(*node, output);
+}
+
+}  // namespace
+
+std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor, TagId tag) {
+  auto* const key = tensor.storage().unsafeGetStorageImpl();
+  if (auto known = Table::instance().find(key)) {
+    const bool same = known->version_.is(SavedVersion(tensor)) && known->original();
+    return same ? std::move(known) : nullptr;
+  }
+  const at::Tensor* const base = compat::view_base(tensor);
+  const at::Tensor& whole = base != nullptr ? *base : tensor;
+  if (!is_whole(whole)) return nullptr;
+  auto recipe = recipe_of(whole);
+  if (recipe == nullptr) return nullptr;
+  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), tag);
+  Table::instance().add(key, made);
+  Runtime::instance().left_to_rebuild(tag, Bytes{made->size_});
+  return made;
+}
+
+RebuiltStorage::RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, TagId tag)
+    : source_(whole.storage().getWeakStorageImpl()),
+      key_(whole.storage().unsafeGetStorageImpl()),
+      data_(whole.storage().data()),
+      size_(whole.storage().nbytes()),
+      version_(whole),
+      tag_(tag),
+      device_(whole.device()),
+      sizes_(whole.sizes()),
+      strides_(whole.strides()),
+      dtype_(whole.dtype()),
+      recipe_(std::move(recipe)) {}
+
+RebuiltStorage::~RebuiltStorage() {
+  Table::instance().forget(key_);
+}
+
+void RebuiltStorage::hook_came(std::uint64_t& round) {
+  const Lock lock(mutex_);
+  ++hooks_;
+  round = round_;
+}
+
+void RebuiltStorage::hook_gone(std::uint64_t round) {
+  const Lock lock(mutex_);
+  --hooks_;
+  if (round != round_) one_waits_less();
+}
+
+void RebuiltStorage::one_waits_less() {
+  if (--waiting_ <= 0) held_ = c10::Storage();
+}
+
+c10::Storage RebuiltStorage::original() const {
+  auto alive = source_.lock();
+  const bool same = alive && alive->data() == data_ && alive->nbytes() == size_;
+  return same ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
+c10::Storage RebuiltStorage::get(std::uint64_t& round) {
+  if (auto alive = original()) return alive;
+  const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  const Lock lock(mutex_);
+  if (!held_ || stream_ != stream) {
+    // What another stream has made is held for those who follow there.
+    const bool elsewhere = static_cast<bool>(held_);
+    c10::Storage made = make_again();
+    Runtime::instance().rebuilt(tag_, Bytes{size_});
+    if (elsewhere) return made;
+    held_ = std::move(made);
+    stream_ = stream;
+    waiting_ = hooks_;
+    ++round_;
+  }
+  c10::Storage made = held_;
+  if (round != round_) {
+    round = round_;
+    one_waits_less();
+  }
+  return made;
+}
+
+c10::Storage RebuiltStorage::make_again() {
+  const Unseen unseen;
+  const c10::cuda::OptionalCUDAGuard guard(device_);
+  const TagScope tag(tag_);
+  at::Tensor made = recipe_->run();
+  TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
+              "Spillway: an operator gave another tensor when it ran again: ",
+              made.sizes(),
+              " of ",
+              made.dtype().name(),
+              " instead of ",
+              at::IntArrayRef(sizes_),
+              " of ",
+              dtype_.name());
+  if (!made.strides().equals(strides_) || !is_whole(made)) {
+    const at::Tensor laid_out = at::empty_strided(sizes_, strides_, made.options());
+    laid_out.copy_(made);
+    made = laid_out;
+  }
+  return made.storage();
+}
+
+}  // namespace spillway

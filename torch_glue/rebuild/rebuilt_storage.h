@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/ids.h"
+#include "allocator/base/mutex.h"
+#include "torch_glue/rebuild/recipe.h"
+#include "torch_glue/saved_tensors/saved_version.h"
+
+#include <c10/core/Storage.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+#include <optional>
+
+namespace spillway {
+
+/// One storage that is not kept for the backward pass: the operator that made it runs again when a
+/// hook of it is unpacked, once for all hooks that are alive then. The hooks own it together.
+///
+/// The identity is the storage object: a weak reference keeps its address from being used again.
+///
+/// Threads: safe. Its lock is held while operators run: those of one storage that another one
+/// needs inside that one's lock, and never the other way round.
+class RebuiltStorage {
+ public:
+  /// The one for the storage of a tensor that autograd saves, counted under `tag`; null where the
+  /// tensor cannot be computed again, or has been changed in place since its storage was first
+  /// saved. Requires: a strided tensor with memory on a CUDA device, which is no parameter.
+  static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor, TagId tag);
+
+  RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, TagId tag);
+  ~RebuiltStorage();
+  RebuiltStorage(const RebuiltStorage&) = delete;
+  RebuiltStorage& operator=(const RebuiltStorage&) = delete;
+
+  /// One more hook; `round` is its own until hook_gone().
+  void hook_came(std::uint64_t& round);
+  void hook_gone(std::uint64_t round);
+
+  /// Its bytes: the storage itself where somebody has kept it, and otherwise made again.
+  /// Stream: usable on the current stream; no host wait. Errors: as Recipe::run, and
+  /// c10::OutOfMemoryError; nothing has changed then.
+  c10::Storage get(std::uint64_t& round);
+
+  /// As Recipe::chain, with this one.
+  [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
+
+ private:
+  [[nodiscard]] c10::Storage original() const;
+  c10::Storage make_again();
+  void one_waits_less() SPILLWAY_REQUIRES(mutex_);
+
+  const c10::weak_intrusive_ptr<c10::StorageImpl> source_;
+  c10::StorageImpl* const key_;
+  const void* const data_;
+  const std::size_t size_;
+  const SavedVersion version_;
+  const TagId tag_;
+  const at::Device device_;
+  const c10::DimVector sizes_;
+  const c10::DimVector strides_;
+  const caffe2::TypeMeta dtype_;
+  const std::unique_ptr<Recipe> recipe_;
+
+  Mutex mutex_;
+  /// Made again on this stream, and held until every hook of that time has had it or ended.
+  c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<c10::cuda::CUDAStream> stream_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more each time
+  std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t waiting_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/recipe.h"
+
+#include "torch_glue/rebuild/rules.h"
+#include "torch_glue/saved_tensors/pack_hook.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace spillway {
+
+namespace autograd = torch::autograd;
+
+std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node, std::uint32_t output, int depth) {
+  const Rule* const rule = Rules::instance().find(node, output);
+  if (rule == nullptr) return nullptr;
+  // A node that runs has its lock: it saves a result of its own where its pass is recorded.
+  const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  std::unique_ptr<Recipe> recipe(new Recipe(depth));
+  (*rule)(node, *recipe);
+  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ <= kLongestChain;
+  return whole ? std::move(recipe) : nullptr;
+}
+
+std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
+  std::unique_ptr<Recipe> recipe(new Recipe(0));
+  recipe->computed_by(std::move(function));
+  return recipe;
+}
+
+bool Recipe::take(const autograd::SavedVariable& saved) {
+  if (auto* const hooks = compat::hooks_of(saved)) {
+    auto* const ours = dynamic_cast<PackHook*>(hooks);
+    Handle handle = ours != nullptr ? ours->share() : nullptr;
+    if (handle == nullptr) return false;
+    take(std::move(handle));
+    return true;
+  }
+  const auto kept = saved.get_raw_data();
+  if (!kept || !kept->defined()) return false;
+  Handle handle = PackHook::of_kept(*kept, compat::version_of(saved));
+  if (handle == nullptr) return false;
+  take(std::move(handle));
+  return true;
+}
+
+void Recipe::take(Handle handle) {
+  chain_ = std::max(chain_, handle->chain());
+  values_.push_back({std::move(handle), nullptr});
+}
+
+void Recipe::needs(const autograd::SavedVariable& saved) {
+  if (possible_ && !take(saved)) possible_ = false;
+}
+
+void Recipe::needs(const autograd::SavedVariable& saved, const autograd::Edge& otherwise) {
+  if (possible_ && !take(saved)) needs_result(otherwise);
+}
+
+void Recipe::needs_result(const autograd::Edge& edge) {
+  if (!possible_) return;
+  possible_ = false;
+  if (edge.function == nullptr || depth_ >= kDeepest) return;
+  const autograd::SavedVariable* const saved =
+      Rules::instance().saved_result(*edge.function, edge.input_nr);
+  if (saved != nullptr) {
+    const std::unique_lock<std::mutex> lock(compat::mutex_of(*edge.function), std::try_to_lock);
+    possible_ = lock.owns_lock() && take(*saved);
+    return;
+  }
+  auto recipe = of(*edge.function, edge.input_nr, depth_ + 1);
+  if (recipe == nullptr) return;
+  possible_ = true;
+  chain_ = std::max(chain_, recipe->chain_);
+  values_.push_back({nullptr, std::move(recipe)});
+}
+
+void Recipe::needs(Handle noted) {
+  if (noted == nullptr) return impossible();
+  if (possible_) take(std::move(noted));
+}
+
+void Recipe::may_need(const autograd::SavedVariable& saved) {
+  if (!possible_) return;
+  if (compat::never_saved(saved)) {
+    values_.push_back({});
+  } else {
+    needs(saved);
+  }
+}
+
+void Recipe::may_need(Handle noted) {
+  if (!possible_) return;
+  if (noted == nullptr) {
+    values_.push_back({});
+  } else {
+    take(std::move(noted));
+  }
+}
+
+at::Tensor Recipe::run() const {
+  c10::SmallVector<at::Tensor, 4> values;
+  for (const Value& value : values_) {
+    if (value.recipe != nullptr) {
+      values.push_back(value.recipe->run());
+    } else {
+      values.push_back(value.handle != nullptr ? value.handle->call_unpack_hook() : at::Tensor());
+    }
+  }
+  return function_(values);
+}
+
+}  // namespace spillway

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/compat.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+class PackHook;
+
+/// How one tensor is computed again, bit for bit, by the operator that made it, from what the graph
+/// keeps anyway. It owns handles of what it needs, and no node: a producer may release its tensors
+/// before the recipe is used, and nothing is lost.
+///
+/// Threads: written on one; run() on any.
+class Recipe {
+ public:
+  using Values = at::ArrayRef<at::Tensor>;
+  using Function = std::function<at::Tensor(Values)>;
+  /// What a Function is given in place of a value that an operator was called without.
+  using Handle = std::shared_ptr<PackHook>;
+
+  /// So many tensors at most that are computed again, each from the one before it: what is
+  /// computed on the way takes memory until its own turn comes.
+  static constexpr int kLongestChain = 3;
+  /// So many operators at most whose results nobody saves, one behind the other.
+  static constexpr int kDeepest = 4;
+
+  /// The recipe of what `node` gave as its output `output`; none where there is no rule for that,
+  /// or something that it takes cannot be had. Requires: the forward pass of the node is over.
+  static std::unique_ptr<Recipe> of(const torch::autograd::Node& node,
+                                    std::uint32_t output,
+                                    int depth = 0);
+
+  /// Of what needs no value.
+  static std::unique_ptr<Recipe> of_nothing(Function function);
+
+  /// The rules write the values in the order in which the Function takes them. One that cannot be
+  /// had makes the recipe impossible.
+  void needs(const torch::autograd::SavedVariable& saved);
+  /// What a node has saved where it had to, and otherwise the result of the node behind the edge.
+  void needs(const torch::autograd::SavedVariable& saved, const torch::autograd::Edge& otherwise);
+  void needs_result(const torch::autograd::Edge& edge);
+  void needs(Handle noted);
+  /// An undefined tensor where the operator was called without it.
+  void may_need(const torch::autograd::SavedVariable& saved);
+  void may_need(Handle noted);
+
+  void impossible() { possible_ = false; }
+
+  /// Called without a graph, without autocast, and below all modes of Python.
+  void computed_by(Function function) { function_ = std::move(function); }
+
+  /// Stream: on the current one. Errors: c10::Error where something that it needs has been changed
+  /// in place, and what the operator throws.
+  [[nodiscard]] at::Tensor run() const;
+
+  /// How many tensors are computed again before this one, one behind the other.
+  [[nodiscard]] int chain() const { return chain_; }
+
+ private:
+  struct Value {
+    Handle handle;  // neither: an undefined tensor
+    std::unique_ptr<Recipe> recipe;
+  };
+
+  explicit Recipe(int depth) : depth_(depth) {}
+
+  bool take(const torch::autograd::SavedVariable& saved);
+  void take(Handle handle);
+
+  const int depth_;
+  bool possible_ = true;
+  int chain_ = 0;
+  std::vector<Value> values_;
+  Function function_;
+};
+
+}  // namespace spillway

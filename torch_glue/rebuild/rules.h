@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/rebuild/operator_notes.h"
+#include "torch_glue/rebuild/recipe.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+#include <utility>
+
+namespace spillway {
+
+/// Writes the recipe of one output of one kind of node. Never throws.
+using Rule = std::function<void(const torch::autograd::Node& node, Recipe& recipe)>;
+
+/// Which tensors can be computed again, and how: by the kind of the node that autograd made for the
+/// operator. What has no rule is kept. Each family of operators adds its own (add_*), and each rule
+/// has its test of bits in tests/torch_glue/cases/rebuilding.py.
+///
+/// An operator may be here where running it again gives the same bits on the same machine, costs
+/// little more than reading and writing its tensors, and touches nothing else.
+/// Threads: written once, before the first look.
+class Rules {
+ public:
+  static const Rules& instance();
+
+  /// `write`: void(const Node&, Recipe&), for the output of that number.
+  template <typename Node, typename Write>
+  void add(Write write, std::uint32_t output = 0) {
+    rules_[{std::type_index(typeid(Node)), output}] = [write](const torch::autograd::Node& node,
+                                                              Recipe& recipe) {
+      write(static_cast<const Node&>(node), recipe);
+    };
+  }
+
+  /// As add(), for nodes that save that output themselves: the rule is asked for while the node
+  /// saves it, and afterwards whatever has become of it is used.
+  template <typename Node, typename Write>
+  void add_saved(torch::autograd::SavedVariable Node::*saved,
+                 Write write,
+                 std::uint32_t output = 0) {
+    add<Node>(
+        [saved, write](const Node& node, Recipe& recipe) {
+          // Its tensor is kept, or recomputed by those who know its storage.
+          if (!compat::never_saved(node.*saved)) return recipe.impossible();
+          write(node, recipe);
+        },
+        output);
+    saved_[{std::type_index(typeid(Node)), output}] = [saved](const torch::autograd::Node& node) {
+      return &(static_cast<const Node&>(node).*saved);
+    };
+  }
+
+  /// Null where there is none.
+  [[nodiscard]] const Rule* find(const torch::autograd::Node& node, std::uint32_t output) const;
+
+  /// That output as its own node has saved it; null where it saves none.
+  [[nodiscard]] const torch::autograd::SavedVariable* saved_result(
+      const torch::autograd::Node& node, std::uint32_t output) const;
+
+ private:
+  using Key = std::pair<std::type_index, std::uint32_t>;
+
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      return std::hash<std::type_index>()(key.first) ^ key.second;
+    }
+  };
+
+  using SavedResult =
+      std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)>;
+
+  Rules();
+
+  std::unordered_map<Key, Rule, Hash> rules_;
+  std::unordered_map<Key, SavedResult, Hash> saved_;
+};
+
+/// What the node noted of the operator whose tensor this is; null where it was none.
+std::shared_ptr<const OperatorNote> note_of(const torch::autograd::SavedVariable& saved);
+
+/// Of the mask of the dropout that this thread runs; null where the tensor is none.
+std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask);
+
+void add_activations(Rules& rules);
+void add_arithmetic(Rules& rules);
+void add_dropout(Rules& rules);
+void add_normalizations(Rules& rules);
+void add_poolings(Rules& rules);
+
+}  // namespace spillway
