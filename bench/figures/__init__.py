@@ -12,6 +12,7 @@ from bench.figures import (  # noqa: F401 (importing registers)
     parts,
     pause,
     preload,
+    rebuild,
     top,
     transfer,
 )

@@ -31,6 +31,7 @@ class Session:
         self.programs = programs
         self.demo = cache(self._demo)
         self.probe = cache(self._probe)
+        self.dry = cache(self._dry)
         self.benchmark = cache(self._benchmark)
         self.program = cache(self._program)
         self.instructions = cache(self._instructions)
@@ -39,6 +40,13 @@ class Session:
         """The JSON that probes/NAME.py prints."""
         environment = launch.environment(True) if self.device == "emulated" else dict(os.environ)
         return json.loads(self._run([sys.executable, str(PROBES / f"{name}.py"), *arguments], environment))
+
+    def _dry(self, profile: str, name: str, *arguments: str) -> dict[str, Any]:
+        """The same in a dry run with that profile, on every machine alike."""
+        dry = ["-m", "spillway", "run", "--emulate", profile, "--shape-only", "--"]
+        script = [sys.executable, str(PROBES / f"{name}.py"), *arguments]
+        text = self._run([sys.executable, *dry, *script], dict(os.environ))
+        return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
     def _demo(self, allocator: str = "spillway") -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
