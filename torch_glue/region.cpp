@@ -37,6 +37,16 @@ OffloadRegion::~OffloadRegion() {
   SPILLWAY_CHECK(leave_region(id_).ok());
 }
 
+RebuildRegion::RebuildRegion() {
+  const auto id = enter_rebuilding_region();
+  TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
+  id_ = id.value();
+}
+
+RebuildRegion::~RebuildRegion() {
+  SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
 KeepingRegion::KeepingRegion() : id_(enter_keeping_region()) {}
 
 KeepingRegion::~KeepingRegion() {
@@ -52,6 +62,8 @@ TagTotals last_step(std::string_view tag) {
     totals.moved = last.moved.count();
     totals.copied = last.copied.count();
     totals.fetched = last.fetched.count();
+    totals.left_to_rebuild = last.left_to_rebuild.count();
+    totals.rebuilt = last.rebuilt.count();
     for (std::size_t reason = 0; reason < last.skipped.size(); ++reason) {
       if (last.skipped[reason].storages == 0) continue;
       totals.skipped.emplace(skip_reason_name(static_cast<SkipReason>(reason)),

@@ -35,7 +35,9 @@ def stats() -> dict[str, Any]:
         turned out not to be the planned ones), and two steps, ``running`` and ``last``, each with
         ``step``, ``movable_bytes`` (of storages that were saved and could move, each once), ``moved_bytes``
         (of those that did), ``copied_bytes`` (to the host: what their saved tensors cover),
-        ``fetched_bytes`` (copied back) and ``skipped``: by reason, ``storages`` and ``bytes``.
+        ``fetched_bytes`` (copied back), ``left_to_rebuild_bytes`` (of other storages, which
+        :func:`spillway.rebuild` let go, each once), ``rebuilt_bytes`` (of those that were made again, each
+        time) and ``skipped``: by reason, ``storages`` and ``bytes``.
     ``devices``
         by device index:
 

@@ -66,6 +66,24 @@ TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
   EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
 }
 
+TEST_F(OffloadRegionTest, WhatIsComputedAgainHasThePlainGradients) {
+  const auto loss = [](const at::Tensor& x) {
+    return at::silu(x.mul(1)).square().sum();
+  };
+  const at::Tensor plain = input();
+  torch::autograd::backward({loss(plain)}, {});
+  const at::Tensor rebuilt = input();
+  {
+    const RebuildRegion region;
+    torch::autograd::backward({loss(rebuilt)}, {});
+  }
+  end_step();
+
+  EXPECT_TRUE(rebuilt.grad().equal(plain.grad()));
+  EXPECT_EQ(last_step("rebuild").left_to_rebuild, 4096 * sizeof(float));
+  EXPECT_EQ(last_step("rebuild").rebuilt, 4096 * sizeof(float));
+}
+
 TEST_F(OffloadRegionTest, TheLastStepOfATagIsToldWithWhatStayedAndWhy) {
   const at::Tensor x = input();
   {

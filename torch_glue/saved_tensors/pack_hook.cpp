@@ -90,6 +90,7 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
 
 bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
+  if (why_not_now(stream_of(current_stream(DeviceId{tensor.device().index()})))) return false;
   rebuilt_ = RebuiltStorage::of(tensor, region_->tag);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);
