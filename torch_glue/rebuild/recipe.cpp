@@ -20,7 +20,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node, std::uint32_t out
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(depth));
   (*rule)(node, *recipe);
-  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ <= kLongestChain;
+  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < kLongestChain;
   return whole ? std::move(recipe) : nullptr;
 }
 

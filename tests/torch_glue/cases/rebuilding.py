@@ -2,6 +2,7 @@
 """Tensors that are computed again instead of kept."""
 
 import functools
+import threading
 
 import spillway
 import torch
@@ -414,3 +415,139 @@ def nothing_is_left_behind():
         step(number % 2 == 0)
     spillway.step()
     assert (torch.cuda.memory_allocated(), spillway.stats()["live_handles"]) == before
+
+
+@case
+def a_long_chain_keeps_every_fourth_tensor():
+    x = random(64, 64).requires_grad_()
+    with spillway.rebuild():
+        y = x
+        for _ in range(12):
+            y = F.silu(y)
+        loss = y.square().sum()
+        del y
+    loss.backward()
+    size = 64 * 64 * 4
+    # The first SiLU saves x; of the twelve results three are kept, as is none of those between.
+    assert left() == (9 * size, 9 * size), left()
+
+
+@case
+def what_was_saved_outside_the_region_counts_as_it_was_then():
+    def run(region):
+        h = random(64, 64).requires_grad_() * 1
+        w = random(64, 64, seed=1).requires_grad_()
+        y = F.silu(h)
+        with torch.no_grad():
+            h.add_(1)
+        with region:
+            loss = (y @ w).sum()
+            del y
+        return torch.autograd.grad(loss, [w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def a_result_whose_node_was_released_and_that_changed_since_is_kept():
+    def run(region):
+        x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+        with region:
+            y = F.relu(F.layer_norm(x, (64,)))
+            y.sum().backward()
+            with torch.no_grad():
+                y.mul_(2)
+            loss = (y @ w).sum()
+            del y
+        return [x.grad, *torch.autograd.grad(loss, [w])]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def operators_run_again_without_the_backward_passs_autocast():
+    def run(region):
+        x = random(64, 64, dtype=torch.bfloat16).requires_grad_()
+        w = random(64, 64, dtype=torch.bfloat16, seed=1).requires_grad_()
+        with region:
+            loss = ((x * 1).pow(2) @ w).sum()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss.backward()
+        return [x.grad, w.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left()[1] > 0
+
+
+@case
+def two_streams_each_have_their_own():
+    def run(region):
+        x = random(256, 256).requires_grad_()
+        weights = [random(256, 256, seed=i).requires_grad_() for i in (1, 2)]
+        side = torch.cuda.Stream()
+        with region:
+            y = F.silu(x)
+            first = (y @ weights[0]).sum()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                second = (y @ weights[1]).sum()
+            torch.cuda.current_stream().wait_stream(side)
+            y.record_stream(side)
+            loss = first + second
+            del y, first, second
+        loss.backward()
+        return [x.grad, *(w.grad for w in weights)]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left() == (256 * 256 * 4, 2 * 256 * 256 * 4), left()
+
+
+@case
+def threads_may_want_the_same_result():
+    x = random(64, 64).requires_grad_()
+    weights = [random(64, 64, seed=i).requires_grad_() for i in range(4)]
+    with spillway.rebuild():
+        y = F.silu(x)
+        losses = [(y @ w).sum() for w in weights]
+        expected = y.detach().t() @ torch.ones(64, 64, device="cuda")
+        del y
+    results = [None] * 4
+
+    def work(index):
+        (results[index],) = torch.autograd.grad(losses[index], [weights[index]], retain_graph=True)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert same([expected] * 4, results)
+
+
+@case
+def a_step_of_the_optimizer_between_the_passes_raises_where_a_weight_is_needed():
+    norm, out = nn.LayerNorm(64).cuda(), nn.Linear(64, 64).cuda()
+    with spillway.rebuild():
+        loss = out(norm(random(8, 64))).sum()
+    with torch.no_grad():
+        norm.weight.add_(1)
+    try:
+        torch.autograd.grad(loss, [out.weight])
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("the edit went unnoticed")
+
+
+@case
+def no_region_is_open_behind_an_exception():
+    try:
+        with spillway.rebuild():
+            raise KeyError("inside")
+    except KeyError:
+        pass
+    x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+    before = torch.cuda.memory_allocated()
+    loss = (F.silu(x) @ w).sum()
+    assert torch.cuda.memory_allocated() - before >= 64 * 64 * 4
+    del loss
