@@ -17,6 +17,8 @@
 namespace spillway::interpose {
 namespace {
 
+constexpr const char* kRebuild = "SPILLWAY_REBUILD";
+
 std::atomic<bool> package_has_started{false};
 
 /// The setting of those that need no Python; null: none.
@@ -24,7 +26,7 @@ const char* offload_asked_for() {
   for (const char* name : {"SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
     if (given(name)) return name;
   }
-  return nullptr;
+  return given(kRebuild) && env::foreign(kRebuild) != "0" ? kRebuild : nullptr;
 }
 
 /// There PyTorch itself starts the package.

@@ -197,6 +197,13 @@ JOB = (
         repeats=True,
     ),
     Setting(
+        "rebuild",
+        "SPILLWAY_REBUILD",
+        _choice("0", "1"),
+        "Compute cheap activations again instead of keeping them; alone or with any of the above.",
+        is_switch=True,
+    ),
+    Setting(
         "allocator",
         "SPILLWAY_ALLOCATOR",
         _choice("spillway", "torch"),

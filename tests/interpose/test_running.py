@@ -101,7 +101,14 @@ def package(folder: Path) -> Path:
 
 # LD_PRELOAD has no way to name a path with a space but a link without one, which is followed.
 @pytest.mark.parametrize(
-    "setting", ["SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO", "SPILLWAY_REPORT"]
+    "setting",
+    [
+        "SPILLWAY_BUDGET",
+        "SPILLWAY_OFFLOAD_RATIO",
+        "SPILLWAY_TAG_RATIO",
+        "SPILLWAY_REBUILD",
+        "SPILLWAY_REPORT",
+    ],
 )
 def test_python_finds_the_package_where_a_job_is_to_offload(setting: str, tmp_path: Path) -> None:
     folder = tmp_path / "with space"

@@ -38,6 +38,19 @@ def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
     assert mlp.moved[-1] + outside.moved[-1] == everything.moved[-1]
 
 
+def test_what_is_cheap_is_computed_again(tmp_path: Path) -> None:
+    plain = under_spillway("transformers_trainer", tmp_path)
+    kept = under_spillway("transformers_trainer", tmp_path, "--ratio", "0")
+    rebuilt = under_spillway("transformers_trainer", tmp_path, "--rebuild")
+    both = under_spillway("transformers_trainer", tmp_path, "--rebuild", "--ratio", "1")
+    off = under_spillway("transformers_trainer", tmp_path, SPILLWAY_REBUILD="0")
+    for ours in (rebuilt, both, off):
+        assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert 0 < rebuilt.movable[-1] < kept.movable[-1]
+    assert both.moved[-1] == both.movable[-1] == rebuilt.movable[-1]
+    assert off.movable == plain.movable
+
+
 UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
 
 

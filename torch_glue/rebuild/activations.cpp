@@ -41,6 +41,8 @@ void add_activations(Rules& rules) {
   add_of_input<nodes::SiluBackward0>(rules, [](const Tensor& x) { return at::silu(x); });
   add_of_input<nodes::MishBackward0>(rules, [](const Tensor& x) { return at::mish(x); });
   add_of_input<nodes::HardswishBackward0>(rules, [](const Tensor& x) { return at::hardswish(x); });
+  add_of_input<nodes::SinBackward0>(rules, [](const Tensor& x) { return at::sin(x); });
+  add_of_input<nodes::CosBackward0>(rules, [](const Tensor& x) { return at::cos(x); });
   add_of_input<nodes::HardsigmoidBackward0>(rules,
                                             [](const Tensor& x) { return at::hardsigmoid(x); });
 

@@ -91,6 +91,8 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
 bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
   if (why_not_now(stream_of(current_stream(DeviceId{tensor.device().index()})))) return false;
+  note_operators(
+      true);  // from the first tensor on, on threads that are in no region but the process's
   rebuilt_ = RebuiltStorage::of(tensor, region_->tag);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);

@@ -41,6 +41,9 @@ RegionStack& this_thread() {
 
 thread_local bool nothing_moves = false;
 
+/// Never destroyed: threads may save tensors while the process ends.
+std::atomic<const OffloadedRegion*> process_region{nullptr};
+
 bool rebuilds(const OffloadedRegion& region) {
   return region.moves && region.moves->rebuild;
 }
@@ -48,11 +51,10 @@ bool rebuilds(const OffloadedRegion& region) {
 /// What is rebuilt inside rules, too, is theirs to say.
 void note_what_is_rebuilt() {
   const auto& regions = this_thread().regions;
-  note_operators(std::any_of(regions.begin(), regions.end(), &rebuilds));
+  const auto* const everywhere = process_region.load(std::memory_order_acquire);
+  note_operators((everywhere != nullptr && rebuilds(*everywhere)) ||
+                 std::any_of(regions.begin(), regions.end(), &rebuilds));
 }
-
-/// Never destroyed: threads may save tensors while the process ends.
-std::atomic<const OffloadedRegion*> process_region{nullptr};
 
 std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRules> rules) {
   static std::atomic<std::uint64_t> next{1};
@@ -113,6 +115,7 @@ Status set_process_region(const RegionOptions& options) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "this process has a region already");
   }
   install_engine();
+  if (options.rebuild) note_what_is_rebuilt();
   return {};
 }
 

@@ -10,10 +10,12 @@ from spillway.settings import JOB, LaunchError
 
 __all__ = ["Alternative", "parse"]
 
-_PLAIN = ("plain", "checkpoint")
+_PLAIN = ("plain", "checkpoint", "rebuild")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
 # What would hold for all of them, or be written by all of them to one place.
-_IN_THE_WAY = tuple(each for each in JOB if each.option in ("ratio", "budget", "tag_ratio", "report"))
+_IN_THE_WAY = tuple(
+    each for each in JOB if each.option in ("ratio", "budget", "tag_ratio", "rebuild", "report")
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
 def _alternative(item: str) -> Alternative:
     name, equals, value = item.partition("=")
     if not equals and name in _PLAIN:
-        return Alternative(item, checkpoint=name == "checkpoint")
+        changes = {"SPILLWAY_REBUILD": "1"} if name == "rebuild" else {}
+        return Alternative(item, changes, checkpoint=name == "checkpoint")
     if not equals or name not in _MOVING:
         raise LaunchError(
-            f"--compare: {item or 'nothing'}: expected plain, checkpoint, ratio=SHARE or budget=SIZE, with "
-            "commas between them"
+            f"--compare: {item or 'nothing'}: expected plain, checkpoint, rebuild, ratio=SHARE or "
+            "budget=SIZE, with commas between them"
         )
     setting = _MOVING[name]
     return Alternative(item, {setting.variable: setting.check(f"--compare: {name}", value)})

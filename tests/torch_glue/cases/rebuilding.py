@@ -53,6 +53,8 @@ RULES = {
     "leaky_relu": lambda x, w: F.leaky_relu(x * 1, 0.2),
     "elu": lambda x, w: F.elu(x * 1, 0.7),
     "softplus": lambda x, w: F.softplus(x * 1, 2, 5),
+    "sine": lambda x, w: (x * 1).sin(),
+    "cosine": lambda x, w: (x * 1).cos(),
     "glu": lambda x, w: F.glu(x * 1),
     "swiglu": lambda x, w: F.silu(x @ w) * (x @ w),
     "quotient": lambda x, w: (x @ w) / (w @ x).exp(),
