@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors that are computed again instead of kept."""
 
+import contextlib
 import functools
 import threading
 
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cases import case
-from cases.measure import gradients_of_gradients, last, same, same_bits
+from cases.measure import gradients_of_gradients, last, plenty, same, same_bits
 
 TAG = "rebuild"
 
@@ -598,3 +599,43 @@ def what_came_from_the_host_is_kept():
         return torch.autograd.grad(loss, [x, w])
 
     assert same(run(keeping()), run(spillway.rebuild()))
+
+
+def blocks_trained(around, change=lambda block: block):
+    """Parameters after three steps of three micro-batches each."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(64, 64), *[change(LlamaBlock(64, 224)) for _ in range(3)]).cuda()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for step in range(3):
+        with around():
+            losses = [net(random(2, 16, 64, seed=10 * step + i)).square().mean() for i in range(3)]
+            for loss in losses:
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(net.state_dict().values())
+
+
+@contextlib.contextmanager
+def both(outer, inner):
+    with outer, inner:
+        yield
+
+
+@case
+def other_ways_around_and_inside_have_the_same_bits():
+    plain = blocks_trained(keeping)
+    ways = {
+        "manager": lambda: spillway.OffloadActivations(),
+        "micro-batches": lambda: spillway.microbatches(activation_loading_horizon=1),
+        "budget": lambda: spillway.offload(budget=plenty()),
+    }
+    for name, way in ways.items():
+        assert same(plain, blocks_trained(lambda way=way: both(way(), spillway.rebuild()))), name
+        assert same(plain, blocks_trained(lambda way=way: both(spillway.rebuild(), way()))), name
+
+    def checkpointed(block):
+        return spillway.checkpoint_wrapper(block, offload_to_cpu=True)
+
+    # The wrapper's name is not in its keys, so the lists compare.
+    assert same(plain, blocks_trained(spillway.rebuild, checkpointed))
