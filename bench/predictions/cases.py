@@ -16,11 +16,16 @@ LLM_C = (
     "1024 tokens, float32, torch 2.1"
 )
 
+LITGPT = (
+    "tutorials/resource-tables.md of Lightning-AI/litgpt (2023-10-20): LoRA without quantization, bf16-true, "
+    "A100 40 GB, longest example of Alpaca, torch 2.1"
+)
+
 
 @dataclass(frozen=True)
 class Published:
-    peak_gib: float | None  # of torch's "active" bytes, given to a tenth
-    tokens_per_second: float
+    peak_gib: float | None  # of torch's "active" bytes, or of those that are allocated
+    tokens_per_second: float | None
     source: str
 
 
@@ -55,6 +60,13 @@ def _llm_c(name: str, milliseconds: float, *flags: str) -> Case:
     return Case(f"llm.c-{name}", "gpt2_124m", flags, "a100-40g", published=published)
 
 
+def _lora(model: str, batch: int, gigabytes: float) -> Case:
+    """The published times are of shorter examples."""
+    published = Published(round(gigabytes * 1e9 / 2**30, 2), None, LITGPT)
+    arguments = (model, "--batch", str(batch))
+    return Case(f"litgpt-{model}-{batch}", "lora", arguments, "a100-40g", published=published)
+
+
 def _llama(way: str, *arguments: str, needs: str = "", run: tuple[str, ...] = ()) -> Case:
     return Case(f"llama-8b-{way}", "llama_8b", arguments, "h200", run, needs=needs)
 
@@ -78,12 +90,22 @@ CASES = (
     _llm_c("forward-compile", 86, _F, _C),
     _llm_c("forward-compile-tf32", 26.2, _F, _C, _T),
     _llm_c("compile-tf32", 80, _C, _T),
+    _lora("phi-1.5", 1, 4.82),
+    _lora("phi-1.5", 2, 6.76),
+    _lora("phi-1.5", 4, 10.68),
+    _lora("stablelm-3b", 1, 9.69),
+    _lora("stablelm-3b", 2, 12.10),
+    _lora("stablelm-3b", 4, 16.92),
+    _lora("llama-2-7b", 1, 21.30),
+    _lora("llama-2-7b", 2, 29.07),
+    _lora("llama-2-13b", 1, 38.12),
     *(
         case
         for job in (_llama, _part)
         for case in (
             job("plain", "plain"),
             job("spillway", "plain", run=("--ratio", "0.5")),
+            job("rebuild", "plain", run=("--rebuild",)),
             job("checkpoint", "checkpoint"),
             job("save_on_cpu", "save_on_cpu"),
             job("trl", "trl", needs="trl"),

@@ -42,7 +42,9 @@ def time_errors(predictions: dict[str, Any]) -> dict[str, float]:
     return {
         case.name: error(predictions[case.name]["tokens_per_second"], case.published.tokens_per_second)
         for case in CASES
-        if case.published is not None and case.name in predictions
+        if case.published is not None
+        and case.published.tokens_per_second is not None
+        and case.name in predictions
     }
 
 
@@ -108,7 +110,10 @@ def section(ledger: dict[str, Any]) -> str:
             peak = memory.get(case.name)
             cells += ["not published", ""] if peak is None else [f"{known.peak_gib}", f"{peak:+.1f} %"]
             cells.append(f"{found['tokens_per_second']}")
-            cells += [f"{known.tokens_per_second}", f"{time[case.name]:+.1f} %"]
+            rate = time.get(case.name)
+            cells += (
+                ["not published", ""] if rate is None else [f"{known.tokens_per_second}", f"{rate:+.1f} %"]
+            )
         lines.append(f"| {' | '.join(cells)} |")
     sources = sorted({case.published.source for case in CASES if case.published is not None})
     lines += ["", *(f"Published: {source}." for source in sources), END]
