@@ -14,16 +14,7 @@ namespace nodes = torch::autograd::generated;
 template <typename Node, typename Function>
 void add_of_input(Rules& rules, Function function) {
   rules.add<Node>([function](const Node& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
-    recipe.computed_by([function](Values values) { return function(values[0]); });
-  });
-}
-
-/// Of one tensor, which nobody saves: the node saves the result.
-template <typename Node, typename Function>
-void add_with_result(Rules& rules, Function function) {
-  rules.add_saved<Node>(&Node::result_, [function](const Node& node, Recipe& recipe) {
-    recipe.needs_result(node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([function](Values values) { return function(values[0]); });
   });
 }
@@ -32,11 +23,14 @@ void add_with_result(Rules& rules, Function function) {
 
 void add_activations(Rules& rules) {
   using at::Tensor;
-  add_with_result<nodes::ReluBackward0>(rules, [](const Tensor& x) { return at::relu(x); });
-  add_with_result<nodes::SigmoidBackward0>(rules, [](const Tensor& x) { return at::sigmoid(x); });
-  add_with_result<nodes::TanhBackward0>(rules, [](const Tensor& x) { return at::tanh(x); });
-  add_with_result<nodes::ExpBackward0>(rules, [](const Tensor& x) { return at::exp(x); });
-  add_with_result<nodes::RsqrtBackward0>(rules, [](const Tensor& x) { return at::rsqrt(x); });
+  // It saves its result: the rule is asked while it runs. What it was given nobody need have.
+  rules.add_saved<nodes::ReluBackward0>(
+      &nodes::ReluBackward0::result_, [](const nodes::ReluBackward0& node, Recipe& recipe) {
+        const auto& note = current_note();
+        if (note == nullptr || !note->input_version) return recipe.impossible();
+        recipe.needs_result(node.next_edge(0), *note->input_version);
+        recipe.computed_by([](Values values) { return at::relu(values[0]); });
+      });
 
   add_of_input<nodes::SiluBackward0>(rules, [](const Tensor& x) { return at::silu(x); });
   add_of_input<nodes::MishBackward0>(rules, [](const Tensor& x) { return at::mish(x); });
@@ -47,34 +41,34 @@ void add_activations(Rules& rules) {
                                             [](const Tensor& x) { return at::hardsigmoid(x); });
 
   rules.add<nodes::GeluBackward0>([](const nodes::GeluBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by(
         [kind = node.approximate](Values values) { return at::gelu(values[0], kind); });
   });
   rules.add<nodes::LeakyReluBackward0>([](const nodes::LeakyReluBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by(
         [slope = node.negative_slope](Values values) { return at::leaky_relu(values[0], slope); });
   });
   rules.add<nodes::HardtanhBackward0>([](const nodes::HardtanhBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([least = node.min_val, most = node.max_val](Values values) {
       return at::hardtanh(values[0], least, most);
     });
   });
   rules.add<nodes::EluBackward0>([](const nodes::EluBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([alpha = node.alpha, scale = node.scale, of_input = node.input_scale](
                            Values values) { return at::elu(values[0], alpha, scale, of_input); });
   });
   rules.add<nodes::SoftplusBackward0>([](const nodes::SoftplusBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([beta = node.beta, threshold = node.threshold](Values values) {
       return at::softplus(values[0], beta, threshold);
     });
   });
   rules.add<nodes::GluBackward0>([](const nodes::GluBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([dim = node.dim](Values values) { return at::glu(values[0], dim); });
   });
 }

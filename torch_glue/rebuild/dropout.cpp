@@ -73,15 +73,4 @@ std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
   });
 }
 
-void add_dropout(Rules& rules) {
-  rules.add<nodes::NativeDropoutBackward0>(
-      [](const nodes::NativeDropoutBackward0& node, Recipe& recipe) {
-        const auto note = note_of(node.result1_);
-        if (note == nullptr || !note->drawn) return recipe.impossible();
-        recipe.needs_result(node.next_edge(0));
-        recipe.computed_by(
-            [note](Values values) { return std::get<0>(again(*note->drawn, values[0])); });
-      });
-}
-
 }  // namespace spillway

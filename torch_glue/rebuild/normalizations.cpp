@@ -5,6 +5,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -14,59 +15,49 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
-/// Where an operator is to update running statistics, as it was when it ran first: the same kernels
-/// run, and the model's own statistics count a batch once.
-std::pair<at::Tensor, at::Tensor> nobodys_statistics(const at::Tensor& input) {
-  const auto options = at::TensorOptions().device(input.device()).dtype(at::kFloat);
+/// Where an operator is to update running statistics, where it was when it ran first: the same
+/// kernels run, and the model's own statistics count a batch once.
+std::pair<at::Tensor, at::Tensor> nobodys_statistics(const at::Tensor& input,
+                                                     std::optional<at::ScalarType> of) {
+  if (!of) return {};
+  const auto options = at::TensorOptions().device(input.device()).dtype(*of);
   return {at::zeros({input.size(1)}, options), at::ones({input.size(1)}, options)};
 }
 
-/// Input, weight, bias, and the running statistics where they are used.
-template <typename Node>
-void takes_of_batch_norm(const Node& node, Recipe& recipe) {
-  const auto note = note_of(node.result1_);
-  if (note == nullptr) return recipe.impossible();
-  recipe.needs(node.input_);
-  recipe.may_need(node.weight_);
-  recipe.may_need(note->bias);
-  if (node.training) return;
-  recipe.may_need(node.running_mean_);
-  recipe.may_need(node.running_var_);
-}
-
-void add_batch_norms(Rules& rules) {
-  rules.add<nodes::NativeBatchNormBackward0>(
-      [](const nodes::NativeBatchNormBackward0& node, Recipe& recipe) {
-        takes_of_batch_norm(node, recipe);
-        recipe.computed_by([training = node.training, eps = node.eps](Values values) {
-          if (!training) {
-            return std::get<0>(at::native_batch_norm(
-                values[0], values[1], values[2], values[3], values[4], false, 0, eps));
-          }
-          const auto [mean, var] = nobodys_statistics(values[0]);
-          return std::get<0>(
-              at::native_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
-        });
-      });
-  rules.add<nodes::CudnnBatchNormBackward0>(
-      [](const nodes::CudnnBatchNormBackward0& node, Recipe& recipe) {
-        takes_of_batch_norm(node, recipe);
-        recipe.computed_by([training = node.training, eps = node.epsilon](Values values) {
-          if (!training) {
-            return std::get<0>(at::cudnn_batch_norm(
-                values[0], values[1], values[2], values[3], values[4], false, 0, eps));
-          }
-          const auto [mean, var] = nobodys_statistics(values[0]);
-          return std::get<0>(
-              at::cudnn_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
-        });
-      });
+/// With the statistics of the batch. The running ones may change without a new version.
+template <typename Node, typename Normalize>
+void add_batch_norm(Rules& rules, double Node::*eps, Normalize normalize) {
+  rules.add<Node>([eps, normalize](const Node& node, Recipe& recipe) {
+    const auto note = note_of(node.result1_);
+    if (note == nullptr || !note->eps || !node.training) return recipe.impossible();
+    recipe.needs(node.input_);
+    recipe.may_need(node.weight_);
+    recipe.may_need(note->bias);
+    recipe.computed_by([eps = node.*eps, of = note->statistics, normalize](Values values) {
+      const auto [mean, var] = nobodys_statistics(values[0], of);
+      return normalize(values, mean, var, eps);
+    });
+  });
 }
 
 }  // namespace
 
 void add_normalizations(Rules& rules) {
-  add_batch_norms(rules);
+  using at::Tensor;
+  add_batch_norm<nodes::NativeBatchNormBackward0>(
+      rules,
+      &nodes::NativeBatchNormBackward0::eps,
+      [](Values values, const Tensor& mean, const Tensor& var, double eps) {
+        return std::get<0>(
+            at::native_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
+      });
+  add_batch_norm<nodes::CudnnBatchNormBackward0>(
+      rules,
+      &nodes::CudnnBatchNormBackward0::epsilon,
+      [](Values values, const Tensor& mean, const Tensor& var, double eps) {
+        return std::get<0>(
+            at::cudnn_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
+      });
   rules.add<nodes::NativeLayerNormBackward0>(
       [](const nodes::NativeLayerNormBackward0& node, Recipe& recipe) {
         const auto note = note_of(node.result1_);
@@ -92,7 +83,7 @@ void add_normalizations(Rules& rules) {
   rules.add<nodes::NativeGroupNormBackward0>([](const nodes::NativeGroupNormBackward0& node,
                                                 Recipe& recipe) {
     const auto note = note_of(node.result1_);
-    if (note == nullptr) return recipe.impossible();
+    if (note == nullptr || !note->eps) return recipe.impossible();
     recipe.needs(node.input_);
     recipe.may_need(node.weight_);
     recipe.may_need(note->bias);

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/operator_notes.h"
 
+#include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/skip.h"
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
+#include <ATen/ops/add_ops.h>
 #include <ATen/ops/cudnn_batch_norm_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
+#include <ATen/ops/relu_ops.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -42,11 +47,21 @@ class Noted {
   Note before_;
 };
 
-std::shared_ptr<PackHook> kept(const OptionalTensor& tensor) {
-  if (!tensor || !tensor->defined()) return nullptr;
+/// Of a normalization. Empty for a bias that stands for others, whose own operators follow.
+OperatorNote normalized(double eps, const OptionalTensor& bias) {
+  if (!bias || !bias->defined()) return {.eps = eps};
+  if (is_wrapper(*bias)) return {};
   auto handle = std::make_shared<PackHook>(nullptr);
-  handle->call_pack_hook(*tensor);
-  return handle;
+  handle->call_pack_hook(*bias);
+  return {.eps = eps, .bias = std::move(handle)};
+}
+
+OperatorNote batch_normalized(double eps,
+                              const OptionalTensor& bias,
+                              const OptionalTensor& statistics) {
+  OperatorNote note = normalized(eps, bias);
+  if (statistics && statistics->defined()) note.statistics = statistics->scalar_type();
+  return note;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(c10::DispatchKeySet keys,
@@ -77,7 +92,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> group_norm(c10::DispatchKeySet ke
                                                           c10::SymInt hw,
                                                           std::int64_t group,
                                                           double eps) {
-  const Noted noted({.eps = eps, .bias = kept(bias)});
+  const Noted noted(normalized(eps, bias));
   return at::_ops::native_group_norm::redispatch(
       keys & kBehind, input, weight, bias, std::move(n), std::move(c), std::move(hw), group, eps);
 }
@@ -91,7 +106,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(c10::DispatchKeySet ke
                                                           bool training,
                                                           double momentum,
                                                           double eps) {
-  const Noted noted({.eps = eps, .bias = kept(bias)});
+  const Noted noted(batch_normalized(eps, bias, running_mean));
   return at::_ops::native_batch_norm::redispatch(
       keys & kBehind, input, weight, bias, running_mean, running_var, training, momentum, eps);
 }
@@ -106,13 +121,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cudnn_batch_norm(
     bool training,
     double factor,
     double eps) {
-  const Noted noted({.eps = eps, .bias = kept(bias)});
+  const Noted noted(batch_normalized(eps, bias, running_mean));
   return at::_ops::cudnn_batch_norm::redispatch(
       keys & kBehind, input, weight, bias, running_mean, running_var, training, factor, eps);
 }
 
 OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || p <= 0 || p >= 1 || !input.is_cuda()) return {};
+  if (is_wrapper(input) || input.is_nested() || input.layout() != at::kStrided) return {};
   if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
     return {};  // each replay draws others
   }
@@ -134,7 +150,94 @@ std::tuple<at::Tensor, at::Tensor> dropout(c10::DispatchKeySet keys,
   return at::_ops::native_dropout::redispatch(keys & kBehind, input, p, train);
 }
 
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+bool has_version(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
+OperatorNote given(const at::Tensor& input) {
+  if (is_wrapper(input) || !has_version(input)) return {};
+  return {.input_version = version_of(input)};
+}
+
+at::Tensor relu(c10::DispatchKeySet keys, const at::Tensor& input) {
+  const Noted noted(given(input));
+  return at::_ops::relu::redispatch(keys & kBehind, input);
+}
+
+at::Tensor& relu_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
+  const Noted noted(given(input));
+  return at::_ops::relu_::redispatch(keys & kBehind, input);
+}
+
+/// The last sums of a thread. A ReLU that ends a residual block comes right after its sum.
+struct Sums {
+  struct Sum {
+    compat::WeakNodePtr node;
+    const torch::autograd::Node* address = nullptr;
+    AddedVersions versions{};
+  };
+
+  std::array<Sum, 8> last;
+  std::size_t next = 0;
+
+  void add(const at::Tensor& result, AddedVersions versions) {
+    const auto& node = result.grad_fn();
+    if (node == nullptr) return;
+    versions.result = version_of(result);
+    last[next++ % last.size()] = {compat::WeakNodePtr(node), node.get(), versions};
+  }
+};
+
+Sums& sums() {
+  thread_local Sums those;
+  return those;
+}
+
+/// The versions before the sum; none where nothing is to be learnt.
+std::optional<AddedVersions> before(const at::Tensor& self, const at::Tensor& other) {
+  for (const at::Tensor* tensor : {&self, &other}) {
+    if (!tensor->is_cuda() || is_wrapper(*tensor) || !has_version(*tensor)) return std::nullopt;
+  }
+  return AddedVersions{version_of(self), version_of(other), 0};
+}
+
+at::Tensor add(c10::DispatchKeySet keys,
+               const at::Tensor& self,
+               const at::Tensor& other,
+               const at::Scalar& alpha) {
+  const auto versions = before(self, other);
+  at::Tensor result = at::_ops::add_Tensor::redispatch(keys & kBehind, self, other, alpha);
+  if (versions) sums().add(result, *versions);
+  return result;
+}
+
+at::Tensor& add_in_place(c10::DispatchKeySet keys,
+                         at::Tensor& self,
+                         const at::Tensor& other,
+                         const at::Scalar& alpha) {
+  const auto versions = before(self, other);
+  at::Tensor& result = at::_ops::add__Tensor::redispatch(keys & kBehind, self, other, alpha);
+  if (versions) sums().add(result, *versions);
+  return result;
+}
+
 }  // namespace
+
+std::optional<AddedVersions> versions_of_sum(const torch::autograd::Node& node) {
+  for (const Sums::Sum& sum : sums().last) {
+    if (sum.address == &node && !sum.node.expired()) return sum.versions;
+  }
+  return std::nullopt;
+}
+
+std::uint32_t version_of_result(const torch::autograd::Node& node) {
+  const auto sum = versions_of_sum(node);
+  return sum ? sum->result : 0;
+}
 
 const std::shared_ptr<const OperatorNote>& current_note() {
   return current;
@@ -153,6 +256,10 @@ void note_operators(bool wanted) {
       noting->impl("native_batch_norm", &batch_norm);
       noting->impl("cudnn_batch_norm", &cudnn_batch_norm);
       noting->impl("native_dropout", &dropout);
+      noting->impl("relu", &relu);
+      noting->impl("relu_", &relu_in_place);
+      noting->impl("add.Tensor", &add);
+      noting->impl("add_.Tensor", &add_in_place);
       return noting;
     }();
   }

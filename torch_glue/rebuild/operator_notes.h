@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstdint>
 #include <memory>
@@ -31,7 +32,27 @@ struct OperatorNote {
   };
 
   std::optional<Drawn> drawn{};
+
+  /// Of batch norms: what kind of running statistics they were given.
+  std::optional<at::ScalarType> statistics{};
+
+  /// Of ReLU: the version of what it was given.
+  std::optional<std::uint32_t> input_version{};
 };
+
+/// What a sum was given, and gave: the versions of the three tensors.
+struct AddedVersions {
+  std::uint32_t self;
+  std::uint32_t other;
+  std::uint32_t result;
+};
+
+/// Of the node of a sum that this thread has just computed; none of one longer ago.
+std::optional<AddedVersions> versions_of_sum(const torch::autograd::Node& node);
+
+/// The version that the result of a node had when it was computed: none but sums here change what
+/// they are given.
+std::uint32_t version_of_result(const torch::autograd::Node& node);
 
 /// The one of the operator that this thread runs, null where it needs none.
 const std::shared_ptr<const OperatorNote>& current_note();

@@ -13,7 +13,7 @@ namespace nodes = torch::autograd::generated;
 void add_poolings(Rules& rules) {
   using Node = nodes::MaxPool2DWithIndicesBackward0;
   rules.add<Node>([](const Node& node, Recipe& recipe) {
-    recipe.needs(node.self_, node.next_edge(0));
+    recipe.needs(node.self_);
     recipe.computed_by([kernel = node.kernel_size,
                         stride = node.stride,
                         padding = node.padding,

@@ -56,14 +56,19 @@ class Table {
       entries_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-/// Operators see neither graphs nor autocast nor Python while it lives: what runs again is what ran
-/// below all of them, and nobody waits for the Python lock.
+/// Operators see neither graphs nor autocast nor Python nor functorch while it lives: what runs
+/// again is what ran below all of them, and nobody waits for the Python lock.
 class Unseen {
  private:
   const at::AutoDispatchBelowADInplaceOrView no_graph_;
   const c10::impl::ExcludeDispatchKeyGuard no_modes_{
       c10::autocast_dispatch_keyset |
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+      c10::DispatchKeySet({c10::DispatchKey::Python,
+                           c10::DispatchKey::PythonTLSSnapshot,
+                           c10::DispatchKey::VmapMode,
+                           c10::DispatchKey::FuncTorchVmapMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
 
 /// The only tensor of its storage, whole and without gaps, so that a result like it has its bytes.

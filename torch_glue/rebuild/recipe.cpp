@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/recipe.h"
 
+#include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 
@@ -33,7 +34,7 @@ std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
 bool Recipe::take(const autograd::SavedVariable& saved) {
   if (auto* const hooks = compat::hooks_of(saved)) {
     auto* const ours = dynamic_cast<PackHook*>(hooks);
-    Handle handle = ours != nullptr ? ours->share() : nullptr;
+    Handle handle = ours != nullptr && !ours->changed() ? ours->share() : nullptr;
     if (handle == nullptr) return false;
     take(std::move(handle));
     return true;
@@ -55,11 +56,7 @@ void Recipe::needs(const autograd::SavedVariable& saved) {
   if (possible_ && !take(saved)) possible_ = false;
 }
 
-void Recipe::needs(const autograd::SavedVariable& saved, const autograd::Edge& otherwise) {
-  if (possible_ && !take(saved)) needs_result(otherwise);
-}
-
-void Recipe::needs_result(const autograd::Edge& edge) {
+void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   if (!possible_) return;
   possible_ = false;
   if (edge.function == nullptr || depth_ >= kDeepest) return;
@@ -67,9 +64,10 @@ void Recipe::needs_result(const autograd::Edge& edge) {
       Rules::instance().saved_result(*edge.function, edge.input_nr);
   if (saved != nullptr) {
     const std::unique_lock<std::mutex> lock(compat::mutex_of(*edge.function), std::try_to_lock);
-    possible_ = lock.owns_lock() && take(*saved);
+    possible_ = lock.owns_lock() && take(*saved);  // which looks whether it has changed
     return;
   }
+  if (version != version_of_result(*edge.function)) return;
   auto recipe = of(*edge.function, edge.input_nr, depth_ + 1);
   if (recipe == nullptr) return;
   possible_ = true;

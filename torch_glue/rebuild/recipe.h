@@ -46,9 +46,9 @@ class Recipe {
   /// The rules write the values in the order in which the Function takes them. One that cannot be
   /// had makes the recipe impossible.
   void needs(const torch::autograd::SavedVariable& saved);
-  /// What a node has saved where it had to, and otherwise the result of the node behind the edge.
-  void needs(const torch::autograd::SavedVariable& saved, const torch::autograd::Edge& otherwise);
-  void needs_result(const torch::autograd::Edge& edge);
+  /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
+  /// tensor when it was used: a change in place that no graph has seen must not be missed.
+  void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
   void needs(Handle noted);
   /// An undefined tensor where the operator was called without it.
   void may_need(const torch::autograd::SavedVariable& saved);

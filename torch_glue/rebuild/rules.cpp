@@ -8,7 +8,6 @@ namespace spillway {
 Rules::Rules() {
   add_activations(*this);
   add_arithmetic(*this);
-  add_dropout(*this);
   add_normalizations(*this);
   add_poolings(*this);
 }

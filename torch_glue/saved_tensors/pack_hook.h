@@ -47,6 +47,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// changed since.
   static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
 
+  /// Whether the tensor has been changed in place since it was saved.
+  [[nodiscard]] bool changed() const { return version_.changed(); }
+
   /// What the operator that saved it noted (OperatorNote); null where it noted nothing.
   [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
 

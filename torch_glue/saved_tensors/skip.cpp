@@ -83,6 +83,10 @@ bool is_first_in_step(const c10::Storage& storage) {
 
 }  // namespace
 
+bool is_wrapper(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->key_set().has_any(kWrapped);
+}
+
 bool is_of_parameter(const at::Tensor& tensor) {
   const at::Tensor* const base = compat::view_base(tensor);
   return is_parameter(tensor) || (base != nullptr && is_parameter(*base));

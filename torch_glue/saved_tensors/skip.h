@@ -18,6 +18,9 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 /// driver.
 std::optional<SkipReason> why_not_now(driver::Stream stream);
 
+/// Whether it stands for other tensors, as those of Python classes and of functorch do.
+bool is_wrapper(const at::Tensor& tensor);
+
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);
 
