@@ -35,7 +35,7 @@ def rebuild() -> RebuildRegion:
     Regions nest: inside another one, or around it, what cannot be computed again moves as that one says.
 
     The backward pass raises RuntimeError where something that an operator needs again has been changed in
-    place meanwhile. A tensor that is changed through ``.data``, which autograd does not see either, comes
-    back unchanged.
+    place meanwhile. What autograd does not see is not seen here: changes through ``.data``, and steps of an
+    optimizer with ``fused=True`` between the forward and the backward pass.
     """
     return RebuildRegion()
