@@ -82,7 +82,10 @@ def environment(
         )
     options = {name: value for name, value in options.items() if value is not None}
     if emulate:
-        options = _of_profile(profile, options, env) | options
+        of_profile = _of_profile(profile, options, env)
+        if "rates" in of_profile and "rates" in options:
+            options["rates"] = _rates_over(str(of_profile["rates"]), str(options["rates"]))
+        options = of_profile | options
         env.pop(PROFILE, None)
         changes["SPILLWAY_EMULATE"] = "1"
     for setting in JOB + SETTINGS:
@@ -116,6 +119,11 @@ def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) ->
         for option, value in profiles.read(name).settings(clock == "virtual").items()
         if given or not env.get(variables[option])
     }
+
+
+def _rates_over(profile: str, given: str) -> str:
+    """Those of the profile, but for those that are given."""
+    return ",".join({item.partition("=")[0]: item for item in f"{profile},{given}".split(",")}.values())
 
 
 def _check_together(env: Mapping[str, str], options: _Options) -> None:

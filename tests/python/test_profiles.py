@@ -66,6 +66,16 @@ def test_each_profile_can_be_used(name: str) -> None:
     assert 0 < float(rates["attention_backward"]) <= float(rates["product"]) < 1
 
 
+def test_rates_that_are_given_leave_the_profile_s_others() -> None:
+    given = {"rates": "half=7e14,product=0.8", "clock": "virtual"}
+    env = launch.environment(True, profile="h200", base={}, **given)
+    changed = dict(item.split("=") for item in env["SPILLWAY_EMULATE_RATES"].split(","))
+    own = dict(item.split("=") for item in str(profiles.read("h200").rates).split(","))
+    assert changed == own | {"half": "7e14", "product": "0.8"}
+    alone = launch.environment(True, base={}, **given)
+    assert alone["SPILLWAY_EMULATE_RATES"] == given["rates"]
+
+
 def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
     seen = settings_of(seen_by_command("--emulate", "h100", "--shape-only"))
     assert seen.pop("SPILLWAY_EMULATE_ANSWERS")  # a private folder of this run
