@@ -21,7 +21,6 @@ def wanted() -> dict[str, str]:
     if of_a_report and not given["report"]:
         raise LaunchError(f"SPILLWAY_REPORT_{of_a_report[0].upper()} needs SPILLWAY_REPORT, a folder")
     off = [setting.option for setting in JOB if setting.is_switch and given[setting.option] == "0"]
-    off += [option for option in OF_A_REPORT if option not in of_a_report]
     return {option: value for option, value in given.items() if value and option not in off}
 
 

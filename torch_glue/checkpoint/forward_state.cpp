@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/forward_state.h"
 
+#include "torch_glue/streams.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include <algorithm>
 #include <mutex>
@@ -26,11 +27,6 @@ std::vector<at::Generator> generators(bool of_devices) {
     all.push_back(at::cuda::detail::getDefaultCUDAGenerator(device));
   }
   return all;
-}
-
-/// A captured graph draws its numbers anew in every replay.
-bool capturing() {
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
 }  // namespace

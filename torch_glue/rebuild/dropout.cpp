@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/rebuild/rules.h"
-#include "torch_glue/saved_tensors/pack_hook.h"
 
 #include <ATen/Functions.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
-#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <mutex>
 #include <tuple>
 
 namespace spillway {
 namespace {
-
-using Values = Recipe::Values;
-namespace nodes = torch::autograd::generated;
 
 /// While it lives, the device's generator goes on from where a dropout began.
 class DrawAgain {
@@ -53,11 +48,6 @@ class DrawAgain {
   std::uint64_t offset_ = 0;
 };
 
-std::tuple<at::Tensor, at::Tensor> again(const OperatorNote::Drawn& drawn, const at::Tensor& on) {
-  const DrawAgain generator(drawn);
-  return at::native_dropout(on, drawn.p, true);
-}
-
 }  // namespace
 
 std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
@@ -66,10 +56,12 @@ std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
       !mask.sizes().equals(note->drawn->sizes)) {
     return nullptr;
   }
-  return Recipe::of_nothing([note](Values) {
+  return Recipe::of_nothing([note](Recipe::Values) {
     const auto& drawn = *note->drawn;
     // Which numbers a kernel draws depends on how its input lies, not on what is in it.
-    return std::get<1>(again(drawn, at::empty_strided(drawn.sizes, drawn.strides, drawn.options)));
+    const at::Tensor input = at::empty_strided(drawn.sizes, drawn.strides, drawn.options);
+    const DrawAgain generator(drawn);
+    return std::get<1>(at::native_dropout(input, drawn.p, true));
   });
 }
 

@@ -4,6 +4,7 @@
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/streams.h"
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
@@ -129,9 +130,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cudnn_batch_norm(
 OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || p <= 0 || p >= 1 || !input.is_cuda()) return {};
   if (is_wrapper(input) || input.is_nested() || input.layout() != at::kStrided) return {};
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
-    return {};  // each replay draws others
-  }
+  if (capturing()) return {};
   auto generator = at::cuda::detail::getDefaultCUDAGenerator(input.device().index());
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return {.drawn = OperatorNote::Drawn{p,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/rebuilt_storage.h"
 
-#include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/rebuild/rules.h"
+#include "torch_glue/saved_tensors/storage_table.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
@@ -12,49 +12,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include <functional>
-#include <unordered_map>
 #include <utility>
 
 namespace spillway {
 namespace {
-
-/// Finds the one of a storage, as long as some hook owns it. Never destroyed.
-class Table {
- public:
-  static Table& instance() {
-    static auto* const table = new Table;
-    return *table;
-  }
-
-  std::shared_ptr<RebuiltStorage> find(c10::StorageImpl* key) {
-    const LightLock lock(mutex_);
-    const auto found = entries_.find(key);
-    return found == entries_.end() ? nullptr : found->second.lock();
-  }
-
-  void add(c10::StorageImpl* key, const std::shared_ptr<RebuiltStorage>& storage) {
-    const LightLock lock(mutex_);
-    entries_.insert_or_assign(key, storage);
-  }
-
-  void forget(c10::StorageImpl* key) {
-    const LightLock lock(mutex_);
-    const auto found = entries_.find(key);
-    if (found != entries_.end() && found->second.expired()) entries_.erase(found);
-  }
-
- private:
-  using Entry = std::pair<c10::StorageImpl* const, std::weak_ptr<RebuiltStorage>>;
-
-  LightMutex mutex_;
-  std::unordered_map<c10::StorageImpl*,
-                     std::weak_ptr<RebuiltStorage>,
-                     std::hash<c10::StorageImpl*>,
-                     std::equal_to<>,
-                     PoolAllocator<Entry>>
-      entries_ SPILLWAY_GUARDED_BY(mutex_);
-};
 
 /// Operators see neither graphs nor autocast nor Python nor functorch while it lives: what runs
 /// again is what ran below all of them, and nobody waits for the Python lock.
@@ -94,7 +55,8 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole) {
 
 std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor, TagId tag) {
   auto* const key = tensor.storage().unsafeGetStorageImpl();
-  if (auto known = Table::instance().find(key)) {
+  auto& table = StorageTable<RebuiltStorage>::instance();
+  if (auto known = table.find(key)) {
     const bool same = known->version_.is(SavedVersion(tensor)) && known->original();
     return same ? std::move(known) : nullptr;
   }
@@ -104,7 +66,7 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor, Tag
   auto recipe = recipe_of(whole);
   if (recipe == nullptr) return nullptr;
   auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), tag);
-  Table::instance().add(key, made);
+  table.put(key, made);
   Runtime::instance().left_to_rebuild(tag, Bytes{made->size_});
   return made;
 }
@@ -123,7 +85,7 @@ RebuiltStorage::RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> 
       recipe_(std::move(recipe)) {}
 
 RebuiltStorage::~RebuiltStorage() {
-  Table::instance().forget(key_);
+  StorageTable<RebuiltStorage>::instance().forget(key_);
 }
 
 void RebuiltStorage::hook_came(std::uint64_t& round) {

@@ -75,11 +75,6 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   values_.push_back({nullptr, std::move(recipe)});
 }
 
-void Recipe::needs(Handle noted) {
-  if (noted == nullptr) return impossible();
-  if (possible_) take(std::move(noted));
-}
-
 void Recipe::may_need(const autograd::SavedVariable& saved) {
   if (!possible_) return;
   if (compat::never_saved(saved)) {

@@ -9,7 +9,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -25,7 +24,6 @@ class Recipe {
  public:
   using Values = at::ArrayRef<at::Tensor>;
   using Function = std::function<at::Tensor(Values)>;
-  /// What a Function is given in place of a value that an operator was called without.
   using Handle = std::shared_ptr<PackHook>;
 
   /// So many tensors at most that are computed again, each from the one before it: what is
@@ -49,7 +47,6 @@ class Recipe {
   /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
   /// tensor when it was used: a change in place that no graph has seen must not be missed.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
-  void needs(Handle noted);
   /// An undefined tensor where the operator was called without it.
   void may_need(const torch::autograd::SavedVariable& saved);
   void may_need(Handle noted);

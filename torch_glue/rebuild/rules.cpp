@@ -17,15 +17,20 @@ const Rules& Rules::instance() {
   return *rules;
 }
 
-const Rule* Rules::find(const torch::autograd::Node& node, std::uint32_t output) const {
-  const auto found = rules_.find({std::type_index(typeid(node)), output});
+const Rules::Known* Rules::known(const torch::autograd::Node& node, std::uint32_t output) const {
+  const auto found = output == 0 ? rules_.find(std::type_index(typeid(node))) : rules_.end();
   return found == rules_.end() ? nullptr : &found->second;
+}
+
+const Rule* Rules::find(const torch::autograd::Node& node, std::uint32_t output) const {
+  const Known* const rule = known(node, output);
+  return rule == nullptr ? nullptr : &rule->write;
 }
 
 const torch::autograd::SavedVariable* Rules::saved_result(const torch::autograd::Node& node,
                                                           std::uint32_t output) const {
-  const auto found = saved_.find({std::type_index(typeid(node)), output});
-  return found == saved_.end() ? nullptr : found->second(node);
+  const Known* const rule = known(node, output);
+  return rule == nullptr || !rule->saved ? nullptr : rule->saved(node);
 }
 
 std::shared_ptr<const OperatorNote> note_of(const torch::autograd::SavedVariable& saved) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <typeindex>
 #include <unordered_map>
-#include <utility>
 
 namespace spillway {
 
@@ -18,7 +17,7 @@ using Rule = std::function<void(const torch::autograd::Node& node, Recipe& recip
 
 /// Which tensors can be computed again, and how: by the kind of the node that autograd made for the
 /// operator. What has no rule is kept. Each family of operators adds its own (add_*), and each rule
-/// has its test of bits in tests/torch_glue/cases/rebuilding.py.
+/// has its test of bits in tests/torch_glue/cases/rebuild_rules.py.
 ///
 /// An operator may be here where running it again gives the same bits on the same machine, costs
 /// little more than reading and writing its tensors, and touches nothing else.
@@ -27,11 +26,11 @@ class Rules {
  public:
   static const Rules& instance();
 
-  /// `write`: void(const Node&, Recipe&), for the output of that number.
+  /// `write`: void(const Node&, Recipe&), for the first output; the others are not computed again.
   template <typename Node, typename Write>
-  void add(Write write, std::uint32_t output = 0) {
-    rules_[{std::type_index(typeid(Node)), output}] = [write](const torch::autograd::Node& node,
-                                                              Recipe& recipe) {
+  void add(Write write) {
+    rules_[std::type_index(typeid(Node))].write = [write](const torch::autograd::Node& node,
+                                                          Recipe& recipe) {
       write(static_cast<const Node&>(node), recipe);
     };
   }
@@ -39,17 +38,13 @@ class Rules {
   /// As add(), for nodes that save that output themselves: the rule is asked for while the node
   /// saves it, and afterwards whatever has become of it is used.
   template <typename Node, typename Write>
-  void add_saved(torch::autograd::SavedVariable Node::*saved,
-                 Write write,
-                 std::uint32_t output = 0) {
-    add<Node>(
-        [saved, write](const Node& node, Recipe& recipe) {
-          // Its tensor is kept, or recomputed by those who know its storage.
-          if (!compat::never_saved(node.*saved)) return recipe.impossible();
-          write(node, recipe);
-        },
-        output);
-    saved_[{std::type_index(typeid(Node)), output}] = [saved](const torch::autograd::Node& node) {
+  void add_saved(torch::autograd::SavedVariable Node::*saved, Write write) {
+    add<Node>([saved, write](const Node& node, Recipe& recipe) {
+      // Its tensor is kept, or recomputed by those who know its storage.
+      if (!compat::never_saved(node.*saved)) return recipe.impossible();
+      write(node, recipe);
+    });
+    rules_[std::type_index(typeid(Node))].saved = [saved](const torch::autograd::Node& node) {
       return &(static_cast<const Node&>(node).*saved);
     };
   }
@@ -62,21 +57,16 @@ class Rules {
       const torch::autograd::Node& node, std::uint32_t output) const;
 
  private:
-  using Key = std::pair<std::type_index, std::uint32_t>;
-
-  struct Hash {
-    std::size_t operator()(const Key& key) const {
-      return std::hash<std::type_index>()(key.first) ^ key.second;
-    }
+  struct Known {
+    Rule write;
+    std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)> saved;
   };
-
-  using SavedResult =
-      std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)>;
 
   Rules();
 
-  std::unordered_map<Key, Rule, Hash> rules_;
-  std::unordered_map<Key, SavedResult, Hash> saved_;
+  [[nodiscard]] const Known* known(const torch::autograd::Node& node, std::uint32_t output) const;
+
+  std::unordered_map<std::type_index, Known> rules_;
 };
 
 /// What the node noted of the operator whose tensor this is; null where it was none.

@@ -56,18 +56,23 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
-  auto reason = why_not_movable(tensor, region_->min_bytes);
-  if (!reason && region_->rebuild && leave_to_rebuild(tensor)) return;
-  if (!reason && region_->moves_nothing()) {
-    count_staying(region_->tag, tensor);
-    return keep(tensor);
-  }
-  if (reason) {
+  if (const auto reason = why_not_movable(tensor, region_->min_bytes)) {
     count_skip(region_->tag, *reason, tensor);
     return keep(tensor);
   }
+  const bool stays = region_->moves_nothing();
+  if (stays && !region_->rebuild) {
+    count_staying(region_->tag, tensor);
+    return keep(tensor);
+  }
   const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
-  if (const auto not_now = why_not_now(stream)) {
+  const auto not_now = why_not_now(stream);
+  if (region_->rebuild && !not_now && leave_to_rebuild(tensor)) return;
+  if (stays) {
+    count_staying(region_->tag, tensor);
+    return keep(tensor);
+  }
+  if (not_now) {
     count_skip(region_->tag, *not_now, tensor);
     return keep(tensor);
   }
@@ -90,7 +95,6 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
 
 bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
-  if (why_not_now(stream_of(current_stream(DeviceId{tensor.device().index()})))) return false;
   note_operators(
       true);  // from the first tensor on, on threads that are in no region but the process's
   rebuilt_ = RebuiltStorage::of(tensor, region_->tag);

@@ -42,7 +42,13 @@ std::uint64_t address_of(const c10::Storage& storage) {
 }  // namespace
 
 std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, DeviceRuntime& device) {
-  return StorageTable::instance().of(storage, device);
+  // A storage that was given other memory is another one: the host copy is of what it was.
+  return StorageTable<SavedStorage>::instance().find_or_make(
+      storage.unsafeGetStorageImpl(),
+      [&](const SavedStorage& known) { return known.is_of(*storage.unsafeGetStorageImpl()); },
+      [&] {
+        return std::allocate_shared<SavedStorage>(PoolAllocator<SavedStorage>(), storage, device);
+      });
 }
 
 SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
@@ -59,7 +65,7 @@ bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
 }
 
 SavedStorage::~SavedStorage() {
-  StorageTable::instance().forget(key_);
+  StorageTable<SavedStorage>::instance().forget(key_);
   const Lock lock(mutex_);
   if (order_ != nullptr) order_->gone(this);
   settle_arrival();
