@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was edited is never computed from: it is kept, or its backward pass raises."""
+
+import spillway
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cases import case
+from cases.beside_plain import keeping, left, random
+from cases.measure import same
+
+
+def edited(function):
+    """Gradients of a function that edits what no node has saved, plain and in a region that rebuilds."""
+
+    def run(region):
+        x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+        with region:
+            loss = (function(x, x @ w).float() @ w).sum()
+        return torch.autograd.grad(loss, [x, w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def a_result_that_is_edited_later_raises():
+    x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+    with spillway.rebuild():
+        y = F.silu(x)
+        loss = (y @ w).sum()
+    y.detach().add_(1)
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("the edit went unnoticed")
+
+
+@case
+def what_is_computed_from_an_edited_input_raises():
+    w = random(64, 64, seed=1).requires_grad_()
+    x = random(64, 64).requires_grad_()
+    with spillway.rebuild():
+        h = x * 1
+        loss = (F.silu(h) @ w).sum()
+    h.detach().add_(1)
+    try:
+        torch.autograd.grad(loss, [w])
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("the edit went unnoticed")
+
+
+@case
+def a_result_that_was_edited_before_it_was_saved_is_kept():
+    def run(region):
+        x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+        with region:
+            y = F.silu(x)
+            with torch.no_grad():
+                y.clamp_(max=0.5)
+            loss = (y @ w).sum()
+            del y
+        loss.backward()
+        return [x.grad, w.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left() == (0, 0)
+
+
+@case
+def a_result_that_was_edited_between_two_saves_is_kept_for_the_second():
+    def run(region):
+        x = random(64, 64).requires_grad_()
+        w = random(64, 64, seed=1).requires_grad_()
+        with region:
+            y = F.layer_norm(x, (64,)).relu_()
+            with torch.no_grad():
+                y.mul_(2)
+            loss = (y @ w).sum()
+            del y
+        return torch.autograd.grad(loss, [w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def what_was_saved_outside_the_region_counts_as_it_was_then():
+    def run(region):
+        h = random(64, 64).requires_grad_() * 1
+        w = random(64, 64, seed=1).requires_grad_()
+        y = F.silu(h)
+        with torch.no_grad():
+            h.add_(1)
+        with region:
+            loss = (y @ w).sum()
+            del y
+        return torch.autograd.grad(loss, [w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def a_result_whose_node_was_released_and_that_changed_since_is_kept():
+    def run(region):
+        x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
+        with region:
+            h = F.layer_norm(x, (64,))
+            y = F.relu(h)
+            (grad,) = torch.autograd.grad(y.sum(), [h])  # releases what relu saved, and nothing else
+            with torch.no_grad():
+                y.mul_(2)
+            loss = (y @ w).sum()
+            del y
+        return [grad, *torch.autograd.grad(loss, [w])]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def a_step_of_the_optimizer_between_the_passes_raises_where_a_weight_is_needed():
+    norm, out = nn.LayerNorm(64).cuda(), nn.Linear(64, 64).cuda()
+    with spillway.rebuild():
+        loss = out(norm(random(8, 64))).sum()
+    with torch.no_grad():
+        norm.weight.add_(1)
+    try:
+        torch.autograd.grad(loss, [out.weight])
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("the edit went unnoticed")
+
+
+@case
+def an_edit_between_two_operators_is_not_lost():
+    def before_relu(x, y):
+        h = F.layer_norm(y, (64,))
+        with torch.no_grad():
+            h.mul_(2)
+        return h.relu_()
+
+    def before_a_sum(x, y):
+        h = F.layer_norm(y, (64,))
+        with torch.no_grad():
+            h[:, :8] = 0
+        return (h + F.layer_norm(x, (64,))).relu()
+
+    def after_a_sum(x, y):
+        h = F.layer_norm(y, (64,)) + F.layer_norm(x, (64,))
+        h.detach().mul_(2)
+        return h.relu()
+
+    def before_it_is_negated(x, y):
+        h = F.silu(y)
+        with torch.no_grad():
+            h.clamp_(max=0.5)
+        return -h
+
+    for function in (before_relu, before_a_sum, after_a_sum, before_it_is_negated):
+        edited(function)
+
+
+@case
+def sums_of_two_types_are_as_they_were():
+    def in_place(x, y):
+        h = F.layer_norm(y.bfloat16(), (64,))
+        h += F.layer_norm(x, (64,))
+        return h.relu_()
+
+    def in_the_wider_type(x, y):
+        return (F.layer_norm(y.bfloat16(), (64,)) + F.layer_norm(x, (64,))).relu()
+
+    for function in (in_place, in_the_wider_type):
+        edited(function)
+
+
+@case
+def what_a_node_saved_and_was_edited_before_the_recipe_is_not_used():
+    def run(region):
+        norm, w = nn.LayerNorm(64).cuda(), random(64, 64, seed=1).requires_grad_()
+        with region:
+            y = norm(random(8, 64))
+            with torch.no_grad():
+                norm.weight.mul_(2)
+            loss = (y @ w).sum()
+            del y
+        return torch.autograd.grad(loss, [w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))

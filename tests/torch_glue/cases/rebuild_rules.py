@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of what is computed again gives the bits of the first time."""
+
+import functools
+
+import spillway
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cases import case
+from cases.beside_plain import keeping, left, random
+from cases.measure import last, same
+
+
+def gradients(function, inputs, region):
+    """Of the inputs, and the loss. Each pass of both kinds begins with the same random numbers."""
+    torch.manual_seed(7)
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    factor = random(1, seed=9).requires_grad_()
+    with region:
+        loss = (function(*inputs) * factor).sum()  # the product saves the result
+    loss.backward()
+    return [loss.detach(), factor.grad, *(x.grad for x in inputs)]
+
+
+# Each ends with the operator whose rule it is about; what that needs is saved by somebody.
+RULES = {
+    "silu": lambda x, w: F.silu(x * 1),
+    "gelu": lambda x, w: F.gelu(x * 1),
+    "gelu_of_tanh": lambda x, w: F.gelu(x * 1, approximate="tanh"),
+    "mish": lambda x, w: F.mish(x * 1),
+    "hardswish": lambda x, w: F.hardswish(x * 1),
+    "hardsigmoid": lambda x, w: F.hardsigmoid(x * 1),
+    "hardtanh": lambda x, w: F.hardtanh(x * 1, -0.5, 0.25),
+    "leaky_relu": lambda x, w: F.leaky_relu(x * 1, 0.2),
+    "elu": lambda x, w: F.elu(x * 1, 0.7),
+    "softplus": lambda x, w: F.softplus(x * 1, 2, 5),
+    "sine": lambda x, w: (x * 1).sin(),
+    "cosine": lambda x, w: (x * 1).cos(),
+    "glu": lambda x, w: F.glu(x * 1),
+    "swiglu": lambda x, w: F.silu(x @ w) * (x @ w),
+    "quotient": lambda x, w: (x @ w) / (w @ x).exp(),
+    "power": lambda x, w: (x @ w).pow(2),
+    "layer_norm": lambda x, w: F.layer_norm(x @ w, (64,), w[0], w[1], eps=1e-3),
+    "layer_norm_without_weights": lambda x, w: F.layer_norm(x @ w, (64,)),
+    "rms_norm": lambda x, w: F.rms_norm(x @ w, (64,), w[0], eps=1e-3),
+    "rms_norm_without_eps": lambda x, w: F.rms_norm(x @ w, (64,), w[0]),
+    "group_norm": lambda x, w: F.group_norm((x @ w).view(8, 16, 4, 8), 4, w[0, :16], w[1, :16], eps=1e-3),
+    "batch_norm": lambda x, w: F.batch_norm(x @ w, None, None, w[0], w[1], training=True, eps=1e-3),
+    "dropout": lambda x, w: F.dropout(F.silu(x @ w), 0.3),
+    "relu_of_layer_norm": lambda x, w: F.relu(F.layer_norm(x @ w, (64,))),
+    "relu_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).relu_(),
+    "relu_of_a_sum": lambda x, w: (F.layer_norm(x @ w, (64,)) + F.layer_norm(w @ x, (64,))).relu(),
+    "relu_of_a_sum_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).add_(F.silu(w @ x)).relu_(),
+    "view": lambda x, w: F.silu(x @ w).view(16, 256),
+    "transposed": lambda x, w: F.silu(x @ w).t(),
+    "part": lambda x, w: F.silu(x @ w)[:, 8:24],
+    "max_pool": lambda x, w: F.max_pool2d((x @ w).view(4, 4, 16, 16), 2),
+}
+
+
+def rule_gives_the_same_bits(name):
+    function, inputs = RULES[name], [random(64, 64), random(64, 64, seed=1)]
+    expected = gradients(function, inputs, keeping())
+    kept = last("kept")["movable_bytes"]
+    for _ in range(2):
+        actual = gradients(function, inputs, spillway.rebuild())
+        assert same(expected, actual)
+        let_go, made = left()
+        assert 0 < let_go < kept, (let_go, kept)
+        assert made == let_go, (let_go, made)
+
+
+for rule in RULES:
+    claim = functools.partial(rule_gives_the_same_bits, rule)
+    claim.__name__ = f"{rule}_is_computed_again_bit_for_bit"
+    case(claim)
+
+
+@case
+def batch_norms_of_all_kinds_have_their_bits():
+    kinds = [(True, True), (False, True), (True, False), (False, False)]
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for affine, tracks in kinds:
+            for train in (True, False):
+
+                def run(region, dtype=dtype, affine=affine, tracks=tracks, train=train):
+                    norm = nn.BatchNorm1d(64, affine=affine, track_running_stats=tracks)
+                    norm = norm.cuda().to(dtype).train(train)
+                    x = random(32, 64, dtype=dtype).requires_grad_()
+                    w = random(64, 64, dtype=dtype, seed=1).requires_grad_()
+                    with region:
+                        loss = (norm(x * 1) @ w).sum()
+                    norm.train()(x.detach() + 3)  # moves the running statistics
+                    return [*torch.autograd.grad(loss, [x, w]), *norm.buffers()]
+
+                assert same(run(keeping()), run(spillway.rebuild())), (dtype, affine, tracks, train)
