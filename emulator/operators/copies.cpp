@@ -3,6 +3,7 @@
 
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/host_reads.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
@@ -56,6 +57,9 @@ void CopyKernel::operator()(const c10::OperatorHandle& op,
     copy_between_devices(to, from, non_blocking);
   } else {
     at::native::copy_(to, from, non_blocking);
+    if (emulated_runtime().shape_only && to.is_cpu() && to.numel() == 1 && !non_blocking) {
+      count_read(to);
+    }
   }
   stack->resize(first);
   stack->emplace_back(std::move(to));

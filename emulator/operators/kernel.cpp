@@ -8,6 +8,7 @@
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/assumed_values.h"
 #include "emulator/operators/shapes/meta_tensors.h"
 #include "emulator/operators/workspaces.h"
 
@@ -55,6 +56,7 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
       scratch_(scratch_rule(op.schema().name())),
       random_(op.hasTag(at::Tag::nondeterministic_seeded)),
       uses_cublas_(uses_cublas(op.schema().name())),
+      finds_infinities_(op.schema().name() == "aten::_amp_foreach_non_finite_check_and_unscale_"),
       data_dependent_(op.hasTag(at::Tag::data_dependent_output) ||
                       op.hasTag(at::Tag::dynamic_output_shape) ||
                       counts_elements(op.schema().name())) {
@@ -205,8 +207,8 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
 }
 
 bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
-  constexpr size_t kSmall = 4096;  // in bytes: is computed, so that flags and counts are true
-  constexpr size_t kComputable = 1U << 20U;  // is computed where nothing else gives the shapes
+  constexpr size_t kComputable =
+      1U << 20U;  // in bytes: is computed where nothing else gives the shapes
   const EmulatedRuntime& runtime = emulated_runtime();
   if (!runtime.shape_only) return false;
   MetaTensors tensors(name_);
@@ -215,7 +217,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
     meta.push_back(tensors.to_meta(argument));
   const bool known = shapes_.apply(call.op, meta);
   const size_t largest = tensors.largest(meta);
-  if (largest <= (known ? kSmall : kComputable)) return false;
+  if (largest <= (known ? kSmallBytes : kComputable)) return false;
   TORCH_CHECK_NOT_IMPLEMENTED(
       known,
       name_,
@@ -235,10 +237,18 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
       continue;
     }
     results.push_back(tensors.to_device(meta[i], [&](const at::Tensor& made) {
-      if (made.storage().nbytes() <= kSmall) fill_known(made, name_);
+      const auto everywhere = assumed_everywhere(name_, call.arguments, made);
+      if (made.storage().nbytes() <= kSmallBytes) {
+        fill_small(made, everywhere.value_or(assumed_value(name_, made)));
+      } else if (everywhere) {
+        remember_value(made, *everywhere);
+      }
     }));
   }
   tensors.resize_arguments();
+  if (finds_infinities_ && !captured) {
+    fill_small(call.arguments[1].toTensor(), 1 - runtime.assumed.finite);
+  }
   tell_cost(call, results);
   if (captured) add_idle_node(call.stream);
   return true;

@@ -65,7 +65,8 @@ class EmulatedKernel final : public c10::OperatorKernel {
   std::optional<size_t> generator_at_;
   bool random_;
   bool uses_cublas_;
-  bool data_dependent_;  // what comes back depends on the values: the host waits for them
+  bool finds_infinities_;  // a gradient scaler's: it says so in its second argument
+  bool data_dependent_;    // what comes back depends on the values: the host waits for them
 };
 
 /// The boxed CUDA kernel of an operator that is not emulated: raises an error with its name.

@@ -166,7 +166,38 @@ def lora():
         optimizer.zero_grad()
 
 
-CASES = (gpt, gpt_with_offload, resnet50, resnet50_channels_last, unet, lora)
+class Recurrent(nn.Module):
+    """Cells of the kind that have kernels of their own, and results that run along a dimension."""
+
+    def __init__(self, width=48):
+        super().__init__()
+        self.gated, self.long = nn.GRUCell(width, width), nn.LSTMCell(width, width)
+        self.bare = nn.GRUCell(width, width, bias=False)
+
+    def forward(self, x):
+        state = torch.zeros_like(x[0])
+        memory = (state, state)
+        found = []
+        for each in x:
+            state = self.bare(each, self.gated(each, state))
+            memory = self.long(state, memory)
+            found.append(memory[0])
+        found = torch.stack(found)
+        return found.logcumsumexp(0) + found.cummax(0).values + found.cummin(1).values
+
+
+def recurrent():
+    model = Recurrent().to("cuda")
+    repeats = torch.tensor([1, 3] * 8).to("cuda")
+
+    def loss(model):
+        x = torch.randn(6, 16, 48).to("cuda")
+        return model(torch.repeat_interleave(x, repeats, dim=1)).square().mean()
+
+    steps(model, loss, torch.optim.Adam(model.parameters()))
+
+
+CASES = (gpt, gpt_with_offload, resnet50, resnet50_channels_last, unet, lora, recurrent)
 
 
 def allocations(name, path):

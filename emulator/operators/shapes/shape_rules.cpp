@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/shape_rules.h"
 
-#include "emulator/operators/aliasing.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -165,6 +163,55 @@ void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
   if (made.dim() == 0) stack = {at::empty(each, made.options()).as_strided({}, {})};
 }
 
+/// Repeats that are small have been computed, and so is what they ask for.
+void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const at::Tensor repeats = stack[0].toTensor();
+  const auto size = stack[1].toOptional<int64_t>();
+  TORCH_CHECK_NOT_IMPLEMENTED(size || repeats.storage().nbytes() <= kSmallBytes,
+                              "aten::repeat_interleave.Tensor: its size is the sum of ",
+                              repeats.numel(),
+                              " values that nobody computed: give it output_size, or run this "
+                              "without --shape-only");
+  stack = {at::empty({size.value_or(0)}, repeats.options())};
+}
+
+/// As many bins as are asked for; no more, however large the values might be.
+void bincount(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const int64_t bins = stack[2].toInt();
+  const auto weights = stack[1].toOptional<at::Tensor>();
+  const auto type = !weights || !weights->defined()        ? at::kLong
+                    : weights->scalar_type() == at::kFloat ? at::kFloat
+                                                           : at::kDouble;
+  TORCH_CHECK_NOT_IMPLEMENTED(bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
+                              "aten::bincount: its size is the largest of the values, which nobody "
+                              "computed: give it minlength, or run this without --shape-only");
+  stack = {at::empty({bins}, meta(type))};
+}
+
+void like_first(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  stack = {at::empty_like(stack[0].toTensor(), at::MemoryFormat::Contiguous)};
+}
+
+/// The new state, and for the backward pass five values for each of its elements.
+void gru_cell(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const at::Tensor state = stack[2].toTensor();
+  stack = {at::empty_like(state, at::MemoryFormat::Contiguous),
+           at::empty({state.size(0), 5 * state.size(1)}, state.options())};
+}
+
+void gru_cell_backward(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
+  const at::Tensor gradient = stack[0].toTensor();
+  const at::Tensor kept = stack[1].toTensor();
+  const int64_t gates = kept.size(1) / 5 * 3;
+  const at::Tensor bias = stack[2].toBool() ? at::empty({gates}, kept.options()) : at::Tensor{};
+  const auto of_gates = [&] {
+    return at::empty({kept.size(0), gates}, kept.options());
+  };
+  const at::Tensor other = bias.defined() ? at::empty_like(bias) : at::Tensor{};
+  stack = {
+      of_gates(), of_gates(), at::empty_like(gradient, at::MemoryFormat::Contiguous), bias, other};
+}
+
 struct Named {
   std::string_view name;
   void (*rule)(const c10::OperatorHandle& op, c10::Stack& stack);
@@ -173,6 +220,10 @@ struct Named {
 
 constexpr Named kSpecial[] = {
     {"aten::_convolution", convolution},
+    {"aten::_logcumsumexp", like_first},
+    {"aten::_thnn_fused_gru_cell", gru_cell},
+    {"aten::_thnn_fused_gru_cell_backward", gru_cell_backward},
+    {"aten::bincount", bincount},
     {"aten::convolution", convolution},
     {"aten::convolution_backward", convolution_backward},
     {"aten::equal", equal},
@@ -181,6 +232,7 @@ constexpr Named kSpecial[] = {
     {"aten::_unique2", unique, true},
     {"aten::mse_loss", loss},
     {"aten::nonzero", nonzero},
+    {"aten::repeat_interleave.Tensor", repeat_interleave},
     {"aten::smooth_l1_loss", loss},
     {"aten::unique_consecutive", unique_consecutive, true},
     {"aten::unique_dim", unique_dim, true},
@@ -189,6 +241,7 @@ constexpr Named kSpecial[] = {
 
 /// In place, with shapes that stay; PyTorch's Meta kernels for these are missing or take long.
 bool keeps_shapes(const c10::OperatorHandle& op, std::string_view base) {
+  if (base == "aten::_cummax_helper" || base == "aten::_cummin_helper") return true;
   if (!base.ends_with('_') || base.ends_with("__")) return false;
   return op.hasTag(at::Tag::nondeterministic_seeded) || base.starts_with("aten::_foreach_") ||
          base.starts_with("aten::_fused_") || base.starts_with("aten::_amp_") ||
@@ -251,28 +304,6 @@ std::string_view assumption_for(std::string_view name) {
     if (known.assumes_unique && known.name == name) return "unique=SHARE";
   }
   return {};
-}
-
-double known_value(std::string_view name, bool is_floating_point) {
-  const spillway_emulator_assumptions& assumed = emulated_runtime().assumed;
-  const bool info = name.starts_with("aten::linalg") || name.starts_with("aten::_linalg");
-  name = name.substr(0, name.find('.'));
-  if (name == "aten::isinf" || name == "aten::isnan") return 1 - assumed.finite;
-  if (name == "aten::isfinite") return assumed.finite;
-  if (name == "aten::any" || name == "aten::argmax" || name == "aten::argmin") return 0;
-  return info && !is_floating_point ? 0 : assumed.value;
-}
-
-void fill_known(const at::Tensor& result, std::string_view name) {
-  const c10::impl::ExcludeDispatchKeyGuard below(
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
-  const c10::Storage& storage = result.storage();
-  const c10::Storage bytes(c10::Storage::use_byte_size_t(),
-                           storage.nbytes(),
-                           at::DataPtr(address(storage), at::Device(at::kCPU)),
-                           c10::GetCPUAllocator(),
-                           /*resizable=*/false);
-  shaped(bytes, result, c10::DispatchKey::CPU).fill_(known_value(name, result.is_floating_point()));
 }
 
 }  // namespace spillway::operators

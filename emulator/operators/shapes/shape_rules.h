@@ -9,6 +9,10 @@
 
 namespace spillway::operators {
 
+/// Where nothing that an operator touches is larger, it is computed, so that flags and counts are
+/// true.
+constexpr size_t kSmallBytes = 4096;
+
 /// How an operator's results follow from its arguments' shapes alone.
 ///
 /// Where data decides sizes they come from what is assumed (SPILLWAY_EMULATE_ASSUME): unless it
@@ -45,10 +49,5 @@ class ShapeRule {
 
 /// What could be assumed so that the operator has a rule, as "unique=SHARE"; empty where nothing.
 std::string_view assumption_for(std::string_view name);
-
-/// Gives a small result of an operator that was not run its documented value: what is assumed, one
-/// unless that says otherwise; zero where a one would stand for a failure ("aten::isnan", the
-/// "info" of linalg).
-void fill_known(const at::Tensor& result, std::string_view name);
 
 }  // namespace spillway::operators
