@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/kernels.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/streams.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 
 #include <spillway/torch/region.h>
@@ -73,8 +76,23 @@ TagTotals last_step(std::string_view tag) {
   return totals;
 }
 
+namespace {
+
+/// Where each device in use computes, so that a report knows when the step ended there.
+void tell_where_computed() {
+  for (c10::DeviceIndex index = 0; index < c10::cuda::device_count(); ++index) {
+    if (!c10::cuda::hasPrimaryContext(index)) continue;
+    const auto device = Runtime::instance().device(DeviceId{index});
+    const driver::Stream stream = stream_of(current_stream(DeviceId{index}));
+    if (device.ok()) driver::SpanLog::instance().computes_on(device.value()->device(), stream);
+  }
+}
+
+}  // namespace
+
 void end_step() {
   PendingSources::instance().poll();
+  if (driver::SpanLog::on()) tell_where_computed();
   kernels_step_ended();
   Runtime::instance().end_step();
 }

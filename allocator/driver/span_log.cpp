@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace spillway::driver {
@@ -127,6 +128,25 @@ void SpanLog::stop() {
   forget(Span::Kind::kMark);
 }
 
+void SpanLog::wait(std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  const auto behind = [this] {
+    const Lock lock(mutex_);
+    return std::any_of(state_->clocks.begin(), state_->clocks.end(), [](const auto& each) {
+      const State::Clock& clock = each.second;
+      const Api& api = *clock.device.api;
+      const CurrentDevice current(api, clock.device.context);
+      const OutsideCaptures outside(api);
+      const auto& pending = clock.others.pending;
+      return std::any_of(pending.begin(), pending.end(), [&](const State::Pending& span) {
+        return api.EventQuery(span.end) == CUDA_ERROR_NOT_READY;
+      });
+    });
+  };
+  while (behind() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 void SpanLog::forget_kernels() {
   forget(Span::Kind::kKernel);
 }
@@ -211,8 +231,12 @@ void SpanLog::mark(const Device& device, Stream stream) {
   const Begun here = begin(device, stream, Span::Kind::kMark);
   if (here.event == nullptr) return;
   ended(device, here.span, here.event, here.event);
+  computes_on(device, stream);
+}
+
+void SpanLog::computes_on(const Device& device, Stream stream) {
   const Lock lock(mutex_);
-  state_->clocks.at(device.id).marked = stream;
+  state_->clocks.try_emplace(device.id, device).first->second.marked = stream;
 }
 
 void SpanLog::mark_again() {

@@ -5,6 +5,7 @@
 #include "allocator/driver/handles.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -63,6 +64,10 @@ class SpanLog {
   /// What has not been taken is forgotten, but for kernels.
   void stop();
 
+  /// Gives the devices until `most` has passed to reach what has not ended, but for kernels: those
+  /// spans can then be taken. Whoever cannot wait for a device that hangs asks so.
+  void wait(std::chrono::milliseconds most);
+
   /// Spans that have ended and were not taken yet, but for kernels. Stream: no host wait.
   std::vector<Span> take();
 
@@ -73,8 +78,10 @@ class SpanLog {
   /// Spans that were not timed, because too many had not ended or the driver refused.
   [[nodiscard]] std::uint64_t dropped() const;
 
-  /// Marks this place on a stream; `mark_again` on those that were marked last, one per device.
+  /// Marks this place on a stream; `mark_again` on those that were marked last, or that computed
+  /// last as someone knew, one per device.
   void mark(const Device& device, Stream stream);
+  void computes_on(const Device& device, Stream stream);
   void mark_again();
 
   /// What this thread's spans are for until the scope ends.

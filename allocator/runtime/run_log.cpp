@@ -10,6 +10,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,6 +19,9 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kLookEvery = 100'000'000;  // nanoseconds
+
+/// A program may end long before the device has done its last step; or never, where that hangs.
+constexpr std::chrono::milliseconds kLastWork{1000};
 
 /// What lives in the heaps of all devices.
 std::vector<std::pair<DeviceId, HeapBlockInfo>> live_blocks() {
@@ -77,6 +81,7 @@ Status RunLog::start(const Options& options) {
 
 void RunLog::stop() {
   if (!on() || in_forked_child()) return;
+  driver::SpanLog::instance().wait(kLastWork);
   write_out(When::kAtEnd);
   on_.store(false, std::memory_order_relaxed);
   driver::SpanLog::instance().stop();

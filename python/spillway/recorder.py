@@ -50,7 +50,21 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
 def stop() -> None:
     """Ends it now, and not only with the process. Does nothing where nothing is written."""
     if glue().run_log_on():
+        if _is_dry():  # its devices' clocks stand still unless someone waits for them
+            _wait_for_devices()
         glue().stop_run_log()
+
+
+def _is_dry() -> bool:
+    return os.environ.get("SPILLWAY_EMULATE_SHAPE_ONLY", "0") not in ("", "0")
+
+
+def _wait_for_devices() -> None:
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        if torch._C._cuda_hasPrimaryContext(index):
+            torch.cuda.synchronize(index)
 
 
 def _begin(folder: Path | None, operators: bool, kernels: int) -> None:
@@ -115,7 +129,7 @@ def _about(page: Path | None) -> dict[str, Any]:
     import spillway
 
     emulated = os.environ.get("SPILLWAY_EMULATE") == "1"
-    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or "real"
+    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if _is_dry() else "real")
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -133,6 +147,7 @@ def _about(page: Path | None) -> dict[str, Any]:
         "command": [sys.executable, *sys.orig_argv[1:]],
         "emulated": emulated,
         "clock": clock if emulated else "device",
+        "shape_only": emulated and _is_dry(),
         "devices": devices,
         "allocator": torch.cuda.memory.get_allocator_backend() if not glue().stats()["ours"] else "spillway",
         "page": str(page) if page else None,

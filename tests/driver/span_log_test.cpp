@@ -6,7 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 
 namespace spillway::driver {
 namespace {
@@ -87,6 +90,28 @@ TEST_F(SpanLogTest, AMarkIsMadeAgainOnTheSameStream) {
   ASSERT_EQ(spans.size(), 2U);
   EXPECT_EQ(spans[1].stream, reinterpret_cast<std::uint64_t>(other_));
   EXPECT_GE(spans[1].begin, spans[0].begin);
+}
+
+TEST_F(SpanLogTest, AMarkIsMadeWhereSomeoneKnewThatTheDeviceComputes) {
+  log_.start();
+  log_.computes_on(device_, Stream(other_));
+  EXPECT_TRUE(taken().empty());
+  log_.mark_again();
+  const auto spans = taken();
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].stream, reinterpret_cast<std::uint64_t>(other_));
+}
+
+TEST_F(SpanLogTest, ALateEndIsWaitedForButNotForEver) {
+  const char* const schedule =
+      std::getenv("SPILLWAY_EMULATE_SCHEDULE");  // NOLINT(concurrency-mt-unsafe)
+  const bool late = schedule != nullptr && std::string_view(schedule) == "late";
+  log_.start();
+  log_.mark(device_, Stream(work_));
+  log_.wait(std::chrono::milliseconds(0));
+  EXPECT_EQ(log_.take().size(), late ? 0U : 1U);
+  log_.wait(std::chrono::minutes(1));
+  EXPECT_EQ(log_.take().size(), late ? 1U : 0U);
 }
 
 TEST_F(SpanLogTest, KernelsAreTimedAndTakenByThemselves) {

@@ -12,6 +12,7 @@ from typing import Any
 import job
 import pytest
 from conftest import DRY, JOB, asked, device_of, run_dry, spillway
+from spillway.report.sizes import span
 
 PARAMETERS = job.LAYERS * job.WIDTH**2 * 2  # bytes
 ACTIVATION = job.ROWS * job.WIDTH * 2
@@ -132,6 +133,32 @@ def test_what_does_not_fit_is_named_with_what_is_missing(tmp_path: Path) -> None
     assert "1.00 TiB were wanted, made by empty at job.py:" in result.stderr
 
 
+IN_PIECES = """
+import torch
+
+kept = []
+for _ in range(3):
+    large = torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
+    del large
+    kept.append(torch.empty(21 << 29, dtype=torch.uint8, device="cuda"))
+torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_memory_in_pieces_hides_how_much_would_be_missing(tmp_path: Path) -> None:
+    script, output = tmp_path / "pieces.py", tmp_path / "answer.json"
+    script.write_text(IN_PIECES)
+    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script)
+    device = device_of(json.loads(output.read_text()))
+    assert device["out_of_memory"]["missing_bytes"] is None
+    assert device["out_of_memory"]["allocated_bytes"] == 3 * (21 << 29)
+    assert "not in one piece (expandable_segments:True can help)" in " ".join(result.stderr.split())
+    config = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script, **config)
+    assert (result.returncode, json.loads(output.read_text())["runs"][0]["fits"]) == (0, True)
+    assert json.loads(output.read_text())["runs"][0]["processes"][0]["expandable_segments"] is True
+
+
 TWICE = """
 import torch
 
@@ -196,9 +223,16 @@ def test_a_program_can_be_ended_after_some_steps() -> None:
 
 def test_a_report_has_it_too(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    document, _, page = asked(tmp_path, "--report", folder)
-    assert spillway("report", folder).returncode == 0
+    document, _, page = asked(tmp_path, "--report", folder, "--samples-per-step", "8")
+    told = spillway("report", folder)
+    assert told.returncode == 0
+    assert "A dry run: nothing was computed" in " ".join(told.stdout.split())
     html = (folder / "report.html").read_text()
+    # The steps after the first, though nothing moved: the device's own ends, to the last.
+    step = document["runs"][0]["processes"][0]["steps"]
+    by_step = re.findall(r"<tr><td[^>]*>(\d)</td><td[^>]*>(.*?)</td>", html.split("<h2>Steps</h2>")[1])
+    assert by_step == [("0", "–"), *((str(n), span(round(step["median_ms"] * 1e6))) for n in (1, 2, 3))]
+    assert f"; {step['samples_per_second']:.4g} samples a second</li>" in html
     assert html.count("<h2>Dry run</h2>") == 1
     (fits,) = re.findall("<li>(fits: .*?)</li>", html)
     assert fits == "fits: yes"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from spillway.dry_run import words
+from spillway.dry_run.answer import missing
 from spillway.dry_run.emulator import KINDS, Block, Ended
 from spillway.dry_run.figures import Moment, process_figures, steps_of
 
@@ -125,13 +126,21 @@ def test_a_program_that_failed_does_not_fit_nor_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "said"),
+    ("capacity", "expandable", "said", "short"),
     [
-        (1024, "476 B more than there is; memory ended 2 times"),
-        (2048, "there was as much, but not in one piece"),
+        (
+            1024,
+            False,
+            "476 B more than there is; memory ended 2 times. What all of it needs: --compare plain",
+            476,
+        ),
+        (2048, False, "there was as much, but not in one piece (expandable_segments:True can help); m", None),
+        (2048, True, "there was as much, but not in one piece; memory ended", None),
     ],
 )
-def test_what_does_not_fit_says_by_how_much(capacity: int, said: str) -> None:
+def test_what_does_not_fit_says_by_how_much(
+    capacity: int, expandable: bool, said: str, short: int | None
+) -> None:
     _, device = figures_of(moment(0, 0), end=moment(1, 0))
     device |= {
         "capacity_bytes": 4096,
@@ -143,7 +152,9 @@ def test_what_does_not_fit_says_by_how_much(capacity: int, said: str) -> None:
         "steps": steps_of([]),
         "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0},
         "peak_pinned_bytes": 3 << 30,
+        "expandable_segments": expandable,
     }
+    assert missing(device) == short
     facts = dict(words.facts(process, device, None))
     assert facts["fits"].startswith(
         "no: with 500 B allocated, 1000 B were wanted, made by empty, backward of "

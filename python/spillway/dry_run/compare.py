@@ -41,10 +41,10 @@ def compare(
     answers: list[Answer] = []
     for number, alternative in enumerate(question.alternatives, 1):
         if number == 1:
-            answer = answer_of(program, command, env, alternative, question.steps)
+            answer = answer_of(program, command, env, alternative, question)
         else:
             with shown.status(f"{alternative.name} ({number} of {len(question.alternatives)})"):
-                answer = _silently(program, command, env, alternative, question.steps)
+                answer = _silently(program, command, env, alternative, question)
         if answer is None:
             return NOT_EXECUTABLE
         if answer.status in _INTERRUPTED:
@@ -52,7 +52,7 @@ def compare(
         if answer.fits is False:
             more = _TIMES_MORE * max(device["capacity_bytes"] for device in answer.devices)
             with shown.status(f"{alternative.name}, with memory as it needs"):
-                wide = _silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question.steps)
+                wide = _silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question)
             if wide is not None and wide.fits:
                 answer = dataclasses.replace(answer, with_more_memory=wide)
             elif wide is not None:
@@ -64,12 +64,16 @@ def compare(
 
 
 def _silently(
-    program: str, command: Sequence[str], env: Mapping[str, str], alternative: Alternative, steps: int | None
+    program: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    alternative: Alternative,
+    question: Question,
 ) -> Answer | None:
     with tempfile.TemporaryFile() as errors:
         nowhere = subprocess.DEVNULL
         answer = answer_of(
-            program, command, env, alternative, steps, stdin=nowhere, stdout=nowhere, stderr=errors
+            program, command, env, alternative, question, stdin=nowhere, stdout=nowhere, stderr=errors
         )
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()

@@ -27,7 +27,7 @@ _WIDE = 160
 
 def run_dry(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
     """The command's exit status; ends by its signal where one killed it. The page goes to stderr."""
-    answer = answer_of(program, command, env, Alternative("as given"), question.steps)
+    answer = answer_of(program, command, env, Alternative("as given"), question)
     if answer is None:
         return NOT_EXECUTABLE
     sys.stdout.flush()
@@ -46,14 +46,19 @@ def answer_of(
     command: Sequence[str],
     env: Mapping[str, str],
     alternative: Alternative,
-    steps: int | None,
+    question: Question,
     **options: Any,
 ) -> Answer | None:
     """`options` are Popen's. None where the command cannot be started, which a line on stderr has said."""
     with tempfile.TemporaryDirectory(prefix="spillway-dry-") as name:
         folder = Path(name)
-        question = {"steps": steps, "checkpoint": alternative.checkpoint}
-        (folder / QUESTION).write_text(json.dumps(question))
+        asked = {
+            "steps": question.steps,
+            "checkpoint": alternative.checkpoint,
+            "profile": question.profile,
+            "samples": question.samples,
+        }
+        (folder / QUESTION).write_text(json.dumps(asked))
         status = run_to_end(program, command, {**env, **alternative.changes, FOLDER: name}, **options)
         return None if status is None else read(folder, alternative.name, status)
 

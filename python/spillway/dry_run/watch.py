@@ -45,9 +45,8 @@ class _Watch:
         self.peaks = [(0, 0) for _ in self.devices]  # allocated and reserved, of before a reset
         self.moments: list[Moment] = []  # the beginning, and the end of each step
         self.first_optimizer: Any = None
-        question = json.loads((folder / QUESTION).read_text())
-        self.most_steps = question["steps"]
-        self.layers = Layers() if question["checkpoint"] else None
+        self.question = json.loads((folder / QUESTION).read_text())
+        self.layers = Layers() if self.question["checkpoint"] else None
         self.met: weakref.WeakSet[Any] = weakref.WeakSet()  # modules
         self.roots: weakref.WeakSet[Any] = weakref.WeakSet()  # of them, those that no other one had
 
@@ -99,7 +98,8 @@ class _Watch:
         self.give_role("optimizer_states", _tensors(optimizer.state))
         if self.first_optimizer is not None and self.first_optimizer() is optimizer:
             self.moments.append(self.moment())
-            if self.most_steps is not None and len(self.moments) > self.most_steps:
+            most = self.question["steps"]
+            if most is not None and len(self.moments) > most:
                 raise SystemExit(0)
 
     def give_role(self, role: str, tensors: Any) -> None:
@@ -142,9 +142,12 @@ class _Watch:
             "process": self.process,
             "rank": os.environ.get("RANK"),
             "command": [sys.executable, *sys.orig_argv[1:]],
+            "profile": self.question["profile"],
+            "samples_per_step": self.question["samples"],
             "checkpointed_layers": self.layers.count if self.layers else None,
             "peak_pinned_bytes": self.books.pinned_peak(),
             "allocator": cuda.memory.get_allocator_backend(),
+            "expandable_segments": _expandable_segments(),
         }
         text = json.dumps({**about, **figures})
         with contextlib.suppress(OSError):  # the launcher says that nothing came
@@ -153,6 +156,12 @@ class _Watch:
             with contextlib.suppress(OSError):  # beside the log, if there is one
                 log = f"{self.process}-{pages.start_of(self.process)}"
                 (Path(report) / f"{log}{SUFFIX}").write_text(text)
+
+
+def _expandable_segments() -> bool:
+    """Whether PyTorch's allocator was asked, by the environment, not to leave memory in pieces."""
+    asked = (os.environ.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    return any("expandable_segments:true" in each.replace(" ", "").lower() for each in asked)
 
 
 def _local(tensor: Any) -> Any:

@@ -51,7 +51,7 @@ def facts(
             f"{size(device['peak_allocated_bytes'])} allocated at the peak, {size(reserved)} reserved: "
             f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
         ),
-        ("fits", _fits(device, failed)),
+        ("fits", _fits(process, device, failed)),
         ("step", _step(process, samples)),
     ]
     shares = device["shares"]
@@ -67,21 +67,19 @@ def facts(
     return found
 
 
-def _fits(device: dict[str, Any], failed: bool) -> str:
+def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
     ended = device["out_of_memory"]
     if ended is None:
         return "not known: the program failed, for another reason" if failed else "yes"
     by = f", made by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
     short = missing(device)
-    why = (
-        f"{size(short)} more than there is"
-        if short
-        else "there was as much, but not in one piece (expandable_segments:True can help)"
-    )
+    why = f"{size(short)} more than there is" if short else "there was as much, but not in one piece"
+    if short is None and not process["expandable_segments"]:
+        why += " (expandable_segments:True can help)"
     times = f"; memory ended {count(ended['times'], 'time')}" if ended["times"] > 1 else ""
     return (
         f"no: with {size(ended['allocated_bytes'])} allocated, {size(ended['wanted_bytes'])} were wanted"
-        f"{by}: {why}{times}"
+        f"{by}: {why}{times}. What all of it needs: --compare plain"
     )
 
 

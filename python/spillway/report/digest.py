@@ -8,7 +8,7 @@ from typing import Any
 
 from spillway.report.clock import Clock, copy_streams
 from spillway.report.copies import Copies, Site, copies_of, sites_of
-from spillway.report.log import RunLog, Span
+from spillway.report.log import RunLog
 from spillway.report.memory import Usage, usage_by_device
 
 __all__ = ["REASONS", "Digest", "Step", "digest"]
@@ -35,7 +35,7 @@ REFUSERS = {
 
 @dataclass
 class Step:
-    """Times are the device's, nanoseconds."""
+    """Times are the device's, nanoseconds. The first one has no length where nothing tells when it began."""
 
     number: int
     begin: int
@@ -111,8 +111,8 @@ def digest(log: RunLog) -> Digest:
 
 
 def _steps(log: RunLog, clock: Clock, copies: Copies) -> list[Step]:
-    steps = []
-    begin = _first_work(log.spans, clock)
+    steps: list[Step] = []
+    begin = _first_work(log, clock)
     for number, (time, _) in enumerate(log.steps):
         if log.detailed_until is not None and time >= log.detailed_until:
             break
@@ -128,7 +128,14 @@ def _steps(log: RunLog, clock: Clock, copies: Copies) -> list[Step]:
     return steps
 
 
-def _first_work(spans: list[Span], clock: Clock) -> int:
-    copying = copy_streams(spans)
-    begins = [span.begin for span in spans if (span.device, span.stream) not in copying]
-    return min(begins, default=clock.at(0))
+def _first_work(log: RunLog, clock: Clock) -> int:
+    copying = copy_streams(log.spans)
+    begins = [span.begin for span in log.spans if (span.device, span.stream) not in copying]
+    first = min(begins, default=clock.at(0))
+    if not log.steps:
+        return first
+    # A step's end alone is one mark on each device.
+    before = [span for span in log.spans if span.submitted <= log.steps[0][0]]
+    streams = {(span.device, span.stream) for span in before}
+    only_ended = all(span.kind == "mark" for span in before) and len(before) == len(streams)
+    return clock.at(log.steps[0][0]) if only_ended else first

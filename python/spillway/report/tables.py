@@ -171,7 +171,7 @@ def steps(each: Digest) -> str:
         rows.append(
             (
                 str(step.number),
-                span(length),
+                span(length) if length else "–",
                 span(step.stalled),
                 percent(step.stalled / length) if length else "–",
                 size(peaks[0]) if peaks else "–",

@@ -21,7 +21,12 @@ def notices(each: Digest) -> list[str]:
     found = []
     if each.log.earlier_runs:
         found.append(_earlier(each.log.earlier_runs))
-    if each.log.emulated:
+    if each.log.about.get("shape_only"):
+        found.append(
+            "A dry run: nothing was computed; sizes are what a GPU would need, times are predicted by a "
+            "model of one, and not compared with hardware."
+        )
+    elif each.log.emulated:
         found.append(
             f"Figures of the emulated GPU: sizes are what a GPU would need, times are of {each.times_of} "
             "and say nothing about a real one's speed."
