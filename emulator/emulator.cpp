@@ -10,6 +10,7 @@
 #include "emulator/threads/spin_lock.h"
 #include "emulator/torch/operators.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -285,10 +286,10 @@ int spillway_emulator_add_node(CUstream stream,
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel) {
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
-    const double seconds = machine.clock.rates().seconds(
-        flops, static_cast<emu::Arithmetic>(arithmetic), static_cast<emu::KernelKind>(kernel));
-    machine.streams.add_cost(
-        on, {emu::Cost::Kind::kMemory, bytes, seconds, static_cast<emu::KernelKind>(kernel)});
+    const auto type = static_cast<emu::Arithmetic>(std::clamp(arithmetic, 0, 5));
+    const auto kind = static_cast<emu::KernelKind>(std::clamp(kernel, 0, 3));
+    const double seconds = machine.clock.rates().seconds(flops, type, kind);
+    machine.streams.add_cost(on, {emu::Cost::Kind::kMemory, bytes, seconds, kind});
   });
 }
 

@@ -113,7 +113,7 @@ int spillway_emulator_add_node(CUstream stream,
 
 /// What the operator that runs on `stream` now costs it (while it captures: the next node), with a
 /// virtual clock: bytes read and written, and floating-point operations; `arithmetic` of 0 numbers
-/// of 16 bits, 1 TF32, 2 single, 3 double precision; `kernel` 0 any, 1 a matrix product or
+/// of 16 bits, 1 TF32, 2 single, 3 double precision, 4 FP8, 5 of 8 bits, whole; `kernel` 0 any, 1 a matrix product or
 /// convolution, 2 attention, 3 its backward pass.
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
@@ -135,7 +135,8 @@ uint64_t spillway_emulator_host_peak();
 
 /// How often something happened since the process began: an API name ("cuMemCreate", "cudaMalloc"),
 /// or "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
-/// "device_allocations" (physical memory created), "host_registrations"; and how many bytes copies
+/// "device_allocations" (physical memory created), "host_registrations", "kernels" (operators that
+/// cost a stream something); and how many bytes copies
 /// between host and device have brought: "bytes_to_device", "bytes_to_host". 0 for what never
 /// happened.
 uint64_t spillway_emulator_count(const char* what);

@@ -70,6 +70,9 @@ latency = "{latency * 1e6:.2f}us"
 # Operations and bytes a second: of the kernels that reach most.
 half = {_number(shares.rate)}
 {others}
+# Assumed: twice as much.
+fp8 = {_number(2 * shares.rate)}
+int8 = {_number(2 * shares.rate)}
 memory = {_number(measured["memory_rate"])}
 # What the others reach of the arithmetic's rate.
 {comment}product = {shares.product:.4f}
@@ -77,6 +80,14 @@ attention = {shares.attention:.4f}
 attention_backward = {shares.attention_backward:.4f}
 # What copies both ways at once reach of the link's rates.
 duplex = {measured["duplex"]:.4f}
+# Assumed: bytes a second to other devices and of copies with pageable memory, and seconds of kernels, operators,
+# calls and waits.
+peers = {_number(0.8 * measured["d2h"]["rate"])}
+pageable = 1e10
+kernel = 2e-6
+launch = 4e-6
+call = 1e-6
+hop = 1e-6
 """
 
 

@@ -16,15 +16,16 @@ double Clock::run(int device, double ready, const Cost& cost) {
   Engines& engines = engines_[static_cast<std::size_t>(device)];
   switch (cost.kind) {
     case Cost::Kind::kHostToDevice:
-      return copy(engines, Work::kToDevice, begin, bytes);
+      return copy(engines, Work::kToDevice, begin, cost);
     case Cost::Kind::kDeviceToHost:
-      return copy(engines, Work::kFromDevice, begin, bytes);
+      return copy(engines, Work::kFromDevice, begin, cost);
     case Cost::Kind::kOnHost:
       return begin + bytes / rates::kOnHost;
     case Cost::Kind::kBetweenDevices:
-      return compute(engines, cost.kernel, begin, rates::kKernel + bytes / settings_.rates.peers);
+      return compute(
+          engines, cost.kernel, begin, settings_.rates.kernel + bytes / settings_.rates.peers);
     case Cost::Kind::kCollective: {
-      const double seconds = rates::kKernel + bytes / settings_.rates.peers;
+      const double seconds = settings_.rates.kernel + bytes / settings_.rates.peers;
       engines.busy[static_cast<std::size_t>(Work::kCollective)] += seconds;
       return begin + seconds;
     }
@@ -32,19 +33,20 @@ double Clock::run(int device, double ready, const Cost& cost) {
       return compute(engines,
                      cost.kernel,
                      begin,
-                     rates::kKernel + std::max(bytes / settings_.rates.memory, cost.arithmetic));
+                     settings_.rates.kernel + std::max(bytes / settings_.rates.memory, cost.least));
     default:
       return begin;
   }
 }
 
-double Clock::copy(Engines& engines, Work direction, double ready, double bytes) const {
+double Clock::copy(Engines& engines, Work direction, double ready, const Cost& cost) const {
   const bool in = direction == Work::kToDevice;
   Engine& engine = in ? engines.to_device : engines.from_device;
   const Engine& other = in ? engines.from_device : engines.to_device;
   const double rate = in ? settings_.host_to_device : settings_.device_to_host;
   engine.begin = std::max(ready, engine.end);
-  const double seconds = beside(other, engine.begin, settings_.latency + bytes / rate);
+  const double moving = std::max(static_cast<double>(cost.bytes) / rate, cost.least);
+  const double seconds = beside(other, engine.begin, settings_.latency + moving);
   engine.end = engine.begin + seconds;
   engines.busy[static_cast<std::size_t>(direction)] += seconds;
   return engine.end;

@@ -24,7 +24,7 @@ struct Cost {
 
   Kind kind = Kind::kNone;
   std::uint64_t bytes = 0;
-  double arithmetic = 0;  // seconds that it takes at least, whatever its bytes
+  double least = 0;  // seconds that it takes at least, whatever its bytes
   KernelKind kernel = KernelKind::kOther;
 };
 
@@ -45,9 +45,6 @@ inline constexpr std::size_t kWorks = 7;
 namespace rates {
 
 inline constexpr double kOnHost = 20e9;  // bytes per second
-inline constexpr double kKernel = 2e-6;  // a kernel, fill or copy within devices, besides
-inline constexpr double kCall = 1e-6;    // what a call costs the host
-inline constexpr double kLaunch = 4e-6;  // what an operator costs the host, besides
 
 }  // namespace rates
 
@@ -98,7 +95,7 @@ class Clock {
   };
 
   [[nodiscard]] double beside(const Engine& other, double begin, double alone) const;
-  double copy(Engines& engines, Work direction, double ready, double bytes) const;
+  double copy(Engines& engines, Work direction, double ready, const Cost& cost) const;
   static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
 
   const ClockSettings settings_;

@@ -183,8 +183,10 @@ Cost cost_of(const Machine& machine, const Ends& ends) {
                ? Cost{Cost::Kind::kMemory, 2 * bytes}  // read and written
                : Cost{Cost::Kind::kBetweenDevices, bytes};
   }
-  if (ends.to.place == Place::kDevice) return {Cost::Kind::kHostToDevice, bytes};
-  if (ends.from.place == Place::kDevice) return {Cost::Kind::kDeviceToHost, bytes};
+  const bool pageable = ends.to.place == Place::kPageable || ends.from.place == Place::kPageable;
+  const double least = pageable ? static_cast<double>(bytes) / machine.clock.rates().pageable : 0;
+  if (ends.to.place == Place::kDevice) return {Cost::Kind::kHostToDevice, bytes, least};
+  if (ends.from.place == Place::kDevice) return {Cost::Kind::kDeviceToHost, bytes, least};
   return {Cost::Kind::kOnHost, bytes};
 }
 

@@ -67,6 +67,11 @@ inline Counter& bytes_to_host() {
   return counter<"bytes_to_host">;
 }
 
+/// Operators that cost a stream something: about as many kernels as a GPU is given.
+inline Counter& kernels() {
+  return counter<"kernels">;
+}
+
 inline Counter& unordered() {
   return counter<"unordered">;
 }

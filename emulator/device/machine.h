@@ -76,7 +76,7 @@ CUresult call(Body&& body) {
   if (const CUresult fault = injected(kName.text); fault != CUDA_SUCCESS) {
     return machine->fail(fault);
   }
-  machine->clock.host_works(rates::kCall);
+  machine->clock.host_works(machine->clock.rates().call);
   constexpr CaptureRule kRule = capture_rule(kName.text);
   const CUresult captured = machine->captures.check(kRule);
   if (captured != CUDA_SUCCESS) return captured;

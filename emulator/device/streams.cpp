@@ -2,6 +2,7 @@
 #include "emulator/device/streams.h"
 
 #include "emulator/device/activity.h"
+#include "emulator/device/counts.h"
 #include "emulator/device/generation.h"
 #include "emulator/device/thread_state.h"
 
@@ -234,7 +235,11 @@ void Streams::enqueue_wait(Stream& stream, const Event& event) {
   if (event.stream == nullptr) return;
   order_with_default(stream);
   ordering_.order_after(stream.actor, event.clock);
-  reach(stream, event.virtual_time);
+  if (event.stream.get() == &stream) {
+    reach(stream, event.virtual_time);
+  } else if (event.virtual_time > stream.time) {
+    reach(stream, event.virtual_time + clock_.rates().hop);
+  }
   depend(stream, *event.stream, event.point);
 }
 
@@ -288,7 +293,8 @@ void Streams::add_cost(Stream& stream, const Cost& cost) {
     return;
   }
   order_with_default(stream);
-  clock_.host_works(rates::kLaunch);
+  kernels().add();
+  clock_.host_works(clock_.rates().launch);
   stream.time = clock_.run(stream.device, stream.time, cost);
 }
 

@@ -49,6 +49,8 @@ struct Rule {
 
 Cost::Arithmetic arithmetic_of(at::ScalarType type, bool is_convolution) {
   if (type == at::kDouble || type == at::kComplexDouble) return Cost::Arithmetic::kDouble;
+  if (c10::isFloat8Type(type)) return Cost::Arithmetic::kFp8;
+  if (c10::isIntegralType(type, true)) return Cost::Arithmetic::kInt8;
   if (type != at::kFloat && type != at::kComplexFloat) return Cost::Arithmetic::kHalf;
   const at::Context& context = at::globalContext();
   const bool shortened = is_convolution ? context.allowTF32CuDNN() : context.allowTF32CuBLAS();

@@ -11,7 +11,7 @@ namespace spillway::operators {
 /// What an operator asks of a GPU: bytes that go to or from its memory, and floating point
 /// operations.
 struct Cost {
-  enum class Arithmetic : uint8_t { kHalf, kTf32, kSingle, kDouble };
+  enum class Arithmetic : uint8_t { kHalf, kTf32, kSingle, kDouble, kFp8, kInt8 };
   enum class Kernel : uint8_t { kOther, kProduct, kAttention, kAttentionBackward };
 
   uint64_t bytes = 0;

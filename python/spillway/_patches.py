@@ -26,7 +26,15 @@ def apply(torch: ModuleType) -> None:
     _after_import("torch._inductor", _patch_inductor)
     _after_import("triton.runtime.jit", _patch_triton)
     _after_import("torch.distributed.distributed_c10d", _patch_distributed)
+    if _is_dry():
+        from spillway import _dry_checkpoints
+
+        _after_import("safetensors", _dry_checkpoints.patch)
     atexit.register(_let_autograd_end)
+
+
+def _is_dry() -> bool:
+    return ctypes.CDLL(None).spillway_emulator_shape_only() != 0
 
 
 def _let_autograd_end() -> None:
@@ -55,7 +63,7 @@ def _on_gpu(inputs: Any) -> bool:
 def _aot_eager(model: Any, inputs: Any) -> Any:
     from torch._dynamo.backends.debugging import aot_eager
 
-    if ctypes.CDLL(None).spillway_emulator_shape_only() != 0:
+    if _is_dry():
         from spillway import _dry_compile
 
         _say("torch.compile is modelled: what inductor fuses is one kernel")

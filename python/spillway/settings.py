@@ -72,20 +72,22 @@ def _duration(name: str, value: str) -> str:
 
 
 CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
-_RATES = ("memory", "half", "tf32", "single", "double", "peers")
+_RATES = ("memory", "half", "tf32", "single", "double", "fp8", "int8", "peers", "pageable")
 _ASSUMED = ("nonzero", "unique", "value", "finite")
 _SHARES = ("product", "attention", "attention_backward", "duplex")
+_TIMES = ("kernel", "launch", "call", "hop")
+RATES = _RATES + _SHARES + _TIMES
 
 
 def _rates(name: str, value: str) -> str:
     for item in value.split(","):
         which, _, number = item.partition("=")
         most = 1e18 if which in _RATES else 1
-        fits = re.fullmatch(r"[0-9]+(\.[0-9]+)?(e[0-9]+)?", number) and 0 < float(number) <= most
-        if which not in _RATES + _SHARES or not fits:
+        fits = re.fullmatch(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", number) and 0 < float(number) <= most
+        if which not in RATES or not fits:
             raise LaunchError(
                 f"{name}: {item}: expected NAME=NUMBER with a name among {', '.join(_RATES)} (a second, up "
-                f"to 1e18) and {', '.join(_SHARES)} (shares, up to 1)"
+                f"to 1e18), {', '.join(_SHARES)} (shares, up to 1) and {', '.join(_TIMES)} (seconds, up to 1)"
             )
     return value
 

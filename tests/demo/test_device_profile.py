@@ -55,6 +55,8 @@ def test_profile_has_what_was_measured(tmp_path: Path) -> None:
     assert rates(found) == {
         "half": 8e14, "product": 0.75, "attention": 1.0, "attention_backward": 0.5,
         "tf32": 4e14, "single": 8e13, "double": 4e13, "memory": 2e12, "duplex": 0.75,
+        "fp8": 1.6e15, "int8": 1.6e15, "peers": 3.2e10, "pageable": 1e10,  # assumed, as these are
+        "kernel": 2e-6, "launch": 4e-6, "call": 1e-6, "hop": 1e-6,
     }  # fmt: skip
 
 

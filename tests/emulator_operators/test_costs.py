@@ -177,7 +177,7 @@ def arithmetic():
 
 
 def test_operators_cost_the_arithmetic_that_they_do(elsewhere):
-    rates = "memory=1e18,half=100e12,product=0.5,attention=0.4,attention_backward=0.25"
+    rates = "memory=1e18,half=100e12,fp8=200e12,int8=400e12,product=0.5,attention=0.4,attention_backward=0.25"
     took = elsewhere(arithmetic, shape_only="1", rates=rates)
     product, batch = 2 * N**3, 4 * 2 * N**3
     filters = 2 * IMAGES * FILTERS * SIDE**2 * CHANNELS * 3 * 3
@@ -185,13 +185,72 @@ def test_operators_cost_the_arithmetic_that_they_do(elsewhere):
     seconds = {
         "mm": product / 50e12, "addmm": product / 50e12, "_addmm_activation": product / 50e12,
         "bmm": batch / 50e12, "baddbmm": batch / 50e12,
-        "_scaled_mm": product / 50e12, "_int_mm": product / 50e12,
+        "_scaled_mm": product / 100e12, "_int_mm": product / 200e12,
         "convolution": filters / 50e12, "convolution backward": 2 * filters / 50e12,
         "attention": scores / 40e12, "attention backward": 2.5 * scores / 25e12,
     }  # fmt: skip
     assert took.keys() == seconds.keys()
     for name, expected in seconds.items():
         assert 1e3 * expected <= took[name] <= 1e3 * expected + 0.05, name
+
+
+def beside_the_work():
+    """Milliseconds of what is too small to take any time itself."""
+    small = torch.ones(1, device="cuda")
+    one, other = torch.cuda.Stream(), torch.cuda.Stream()
+    begin, behind, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(10):
+        small.add_(1)
+    end.record()
+    end.synchronize()
+    took = {"operators": begin.elapsed_time(end)}
+    for name, waits in (("wait", other), ("no wait", one)):
+        with torch.cuda.stream(one):
+            small.add_(1)
+            begin.record()
+        waits.wait_event(begin)
+        behind.record(waits)
+        behind.synchronize()
+        took[name] = begin.elapsed_time(behind)
+    return took
+
+
+def test_kernels_operators_and_waits_cost_time_of_their_own(elsewhere):
+    nothing = {"kernel": "1e-9", "launch": "1e-9", "call": "1e-9", "hop": "1e-9"}
+
+    def with_(**rate):
+        rates = ",".join(f"{name}={value}" for name, value in (nothing | rate).items())
+        return elsewhere(beside_the_work, shape_only="1", rates=rates)
+
+    assert max(with_().values()) < 1e-3
+
+    # The host issues ahead of kernels, and they wait for a host that is slow.
+    assert 10 <= with_(kernel="1e-3")["operators"] < 10.1
+    assert 10 <= with_(launch="1e-3")["operators"] < 11.1
+    hopped = with_(hop="1e-3")
+    assert 1 <= hopped["wait"] < 1.01
+    assert hopped["no wait"] < 0.01
+    assert with_(call="1e-3")["wait"] >= 1
+
+
+def copied():
+    there = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    pageable, pinned = (torch.empty(MIB, dtype=torch.uint8, pin_memory=pin) for pin in (False, True))
+    return [
+        milliseconds(lambda to=to, source=source: to.copy_(source))
+        for here in (pageable, pinned)
+        for to, source in ((there, here), (here, there))
+    ]
+
+
+def test_copies_with_pageable_memory_have_a_rate_of_their_own(elsewhere):
+    link = dict(link_h2d="1GiB", link_d2h="2GiB", latency="1us", rates=f"pageable={MIB * 128}")
+    found = elsewhere(copied, shape_only="1", **link)
+    expected = [1000 / 128, 1000 / 128, 1000 / 1024, 1000 / 2048]
+    for took, bytes_over_rate in zip(found, expected, strict=True):
+        assert bytes_over_rate <= took <= bytes_over_rate + LAUNCH, found
 
 
 def test_two_runs_take_the_same_time(elsewhere):

@@ -2,9 +2,13 @@
 """What a dry run leaves alone on the host: weights that are drawn there, and weights in files."""
 
 import json
+import os
 import re
 import struct
+import subprocess
+import sys
 
+import pytest
 import torch
 
 DRY = dict(shape_only="1", memory="80GiB")
@@ -100,11 +104,50 @@ def trained_from(folder, on_the_device):
     return found
 
 
-def test_header_of_a_checkpoint_is_enough(elsewhere, tmp_path):
+@pytest.mark.parametrize("with_a_hole", [True, False])
+def test_header_of_a_checkpoint_is_enough(elsewhere, tmp_path, with_a_hole):
     weights = write_checkpoint(tmp_path)
-    on_disk = (tmp_path / "model.safetensors").stat().st_blocks * 512
-    assert on_disk < MIB < weights
+    file = tmp_path / "model.safetensors"
+    assert file.stat().st_blocks * 512 < MIB < weights
+    if not with_a_hole:
+        os.truncate(file, file.stat().st_size - weights)
     for on_the_device in (False, True):
         taken, bytes_of_parameters = elsewhere(trained_from, str(tmp_path), on_the_device, **DRY)
         assert bytes_of_parameters == weights
         assert taken < weights / 2, on_the_device
+    assert list(tmp_path.iterdir()) == [file, tmp_path / "config.json"]
+
+
+def test_checkpoint_without_its_header_ends_the_program_with_one_line(tmp_path):
+    write_checkpoint(tmp_path)
+    file = tmp_path / "model.safetensors"
+    os.truncate(file, 100)
+    load = "import sys, torch, safetensors.torch; safetensors.torch.load_file(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", load, file],
+        env={**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = f"spillway: {re.escape(str(file))}: has 100 bytes, of which the header alone takes [0-9]+: .*\n"
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(said, done.stderr), done.stderr
+
+
+def loaded_like(files):
+    import safetensors.torch
+
+    return [
+        {name: list(each.shape) for name, each in safetensors.torch.load_file(file).items()} for file in files
+    ]
+
+
+def test_whole_checkpoint_is_loaded_as_it_is(elsewhere, tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(3, 5)}, tmp_path / "whole.safetensors")
+    (tmp_path / "none.safetensors").write_bytes((5).to_bytes(8, "little") + b"[1,2]")
+    assert elsewhere(loaded_like, [str(tmp_path / "whole.safetensors")], **DRY) == [{"a": [3, 5]}]
+    with pytest.raises(AssertionError, match="SafetensorError"):
+        elsewhere(loaded_like, [str(tmp_path / "none.safetensors")], **DRY)

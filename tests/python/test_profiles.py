@@ -76,6 +76,16 @@ def test_rates_that_are_given_leave_the_profile_s_others() -> None:
     assert alone["SPILLWAY_EMULATE_RATES"] == given["rates"]
 
 
+def test_a_file_that_is_like_a_profile_has_that_one_s_others(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\nlike = "h200"\nmemory = "3GiB"\n[rates]\nhalf = 7e14\n')
+    mine, like = (profiles.read(name).settings(True) for name in (str(file), "h200"))
+    own = dict(item.split("=") for item in str(like["rates"]).split(","))
+    rates = dict(item.split("=") for item in str(mine["rates"]).split(","))
+    assert rates == own | {"half": "700000000000000.0"}
+    assert mine == like | {"memory": "3GiB", "rates": mine["rates"]}
+
+
 def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
     seen = settings_of(seen_by_command("--emulate", "h100", "--shape-only"))
     assert seen.pop("SPILLWAY_EMULATE_ANSWERS")  # a private folder of this run
@@ -178,13 +188,15 @@ def test_env_knows_profiles_too() -> None:
         (('"mine"', "7"), "name=7: expected text"),
         (
             ("latency", "speed"),
-            "speed: unknown field; known are name, memory, link_h2d, link_d2h, latency, cuda_context, "
+            "speed: unknown field; known are like, name, memory, link_h2d, link_d2h, latency, cuda_context, "
             "capability, multiprocessors, rates",
         ),
         (('"5us"', '"5us"\nrates = 5'), "rates=5: expected a table of numbers"),
         (('"5us"', '"5us"\n[rates]\nspeed = 5'), "rates: speed=5: expected NAME=NUMBER with a name among"),
         (('"5us"', '"5us"\n[rates]\nproduct = 5'), "rates: product=5: expected NAME=NUMBER"),
         (('"5us"', '"5us"\n[rates]\nhalf = "fast"'), "rates: half=fast: expected NAME=NUMBER"),
+        (('"5us"', '"5us"\n[rates]\nhalf = 5'), "rates: without memory, tf32,"),
+        (('"5us"', '"5us"\nlike = "h10"'), "like=h10: unknown profile; known are a100-40g,"),
         (('latency = "5us"', ""), "latency is missing"),
         (('"mine"', "mine"), "is no TOML file: Invalid value (at line 2, column 8)"),
     ],

@@ -271,7 +271,7 @@ ShapeRule::Kind ShapeRule::kind_of(const c10::OperatorHandle& op) {
 }
 
 ShapeRule::ShapeRule(const c10::OperatorHandle& op)
-    : kind_(kind_of(op)), special_(special_of(c10::toString(op.operator_name()))) {
+    : types_(op), kind_(kind_of(op)), special_(special_of(c10::toString(op.operator_name()))) {
   if (special_ != nullptr) kind_ = Kind::kSpecial;
   if (kind_ != Kind::kArguments) return;
   const auto& arguments = op.schema().arguments();
@@ -287,6 +287,7 @@ ShapeRule::ShapeRule(const c10::OperatorHandle& op)
 
 bool ShapeRule::apply(const c10::OperatorHandle& op, c10::Stack& stack) const {
   if (kind_ == Kind::kNone) return false;
+  types_.check(op, stack);
   if (kind_ == Kind::kArguments) {
     c10::Stack results;
     for (const size_t at : returned_)

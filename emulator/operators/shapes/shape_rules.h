@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "emulator/operators/shapes/type_rules.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -26,7 +28,8 @@ class ShapeRule {
   /// Results as Meta tensors from arguments as Meta tensors, in `stack`; an argument that comes
   /// back is the same object. False where no rule is known; the stack is as it was then.
   ///
-  /// Errors: raises what PyTorch's Meta kernel raises for shapes that do not fit.
+  /// Errors: raises what PyTorch's Meta kernel raises for shapes that do not fit, and what TypeRule
+  /// does for types.
   [[nodiscard]] bool apply(const c10::OperatorHandle& op, c10::Stack& stack) const;
 
  private:
@@ -42,6 +45,7 @@ class ShapeRule {
   static Special special_of(std::string_view name);
   static Kind kind_of(const c10::OperatorHandle& op);
 
+  TypeRule types_;
   Kind kind_;
   Special special_;
   std::vector<size_t> returned_;  // of kArguments: which come back

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from spillway.settings import OF_THE_VIRTUAL_CLOCK, SETTINGS, LaunchError
+from spillway.settings import OF_THE_VIRTUAL_CLOCK, RATES, SETTINGS, LaunchError
 
 __all__ = ["Profile", "is_profile", "names", "read"]
 
@@ -17,7 +17,8 @@ FOLDER = Path(__file__).absolute().parent
 
 @dataclass(frozen=True)
 class Profile:
-    """A file has all of these, but it may leave out the last four: the emulated GPU has its own then.
+    """A file has all of these, but it may leave out the last four: the emulated GPU has its own then. With
+    `like`, the name of a profile here, it may leave out any: they are that one's then, each rate too.
 
     But for the name they are settings of the emulated GPU, with their values.
     """
@@ -60,7 +61,23 @@ def read(given: str) -> Profile:
         raise LaunchError(
             f"{given}: unknown profile; known are {', '.join(names())}, and files that end in .toml"
         )
-    return _checked(given, _load(given))
+    found = _load(given)
+    if "like" in found:
+        base = found.pop("like")
+        if base not in names():
+            raise LaunchError(f"{given}: like={base}: unknown profile; known are {', '.join(names())}")
+        found = _over(_load(base), found)
+    return _checked(given, found)
+
+
+def _over(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What `found` leaves out is the other's, in a table too."""
+    tables = {
+        name: base[name] | value
+        for name, value in found.items()
+        if isinstance(value, dict) and isinstance(base.get(name), dict)
+    }
+    return base | found | tables
 
 
 def _load(given: str) -> dict[str, Any]:
@@ -80,16 +97,22 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
     known = [field.name for field in fields(Profile)]
     for name in found:
         if name not in known:
-            raise LaunchError(f"{given}: {name}: unknown field; known are {', '.join(known)}")
+            raise LaunchError(f"{given}: {name}: unknown field; known are like, {', '.join(known)}")
     for name in known:
         if name not in found and name not in _OPTIONAL:
             raise LaunchError(f"{given}: {name} is missing")
+    rates = found.get("rates")
     if "rates" in found:
-        found = {**found, "rates": _listed(given, found["rates"])}
+        found = {**found, "rates": _listed(given, rates)}
     checks = {setting.option: setting.check for setting in SETTINGS}
-    return Profile(
+    profile = Profile(
         **{name: _value(f"{given}: {name}", value, checks.get(name)) for name, value in found.items()}
     )
+    if missing := [name for name in RATES if rates is not None and name not in rates]:
+        raise LaunchError(
+            f'{given}: rates: without {", ".join(missing)}; with like = "h100" they are that profile\'s'
+        )
+    return profile
 
 
 def _listed(given: str, rates: Any) -> str:
