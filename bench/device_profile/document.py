@@ -80,8 +80,8 @@ attention = {shares.attention:.4f}
 attention_backward = {shares.attention_backward:.4f}
 # What copies both ways at once reach of the link's rates.
 duplex = {measured["duplex"]:.4f}
-# Assumed: bytes a second to other devices and of copies with pageable memory, and seconds of kernels, operators,
-# calls and waits.
+# Assumed: bytes a second to other devices and of copies with pageable memory, and seconds of kernels,
+# operators, calls and waits.
 peers = {_number(0.8 * measured["d2h"]["rate"])}
 pageable = 1e10
 kernel = 2e-6
