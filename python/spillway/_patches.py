@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's Python part asks for that the emulated GPU has in another way: a compiler, and NCCL.
+"""What PyTorch's Python part asks for that the emulated GPU has in another way: a compiler, CUPTI, and NCCL.
 
 Applied by `_autoload` where the GPU is emulated, and nowhere else. Each substitution says so once, in a line
 on stderr. Nothing is imported for it: what may never be used is changed when it is imported.
@@ -12,6 +12,7 @@ import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,9 +27,11 @@ def apply(torch: ModuleType) -> None:
     _after_import("torch._inductor", _patch_inductor)
     _after_import("triton.runtime.jit", _patch_triton)
     _after_import("torch.distributed.distributed_c10d", _patch_distributed)
+    _patch_profiler(torch.autograd.profiler)
     if _is_dry():
-        from spillway import _dry_checkpoints
+        from spillway import _dry_checkpoints, _dry_time
 
+        _dry_time.start()
         _after_import("safetensors", _dry_checkpoints.patch)
     atexit.register(_let_autograd_end)
 
@@ -113,6 +116,16 @@ def _patch_triton(module: ModuleType) -> None:
         )
 
     module.JITFunction.run = run
+
+
+# --- torch.profiler
+
+
+def _patch_profiler(module: ModuleType) -> None:
+    """CUPTI does not know the emulated GPU. Where it is not supported operators are timed by events."""
+    original = module._supported_activities
+    module._supported_activities = lambda: original() - {module.ProfilerActivity.CUDA}
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # no warnings that CUPTI is not there
 
 
 # --- NCCL
