@@ -22,6 +22,7 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from spillway import _dry_flex
 from spillway.dry_run.emulator import Books
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
@@ -220,7 +221,7 @@ def fused(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
     final = _fuse(module) if _is_plain(module) else module
 
     def run(arguments: list[Any]) -> Any:
-        return fx.Interpreter(final).boxed_run(arguments)
+        return _dry_flex.Interpreter(final).boxed_run(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

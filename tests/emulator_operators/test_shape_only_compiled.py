@@ -190,3 +190,45 @@ def test_what_a_compiled_model_saves_can_move(elsewhere):
     last = elsewhere(offloaded, **DRY)
     assert last["moved_bytes"] == pytest.approx(last["movable_bytes"] / 2, rel=0.2)
     assert last["movable_bytes"] >= 4 * 3 * ROWS * WIDTH * 4
+
+
+BATCH, HEADS, GROUPS, ROWS, WIDTH = 2, 16, 4, 8192, 64
+
+
+def flex():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def made(heads):
+        sizes = (BATCH, heads, ROWS, WIDTH)
+        return torch.empty(sizes, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+
+    query, key, value = made(HEADS), made(GROUPS), made(GROUPS)
+    slopes = torch.ones(HEADS, device="cuda", requires_grad=True)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, ROWS, ROWS, device="cuda")
+
+    @torch.compile
+    def attend(query, key, value):
+        return flex_attention(
+            query, key, value, lambda score, b, h, i, j: score + slopes[h], block_mask=mask, enable_gqa=True
+        )
+
+    forward = measured(lambda: attend(query, key, value))
+    out = attend(query, key, value)
+    gradient = torch.empty_like(out)
+    found = [forward, measured(lambda: torch.autograd.grad(out, (query, key, value, slopes), gradient, True))]
+    out.sum().backward()
+    assert [query.grad.shape, key.grad.shape, slopes.grad.shape] == [query.shape, key.shape, slopes.shape]
+    return found
+
+
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_flex_attention_keeps_no_scores_and_takes_the_time_of_its_blocks(elsewhere, share):
+    rates = "half=100e12,attention=0.4,attention_backward=0.25"
+    forward, backward = elsewhere(flex, assume=f"nonzero={share}", rates=rates, **DRY)
+    out, sums = BATCH * HEADS * ROWS * WIDTH * 2, BATCH * HEADS * ROWS * 4
+    assert forward["bytes"] == out + sums
+    gradients = out + 2 * out * GROUPS // HEADS + 512  # and the slopes'
+    assert gradients <= backward["bytes"] <= gradients + 2 * sums + out
+    flops = 4 * BATCH * HEADS * ROWS**2 * WIDTH * share
+    assert 1e3 * flops / 40e12 <= forward["ms"] <= 1e3 * flops / 40e12 + 0.05
+    assert 1e3 * 2.5 * flops / 25e12 <= backward["ms"] <= 1e3 * 2.5 * flops / 25e12 + 0.5

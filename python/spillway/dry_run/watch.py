@@ -42,6 +42,7 @@ class _Watch:
         self.devices = range(torch.cuda.device_count())
         # Of a device's memory CUDA keeps some for itself, where its profile says so.
         self.available = [torch.cuda.mem_get_info(device)[0] for device in self.devices]
+        self.fake = torch._subclasses.FakeTensor  # of graphs that are being traced
         self.peaks = [(0, 0) for _ in self.devices]  # allocated and reserved, of before a reset
         self.moments: list[Moment] = []  # the beginning, and the end of each step
         self.first_optimizer: Any = None
@@ -106,7 +107,7 @@ class _Watch:
         for tensor in map(_local, tensors):
             # Tensors without memory of their own have none to name.
             with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):
-                if tensor.is_cuda:
+                if tensor.is_cuda and not isinstance(tensor, self.fake):
                     self.books.give_role(tensor.untyped_storage().data_ptr(), role)
 
     def _keep_peaks_over_resets(self) -> None:
