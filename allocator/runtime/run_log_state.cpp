@@ -125,10 +125,9 @@ void RunLogState::died(DeviceId device, std::uint64_t address) {
 }
 
 void RunLogState::add(const std::vector<driver::Span>& spans) {
-  // A stream that copies has waited before: that is no stall.
   for (const driver::Span& span : spans) {
     if (span.kind == driver::Span::Kind::kOut || span.kind == driver::Span::Kind::kIn) {
-      copy_streams_.insert(span.stream);
+      copy_ends_.add(span);
     }
   }
   for (const driver::Span& span : spans)
@@ -136,10 +135,13 @@ void RunLogState::add(const std::vector<driver::Span>& spans) {
 }
 
 void RunLogState::add(const driver::Span& span) {
-  if (span.kind == driver::Span::Kind::kWait && !copy_streams_.contains(span.stream)) {
-    Stalls& of = stalls_[span.tag];
-    ++of.count;
-    of.time += span.end - span.begin;
+  if (span.kind == driver::Span::Kind::kWait && !copy_ends_.copies(span.device, span.stream)) {
+    const std::uint64_t stalled = copy_ends_.over(span) - span.begin;
+    if (stalled > 0) {
+      Stalls& of = stalls_[span.tag];
+      ++of.count;
+      of.time += stalled;
+    }
   }
   if (!detailed) return;
   if (span.name != 0 && span_names_.insert(span.name).second) {

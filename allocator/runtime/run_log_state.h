@@ -5,12 +5,12 @@
 #include "allocator/base/file.h"
 #include "allocator/base/ids.h"
 #include "allocator/driver/span_log.h"
+#include "allocator/runtime/copy_ends.h"
 #include "allocator/runtime/stats.h"
 #include "allocator/runtime/stats_page.h"
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -89,7 +89,7 @@ class RunLogState {
   std::map<DeviceId, Bytes> capacities_;
   std::unordered_set<TagId> named_;
   std::unordered_set<std::uint32_t> span_names_;  // whose names are written
-  std::set<std::uint64_t> copy_streams_;
+  CopyEnds copy_ends_;
   std::map<TagId, Stalls> stalls_;
 };
 
