@@ -71,6 +71,10 @@ def _set_up(given: dict[str, str]) -> None:
     except (RuntimeError, ValueError) as error:
         raise SystemExit(_say(str(error))) from None
     end_steps_with_optimizers()
+    if "rebuild" in given:
+        from spillway.rebuild import note_fused_steps
+
+        note_fused_steps()
     if "report" in given:
         from spillway import recorder
 

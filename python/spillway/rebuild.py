@@ -3,11 +3,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 from spillway._load import glue
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
 
-__all__ = ["RebuildRegion", "rebuild"]
+__all__ = ["RebuildRegion", "note_fused_steps", "rebuild"]
+
+
+@functools.cache
+def note_fused_steps() -> None:
+    """From now on what an optimizer with ``fused=True`` steps counts as changed in place, as it does with
+    every other one: a weight that an operator needs again must not pass for the one that it was."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            if group.get("fused"):
+                changed = [each for each in group["params"] if each.grad is not None]
+                with contextlib.suppress(RuntimeError):  # some have no versions
+                    torch.autograd.graph.increment_version(changed)
+
+    register_optimizer_step_post_hook(stepped)
 
 
 class RebuildRegion(Region):
@@ -15,6 +35,7 @@ class RebuildRegion(Region):
 
     def _enter(self) -> int:
         end_steps_with_optimizers()
+        note_fused_steps()
         return glue().enter_rebuilding_region()
 
 
@@ -28,14 +49,14 @@ def rebuild() -> RebuildRegion:
         loss.backward()
 
     Many tensors that autograd keeps are cheap functions of others that it keeps anyway: the result of an
-    activation function of its input, of a normalization, a dropout mask of the random numbers that it was
-    drawn from. They are let go, and the operator that made them runs again when the backward pass asks for
+    activation function of its input, of a normalization, autocast's copy of a weight, a dropout mask of the
+    random numbers that it was drawn from. They are let go, and the operator that made them runs again when the backward pass asks for
     them; no layer runs twice, and nothing moves. What has no rule is kept, as without the region.
 
     Regions nest: inside another one, or around it, what cannot be computed again moves as that one says.
 
     The backward pass raises RuntimeError where something that an operator needs again has been changed in
-    place meanwhile. What autograd does not see is not seen here: changes through ``.data``, and steps of an
-    optimizer with ``fused=True`` between the forward and the backward pass.
+    place meanwhile: a weight by an optimizer's step between the forward and the backward pass, for instance.
+    What autograd does not see is not seen here: changes through ``.data``.
     """
     return RebuildRegion()

@@ -80,19 +80,20 @@ void add_normalizations(Rules& rules) {
           return std::get<0>(at::_fused_rms_norm(values[0], shape, values[1], note->eps));
         });
       });
-  rules.add<nodes::NativeGroupNormBackward0>([](const nodes::NativeGroupNormBackward0& node,
-                                                Recipe& recipe) {
-    const auto note = note_of(node.result1_);
-    if (note == nullptr || !note->eps) return recipe.impossible();
-    recipe.needs(node.input_);
-    recipe.may_need(node.weight_);
-    recipe.may_need(note->bias);
-    recipe.computed_by(
-        [n = node.N, c = node.C, hw = node.HxW, group = node.group, eps = node.eps](Values values) {
-          return std::get<0>(
-              at::native_group_norm_symint(values[0], values[1], values[2], n, c, hw, group, eps));
-        });
-  });
+  rules.add<nodes::NativeGroupNormBackward0>(
+      [](const nodes::NativeGroupNormBackward0& node, Recipe& recipe) {
+        const auto note = note_of(node.result1_);
+        if (note == nullptr || !note->eps) return recipe.impossible();
+        recipe.needs(node.input_);
+        recipe.may_need(node.weight_);
+        recipe.may_need(note->bias);
+        recipe.computed_by(
+            [n = node.N, c = node.C, hw = node.HxW, group = node.group, eps = *note->eps](
+                Values values) {
+              return std::get<0>(at::native_group_norm_symint(
+                  values[0], values[1], values[2], n, c, hw, group, eps));
+            });
+      });
 }
 
 }  // namespace spillway

@@ -8,6 +8,7 @@
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
+#include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/cudnn_batch_norm_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
@@ -175,7 +176,7 @@ at::Tensor& relu_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
 /// The last sums of a thread. A ReLU that ends a residual block comes right after its sum.
 struct Sums {
   struct Sum {
-    compat::WeakNodePtr node;
+    std::optional<compat::WeakNodePtr> node;
     const torch::autograd::Node* address = nullptr;
     AddedVersions versions{};
   };
@@ -194,6 +195,48 @@ struct Sums {
 Sums& sums() {
   thread_local Sums those;
   return those;
+}
+
+/// The last casts of a thread. What they gave is saved by what is computed next.
+struct Casts {
+  struct Cast {
+    std::optional<compat::WeakNodePtr> node;
+    const torch::autograd::Node* address = nullptr;
+    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> source;
+    at::ScalarType type{};
+    std::uint32_t version = 0;
+  };
+
+  std::array<Cast, 16> last;
+  std::size_t next = 0;
+};
+
+Casts& casts() {
+  thread_local Casts those;
+  return those;
+}
+
+at::Tensor to_copy(c10::DispatchKeySet keys,
+                   const at::Tensor& self,
+                   std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout,
+                   std::optional<at::Device> device,
+                   std::optional<bool> pinned,
+                   bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  const bool known = self.is_cuda() && !is_wrapper(self) && has_version(self);
+  const std::uint32_t version = known ? version_of(self) : 0;
+  at::Tensor result = at::_ops::_to_copy::redispatch(
+      keys & kBehind, self, dtype, layout, device, pinned, non_blocking, format);
+  if (const auto& node = result.grad_fn(); known && node && result.device() == self.device()) {
+    casts().last[casts().next++ % casts().last.size()] = {
+        compat::WeakNodePtr(node),
+        node.get(),
+        c10::weak_intrusive_ptr<c10::TensorImpl>(self.getIntrusivePtr()),
+        self.scalar_type(),
+        version};
+  }
+  return result;
 }
 
 /// The versions before the sum; none where nothing is to be learnt.
@@ -228,7 +271,17 @@ at::Tensor& add_in_place(c10::DispatchKeySet keys,
 
 std::optional<AddedVersions> versions_of_sum(const torch::autograd::Node& node) {
   for (const Sums::Sum& sum : sums().last) {
-    if (sum.address == &node && !sum.node.expired()) return sum.versions;
+    if (sum.address == &node && !sum.node->expired()) return sum.versions;
+  }
+  return std::nullopt;
+}
+
+std::optional<CastSource> source_of_cast(const torch::autograd::Node& node) {
+  for (const Casts::Cast& cast : casts().last) {
+    if (cast.address != &node || cast.node->expired()) continue;
+    at::Tensor source(cast.source->lock());
+    if (source.defined() && version_of(source) != cast.version) source.reset();
+    return CastSource{std::move(source), cast.type, cast.version};
   }
   return std::nullopt;
 }
@@ -257,6 +310,7 @@ void note_operators(bool wanted) {
       noting->impl("native_dropout", &dropout);
       noting->impl("relu", &relu);
       noting->impl("relu_", &relu_in_place);
+      noting->impl("_to_copy", &to_copy);
       noting->impl("add.Tensor", &add);
       noting->impl("add_.Tensor", &add_in_place);
       return noting;

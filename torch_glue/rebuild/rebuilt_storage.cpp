@@ -4,6 +4,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/rebuild/rules.h"
+#include "torch_glue/saved_tensors/region_options.h"
 #include "torch_glue/saved_tensors/storage_table.h"
 
 #include <ATen/Functions.h>
@@ -39,7 +40,7 @@ bool is_whole(const at::Tensor& tensor) {
 }
 
 /// What made the tensor's storage runs again; null where it cannot.
-std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole) {
+std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
   const auto& node = whole.grad_fn();
   if (node == nullptr) return recipe_of_mask(whole);
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
@@ -48,12 +49,13 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole) {
   if (whole._version() != 0 && Rules::instance().saved_result(*node, output) == nullptr) {
     return nullptr;
   }
-  return Recipe::of(*node, output);
+  return Recipe::of(*node, output, region);
 }
 
 }  // namespace
 
-std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor, TagId tag) {
+std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
+                                                   const RegionOptions& region) {
   auto* const key = tensor.storage().unsafeGetStorageImpl();
   auto& table = StorageTable<RebuiltStorage>::instance();
   if (auto known = table.find(key)) {
@@ -63,11 +65,11 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor, Tag
   const at::Tensor* const base = compat::view_base(tensor);
   const at::Tensor& whole = base != nullptr ? *base : tensor;
   if (!is_whole(whole)) return nullptr;
-  auto recipe = recipe_of(whole);
+  auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
-  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), tag);
+  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), region.tag);
   table.put(key, made);
-  Runtime::instance().left_to_rebuild(tag, Bytes{made->size_});
+  Runtime::instance().left_to_rebuild(region.tag, Bytes{made->size_});
   return made;
 }
 

@@ -23,10 +23,10 @@ namespace spillway {
 /// needs inside that one's lock, and never the other way round.
 class RebuiltStorage {
  public:
-  /// The one for the storage of a tensor that autograd saves, counted under `tag`; null where the
+  /// The one for the storage of a tensor that autograd saves in `region`; null where the
   /// tensor cannot be computed again, or has been changed in place since its storage was first
   /// saved. Requires: a strided tensor with memory on a CUDA device, which is no parameter.
-  static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor, TagId tag);
+  static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor, const RegionOptions& region);
 
   RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, TagId tag);
   ~RebuiltStorage();

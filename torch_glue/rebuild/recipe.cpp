@@ -13,20 +13,23 @@ namespace spillway {
 
 namespace autograd = torch::autograd;
 
-std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node, std::uint32_t output, int depth) {
+std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
+                                   std::uint32_t output,
+                                   const RegionOptions& region,
+                                   int depth) {
   const Rule* const rule = Rules::instance().find(node, output);
   if (rule == nullptr) return nullptr;
   // A node that runs has its lock: it saves a result of its own where its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
-  std::unique_ptr<Recipe> recipe(new Recipe(depth));
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth));
   (*rule)(node, *recipe);
   const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < kLongestChain;
   return whole ? std::move(recipe) : nullptr;
 }
 
 std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
-  std::unique_ptr<Recipe> recipe(new Recipe(0));
+  std::unique_ptr<Recipe> recipe(new Recipe(nullptr, 0));
   recipe->computed_by(std::move(function));
   return recipe;
 }
@@ -68,11 +71,25 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     return;
   }
   if (version != version_of_result(*edge.function)) return;
-  auto recipe = of(*edge.function, edge.input_nr, depth_ + 1);
+  auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1);
   if (recipe == nullptr) return;
   possible_ = true;
   chain_ = std::max(chain_, recipe->chain_);
   values_.push_back({nullptr, std::move(recipe)});
+}
+
+void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
+  if (!possible_) return;
+  Handle handle = PackHook::of_kept(tensor, version);
+  possible_ = handle != nullptr;
+  if (possible_) take(std::move(handle));
+}
+
+void Recipe::needs_instead(const at::Tensor& tensor) {
+  if (!possible_) return;
+  auto handle = std::make_shared<PackHook>(region_);
+  handle->call_pack_hook(tensor);
+  take(std::move(handle));
 }
 
 void Recipe::may_need(const autograd::SavedVariable& saved) {

@@ -14,6 +14,7 @@
 namespace spillway {
 
 class PackHook;
+struct RegionOptions;
 
 /// How one tensor is computed again, bit for bit, by the operator that made it, from what the graph
 /// keeps anyway. It owns handles of what it needs, and no node: a producer may release its tensors
@@ -33,9 +34,11 @@ class Recipe {
   static constexpr int kDeepest = 4;
 
   /// The recipe of what `node` gave as its output `output`; none where there is no rule for that,
-  /// or something that it takes cannot be had. Requires: the forward pass of the node is over.
+  /// or something that it takes cannot be had. `region` is the one that saves it. Requires: the
+  /// forward pass of the node is over.
   static std::unique_ptr<Recipe> of(const torch::autograd::Node& node,
                                     std::uint32_t output,
+                                    const RegionOptions& region,
                                     int depth = 0);
 
   /// Of what needs no value.
@@ -47,6 +50,10 @@ class Recipe {
   /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
   /// tensor when it was used: a change in place that no graph has seen must not be missed.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
+  /// A tensor that is kept anyway, at its version `version`: a parameter.
+  void needs_kept(const at::Tensor& tensor, std::uint32_t version);
+  /// A tensor that is saved in the place of what is computed from it, as the region saves any.
+  void needs_instead(const at::Tensor& tensor);
   /// An undefined tensor where the operator was called without it.
   void may_need(const torch::autograd::SavedVariable& saved);
   void may_need(Handle noted);
@@ -69,11 +76,12 @@ class Recipe {
     std::unique_ptr<Recipe> recipe;
   };
 
-  explicit Recipe(int depth) : depth_(depth) {}
+  Recipe(const RegionOptions* region, int depth) : region_(region), depth_(depth) {}
 
   bool take(const torch::autograd::SavedVariable& saved);
   void take(Handle handle);
 
+  const RegionOptions* const region_;  // until it is written
   const int depth_;
   bool possible_ = true;
   int chain_ = 0;

@@ -8,6 +8,7 @@ namespace spillway {
 Rules::Rules() {
   add_activations(*this);
   add_arithmetic(*this);
+  add_casts(*this);
   add_normalizations(*this);
   add_poolings(*this);
 }

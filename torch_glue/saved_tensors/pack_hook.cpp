@@ -56,7 +56,11 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
-  if (const auto reason = why_not_movable(tensor, region_->min_bytes)) {
+  auto reason = why_not_movable(tensor, region_->min_bytes);
+  // To move it is of no use, but it need not outlive the cache.
+  const bool cached = !reason && is_in_autocast_cache(tensor);
+  if (cached && !region_->rebuild) reason = SkipReason::kParameter;
+  if (reason) {
     count_skip(region_->tag, *reason, tensor);
     return keep(tensor);
   }
@@ -68,6 +72,10 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
   const auto not_now = why_not_now(stream);
   if (region_->rebuild && !not_now && leave_to_rebuild(tensor)) return;
+  if (cached) {
+    count_skip(region_->tag, SkipReason::kParameter, tensor);
+    return keep(tensor);
+  }
   if (stays) {
     count_staying(region_->tag, tensor);
     return keep(tensor);
@@ -97,7 +105,7 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
   note_operators(
       true);  // from the first tensor on, on threads that are in no region but the process's
-  rebuilt_ = RebuiltStorage::of(tensor, region_->tag);
+  rebuilt_ = RebuiltStorage::of(tensor, *region_);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);
   layout_.set(tensor);

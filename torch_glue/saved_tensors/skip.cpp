@@ -106,12 +106,13 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   if (storage.nbytes() < min_bytes.count() || storage.nbytes() == 0) return SkipReason::kTiny;
   if (storage.data() == nullptr) return SkipReason::kNotOnDevice;
   if (is_of_parameter(tensor)) return SkipReason::kParameter;
-  const at::Tensor* const base = compat::view_base(tensor);
-  if (is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base))) {
-    return SkipReason::kParameter;
-  }
   if (is_running_statistic(tensor)) return SkipReason::kHeldElsewhere;
   return std::nullopt;
+}
+
+bool is_in_autocast_cache(const at::Tensor& tensor) {
+  const at::Tensor* const base = compat::view_base(tensor);
+  return is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base));
 }
 
 std::optional<SkipReason> why_not_now(driver::Stream stream) {

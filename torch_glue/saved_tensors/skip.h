@@ -24,6 +24,10 @@ bool is_wrapper(const at::Tensor& tensor);
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);
 
+/// Whether it is a parameter in the type of autocast, or a view of one, whose cache holds it until
+/// the outermost autocast ends.
+bool is_in_autocast_cache(const at::Tensor& tensor);
+
 /// Counts a tensor that is not moved: once per storage and step. Threads: safe.
 void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 

@@ -135,6 +135,56 @@ def a_step_of_the_optimizer_between_the_passes_raises_where_a_weight_is_needed()
         raise AssertionError("the edit went unnoticed")
 
 
+def raised_by_a_change(change, dtype=None):
+    """What the backward pass says of a weight that has changed, with and without autocast."""
+    norm, out = nn.LayerNorm(64).cuda(), nn.Linear(64, 64).cuda()
+    weights = [norm.weight, *out.parameters()]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    x = random(8, 64).requires_grad_()
+    with spillway.rebuild(), torch.autocast("cuda", dtype or torch.bfloat16, enabled=dtype is not None):
+        loss = out(norm(x)).float().sum()
+    change(weights)
+    try:
+        torch.autograd.grad(loss, [x if dtype else out.weight])
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+@case
+def a_step_of_a_fused_optimizer_is_noticed():
+    for fused in (True, False):
+        said = raised_by_a_change(lambda weights, fused=fused: torch.optim.AdamW(weights, fused=fused).step())
+        assert "modified by an inplace operation" in said, (fused, said)
+
+
+@case
+def a_change_of_what_autocast_has_cast_is_noticed():
+    def change(weights):
+        with torch.no_grad():
+            weights[1].add_(1)
+
+    assert "modified by an inplace operation" in raised_by_a_change(change, torch.bfloat16)
+    assert raised_by_a_change(lambda weights: None, torch.bfloat16) == "nothing"
+
+
+@case
+def a_tensor_that_was_edited_between_its_cast_and_the_save_is_not_cast_again():
+    def run(region):
+        x = random(64, 64).requires_grad_()
+        w = (random(64, 64, seed=1) * 1).bfloat16().requires_grad_()
+        with region:
+            small = x.bfloat16()
+            exact = small.float()
+            with torch.no_grad():
+                small.add_(1)  # no node keeps it
+            loss = (exact.pow(2).bfloat16() @ w).sum()
+        return torch.autograd.grad(loss, [x, w])
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
 @case
 def an_edit_between_two_operators_is_not_lost():
     def before_relu(x, y):

@@ -120,6 +120,28 @@ for model in MODELS:
     case(claim)
 
 
+@case
+def the_weights_that_autocast_has_cast_are_not_held():
+    def run(region):
+        torch.manual_seed(0)
+        layers = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4))).cuda()
+        x = random(8, 512)
+        before = torch.cuda.memory_allocated()
+        with region, torch.autocast("cuda", torch.bfloat16):
+            loss = layers(x).float().square().mean()
+        held = torch.cuda.memory_allocated() - before
+        loss.backward()
+        return held, [weight.grad for weight in layers.parameters()]
+
+    held, expected = run(keeping())
+    held_less, actual = run(spillway.rebuild())
+    assert same(expected, actual)
+    # But for the first one, whose input needs no gradient.
+    assert held - held_less >= 3 * 512 * 512 * 2, (held, held_less)
+    let_go, made = left()
+    assert made == let_go >= 3 * 512 * 512 * 2
+
+
 def blocks_trained(around, change=lambda block: block):
     """Parameters after three steps of three micro-batches each."""
     torch.manual_seed(3)

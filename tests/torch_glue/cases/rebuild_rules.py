@@ -24,6 +24,13 @@ def gradients(function, inputs, region):
     return [loss.detach(), factor.grad, *(x.grad for x in inputs)]
 
 
+def norm_of_llama(x, weight):
+    """As models of transformers write it."""
+    exact = x.float()
+    exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return weight * exact.to(x.dtype)
+
+
 # Each ends with the operator whose rule it is about; what that needs is saved by somebody.
 RULES = {
     "silu": lambda x, w: F.silu(x * 1),
@@ -53,6 +60,11 @@ RULES = {
     "relu_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).relu_(),
     "relu_of_a_sum": lambda x, w: (F.layer_norm(x @ w, (64,)) + F.layer_norm(w @ x, (64,))).relu(),
     "relu_of_a_sum_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).add_(F.silu(w @ x)).relu_(),
+    "cast_of_a_norm": lambda x, w: F.layer_norm(x @ w, (64,)).bfloat16(),
+    "cast_of_a_parameter": lambda x, w: x.bfloat16(),
+    "cast_up": lambda x, w: (x.bfloat16() @ w.bfloat16()).float(),
+    "cast_up_of_what_is_made_again": lambda x, w: F.silu(x.bfloat16() @ w.bfloat16()).float(),
+    "norm_in_single_precision": lambda x, w: norm_of_llama((x @ w).bfloat16(), w[0].bfloat16()),
     "view": lambda x, w: F.silu(x @ w).view(16, 256),
     "transposed": lambda x, w: F.silu(x @ w).t(),
     "part": lambda x, w: F.silu(x @ w)[:, 8:24],
@@ -68,7 +80,7 @@ def rule_gives_the_same_bits(name):
         actual = gradients(function, inputs, spillway.rebuild())
         assert same(expected, actual)
         let_go, made = left()
-        assert 0 < let_go < kept, (let_go, kept)
+        assert 0 < let_go <= kept, (let_go, kept)
         assert made == let_go, (let_go, made)
 
 
