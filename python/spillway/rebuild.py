@@ -50,8 +50,9 @@ def rebuild() -> RebuildRegion:
 
     Many tensors that autograd keeps are cheap functions of others that it keeps anyway: the result of an
     activation function of its input, of a normalization, autocast's copy of a weight, a dropout mask of the
-    random numbers that it was drawn from. They are let go, and the operator that made them runs again when the backward pass asks for
-    them; no layer runs twice, and nothing moves. What has no rule is kept, as without the region.
+    random numbers that it was drawn from. They are let go, and the operator that made them runs again when
+    the backward pass asks for them; no layer runs twice, and nothing moves. What has no rule is kept, as
+    without the region.
 
     Regions nest: inside another one, or around it, what cannot be computed again moves as that one says.
 
