@@ -4,7 +4,6 @@ types and shapes, and nobody reads the weights."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -22,20 +21,30 @@ def patch(module: ModuleType) -> None:
     """Of safetensors: files may end behind their headers."""
     original = module.safe_open
 
-    @functools.wraps(original)
-    def safe_open(filename: str | os.PathLike[str], *arguments: Any, **options: Any) -> Any:
-        path = Path(os.fsdecode(filename))
-        whole = _whole(path)
-        if whole is None:
-            return original(filename, *arguments, **options)
-        header, size = whole
-        with tempfile.NamedTemporaryFile(prefix="spillway-", suffix=".safetensors") as file:
-            file.write(header)
-            file.truncate(size)  # a hole, that stays mapped
-            file.flush()
-            return original(file.name, *arguments, **options)
+    class Opening(type):
+        """Of a class that cannot be derived from."""
 
-    module.safe_open = safe_open
+        def __call__(cls, filename: str | os.PathLike[str], *arguments: Any, **options: Any) -> Any:
+            whole = _whole(Path(os.fsdecode(filename)))
+            if whole is None:
+                return original(filename, *arguments, **options)
+            header, size = whole
+            with tempfile.NamedTemporaryFile(prefix="spillway-", suffix=".safetensors") as file:
+                file.write(header)
+                file.truncate(size)  # a hole, that stays mapped
+                file.flush()
+                return original(file.name, *arguments, **options)
+
+        def __instancecheck__(cls, each: object) -> bool:
+            return isinstance(each, original)
+
+    class safe_open(metaclass=Opening):
+        pass
+
+    for place in [module, sys.modules.get("safetensors.torch"), sys.modules["__main__"]]:
+        for name, value in list(vars(place).items()) if place else ():
+            if value is original:
+                setattr(place, name, safe_open)
 
 
 def _whole(path: Path) -> tuple[bytes, int] | None:

@@ -41,10 +41,10 @@ def _forward(made: Sequence[torch.Tensor], arguments: Sequence[Any]) -> tuple[to
 def _backward(made: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Gradients of query, key and value, and of what the program's functions read."""
     query, key, value, out, sums = arguments[:5]
-    torch.empty_like(sums)  # of each row what its results and their gradients come to
+    rows = torch.empty_like(sums)  # of each one what its results and their gradients come to
     gradients = [_like(each) for each in made[:3]]
     others = tuple(None if each is None else _like(each) for each in made[3])
-    _cost(_ATTENTION_BACKWARD, 2.5, (query, key, value, out, out, sums), gradients)
+    _cost(_ATTENTION_BACKWARD, 2.5, (query, key, value, out, out, sums, rows), gradients)
     return (*gradients, others)
 
 

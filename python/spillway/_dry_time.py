@@ -7,78 +7,91 @@ import ctypes
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+import time as _time
+from types import BuiltinFunctionType, FunctionType
 
 __all__ = ["start"]
 
 _READ = 1e-6  # seconds that a reading takes: whoever waits for a time comes to an end
-_FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType)
-_REAL = {
-    name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep")
-}
+_NAMES = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep")
+_REAL = {name: getattr(_time, name) for name in _NAMES}
 
 
 def start() -> None:
-    """From now on `time.perf_counter`, `time.time` and their siblings in nanoseconds tell the host's time of
-    the virtual clock, which stands still while Python computes, and `time.sleep` lets it go on. Also where
-    the main program has taken them by name before.
+    """From now on the functions below stand in the module `time`, and where the main program has taken them
+    by name before: `time.perf_counter`, `time.time` and their siblings in nanoseconds tell the host's time of
+    the virtual clock, which stands still while Python computes, and `time.sleep` lets it go on.
 
     Threads that Python has made, and forked children, have the real time: they wait for real things. So has
     `time.monotonic` in all of them.
     """
-    clock = _Clock()
-    modelled: dict[str, Callable[..., Any]] = {"sleep": clock.sleep}
-    for name in ("perf_counter", "time"):
-        modelled[name] = clock.reading(name)
-        modelled[f"{name}_ns"] = clock.reading_ns(f"{name}_ns")
+    _Clock.only = _Clock()
+    modelled = {name: globals()[name] for name in _NAMES}
     _change({_REAL[name]: (name, function) for name, function in modelled.items()})
     os.register_at_fork(
         after_in_child=lambda: _change({function: (name, _REAL[name]) for name, function in modelled.items()})
     )
 
 
-def _change(functions: dict[Callable[..., Any], tuple[str, Callable[..., Any]]]) -> None:
-    for name, function in functions.values():
-        setattr(time, name, function)
-    program = vars(sys.modules["__main__"])
-    for name, value in list(program.items()):
-        if isinstance(value, _FUNCTIONS) and value in functions:
-            program[name] = functions[value][1]
+def perf_counter() -> float:
+    return _reading("perf_counter", 1)
+
+
+def perf_counter_ns() -> int:
+    return int(_reading("perf_counter_ns", 10**9))
+
+
+def time() -> float:
+    return _reading("time", 1)
+
+
+def time_ns() -> int:
+    return int(_reading("time_ns", 10**9))
+
+
+def sleep(seconds: float, /) -> None:
+    _REAL["sleep"](seconds)
+    if (clock := _clock()) is not None:
+        clock.besides += float(seconds)
+
+
+def _reading(name: str, units: int) -> float:
+    clock = _clock()
+    if clock is None:
+        return _REAL[name]()
+    since = clock.now() * units
+    return clock.began[name] + (since if units == 1 else round(since))
+
+
+def _clock() -> _Clock | None:
+    """None where the real time counts: in threads that Python has made, but for the main one, and in
+    processes that are no dry run. Threads of others, such as autograd's, go by the modelled one."""
+    thread = threading.current_thread()
+    own = thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
+    return _Clock.only if own else None
 
 
 class _Clock:
     """Seconds since it was made. Threads: safe, but of two readings at once one may cost nothing."""
 
+    only: _Clock | None = None
+
     def __init__(self) -> None:
         self._now_ms = ctypes.CDLL(None).spillway_emulator_now_ms
         self._now_ms.restype = ctypes.c_double
         self._began_ms = self._now_ms()
-        self._besides = 0.0  # readings, and sleep
+        self.besides = 0.0  # readings, and sleep
+        self.began = {name: _REAL[name]() for name in _NAMES if name != "sleep"}
 
     def now(self) -> float:
-        self._besides += _READ
-        return (self._now_ms() - self._began_ms) / 1e3 + self._besides
-
-    def reading(self, name: str) -> Callable[[], float]:
-        real = _REAL[name]
-        began = real()
-        return lambda: began + self.now() if _is_modelled() else real()
-
-    def reading_ns(self, name: str) -> Callable[[], int]:
-        real = _REAL[name]
-        began = real()
-        return lambda: began + round(self.now() * 1e9) if _is_modelled() else real()
-
-    def sleep(self, seconds: float) -> None:
-        _REAL["sleep"](seconds)
-        if _is_modelled():
-            self._besides += seconds
+        self.besides += _READ
+        return (self._now_ms() - self._began_ms) / 1e3 + self.besides
 
 
-def _is_modelled() -> bool:
-    """In the main thread, and in those that Python has not made, such as autograd's."""
-    thread = threading.current_thread()
-    return thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
+def _change(functions: dict) -> None:
+    for name, function in functions.values():
+        setattr(_time, name, function)
+    program = vars(sys.modules["__main__"])
+    for name, value in list(program.items()):
+        if isinstance(value, (BuiltinFunctionType, FunctionType)) and value in functions:
+            program[name] = functions[value][1]

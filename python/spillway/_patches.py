@@ -125,6 +125,15 @@ def _patch_profiler(module: ModuleType) -> None:
     """CUPTI does not know the emulated GPU. Where it is not supported operators are timed by events."""
     original = module._supported_activities
     module._supported_activities = lambda: original() - {module.ProfilerActivity.CUDA}
+    begin = module.profile.__init__
+
+    @functools.wraps(begin)
+    def with_cpu(self: Any, *arguments: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda":
+            options["use_cpu"] = True  # whose operators the events are about
+        begin(self, *arguments, **options)
+
+    module.profile.__init__ = with_cpu
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # no warnings that CUPTI is not there
 
 

@@ -215,6 +215,15 @@ def test_what_runs_for_real_says_nothing() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+def test_modules_whose_parameters_have_no_shape_yet_are_no_obstacle() -> None:
+    program = (
+        "import torch; torch.nn.LazyLinear(8).cuda()(torch.ones(4, 4096, device='cuda')).sum().backward()"
+    )
+    result = spillway("run", *DRY, "--", sys.executable, "-c", program)
+    assert result.returncode == 0, result.stderr
+    assert "fits    yes" in result.stderr
+
+
 def test_a_program_can_be_ended_after_some_steps() -> None:
     result = run_dry("--steps", "2", JOB_ENDS="status")
     assert (result.returncode, result.stdout) == (0, "")

@@ -16,7 +16,7 @@ READING = 1e-6
 
 STOPWATCH = f"""
 from time import perf_counter
-import json, os, threading, time
+import json, os, pickle, threading, time
 import torch
 
 x = torch.empty({WIDTH}, {WIDTH}, device="cuda", dtype=torch.bfloat16)
@@ -44,17 +44,27 @@ while time.perf_counter() - at < 0.01:
 def in_a_thread():
     at, really = time.perf_counter(), time.monotonic()
     torch.cuda.synchronize()
-    time.sleep(0.1)
+    while time.monotonic() - really < 0.1:
+        pass
     found["thread"] = abs((time.perf_counter() - at) - (time.monotonic() - really))
 
 thread = threading.Thread(target=in_a_thread)
 thread.start()
 thread.join()
 
+at, really = time.perf_counter(), time.monotonic()
+while time.monotonic() - really < 0.3:
+    pass
+leaf = torch.ones(1, device="cuda", requires_grad=True)
+leaf.register_hook(lambda _: found.update(autograd=time.perf_counter() - at))
+leaf.sum().backward()
+assert pickle.loads(pickle.dumps([time.time, time.sleep])) == [time.time, time.sleep]
+
 reader, writer = os.pipe()
 if os.fork() == 0:
     at, really = perf_counter(), time.monotonic()
-    time.sleep(0.1)
+    while time.monotonic() - really < 0.1:
+        pass
     taken = abs((perf_counter() - at) - (time.monotonic() - really))
     os.write(writer, json.dumps(taken).encode())
     os._exit(0)
@@ -68,7 +78,7 @@ import json, torch
 from torch.profiler import ProfilerActivity, profile
 
 x = torch.empty({WIDTH}, {WIDTH}, device="cuda", dtype=torch.bfloat16)
-with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+with profile(activities=[ACTIVITIES]) as profiled:
     for _ in range(3):
         x @ x
 (mm,) = (event for event in profiled.key_averages() if event.key == "aten::mm")
@@ -88,6 +98,7 @@ def test_a_stopwatch_goes_by_the_modelled_time() -> None:
     for name in ("perf_counter", "time", "perf_counter_ns"):
         assert found["events"] <= found[name] <= found["events"] + 20 * READING, name
     assert found["sleep"] == pytest.approx(0.3, abs=3 * READING)
+    assert 0 < found["autograd"] < 0.1
     # Real, to what lies between two readings.
     assert found["thread"] < 0.05
     assert found["child"] < 0.05
@@ -99,8 +110,11 @@ def test_it_shows_the_same_in_each_run() -> None:
     assert [round(first[name], 9) for name in modelled] == [round(second[name], 9) for name in modelled]
 
 
-def test_the_profiler_has_operators_modelled_times() -> None:
-    (count, total, own), errors = printed(PROFILER)
+@pytest.mark.parametrize(
+    "activities", ["ProfilerActivity.CPU, ProfilerActivity.CUDA", "ProfilerActivity.CUDA"]
+)
+def test_the_profiler_has_operators_modelled_times(activities: str) -> None:
+    (count, total, own), errors = printed(PROFILER.replace("ACTIVITIES", activities))
     assert count == 3
     assert 3 * PRODUCT <= own <= total <= 3 * (PRODUCT + 20 * READING)
     assert "CUPTI" not in errors

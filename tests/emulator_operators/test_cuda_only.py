@@ -132,6 +132,26 @@ def test_gradients_of_batch_norm_in_steps():
 FLOAT8 = torch.float8_e4m3fn
 
 
+def test_softmax_from_half_to_single_precision():
+    for function in (F.softmax, F.log_softmax):
+        x = random(8, 48, dtype=torch.half)
+        there, here = x.cuda().requires_grad_(), x.float().requires_grad_()
+        results = function(there, -1, dtype=torch.float32), function(here, -1)
+        same([results[0]], [results[1]])
+        gradient = random(8, 48, seed=3)
+        for result, given in zip(results, (gradient.cuda(), gradient), strict=True):
+            result.backward(given)
+        same([there.grad], [here.grad.half()])
+
+
+def test_histogram_of_integers():
+    whole = torch.arange(1000) % 7
+    for dtype in (torch.int32, torch.int64):
+        counted = torch.histc(whole.to("cuda", dtype), bins=4, min=0, max=3)
+        assert counted.dtype == dtype
+        assert counted.tolist() == [143, 143, 143, 143]
+
+
 def factors(rows, width, columns):
     return random(rows, width, dtype=FLOAT8), random(columns, width, seed=2, dtype=FLOAT8)
 

@@ -118,6 +118,29 @@ def test_header_of_a_checkpoint_is_enough(elsewhere, tmp_path, with_a_hole):
     assert list(tmp_path.iterdir()) == [file, tmp_path / "config.json"]
 
 
+TAKEN_BEFORE_TORCH = """
+from safetensors import safe_open
+import safetensors, sys, torch
+with safe_open(sys.argv[1], framework="pt") as file:
+    assert isinstance(file, safe_open) and safe_open is safetensors.safe_open
+    print(list(file.get_tensor("model.norm.weight").shape))
+"""
+
+
+def test_header_is_enough_where_safetensors_came_before_torch(tmp_path):
+    weights = write_checkpoint(tmp_path)
+    file = tmp_path / "model.safetensors"
+    os.truncate(file, file.stat().st_size - weights)
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN_BEFORE_TORCH, file],
+        env={**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, f"[{WIDTH}]\n"), done.stderr
+
+
 def test_checkpoint_without_its_header_ends_the_program_with_one_line(tmp_path):
     write_checkpoint(tmp_path)
     file = tmp_path / "model.safetensors"

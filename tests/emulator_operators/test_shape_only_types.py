@@ -59,6 +59,25 @@ def refusals():
     return seen
 
 
+def taken():
+    """What looks as wrong, and is not."""
+    x, mask = made(ROWS, 64).sigmoid(), made(ROWS, 64, dtype=torch.bool)
+    half = made(ROWS, 64, dtype=torch.half)
+    half[mask] = torch.tensor(0.0)  # of the host's
+    F.binary_cross_entropy(x, made(ROWS, 64), weight=mask)
+    factors = made(ROWS, ROWS, dtype=torch.bfloat16)
+    results = [
+        torch.mm(factors, factors, out_dtype=torch.float32),
+        half.softmax(-1, dtype=torch.float32),
+        x.masked_fill(mask, 1),
+    ]
+    return [str(each.dtype) for each in results]
+
+
+def test_types_that_a_gpu_takes(elsewhere):
+    assert elsewhere(taken, shape_only="1", memory="80GiB") == ["torch.float32"] * 3
+
+
 def test_types_that_a_gpu_refuses(elsewhere):
     seen = elsewhere(refusals, shape_only="1", memory="80GiB")
     expected = {

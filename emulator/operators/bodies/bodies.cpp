@@ -13,7 +13,8 @@ const NamedBody* find_body(std::string_view name) {
                              recurrent_bodies(),
                              rms_norm_bodies(),
                              dropout_bodies(),
-                             matmul_bodies()}) {
+                             matmul_bodies(),
+                             mixed_types_bodies()}) {
     for (const NamedBody& known : family) {
       if (known.name == name) return &known;
     }

@@ -27,6 +27,7 @@ c10::ArrayRef<NamedBody> packed_attention_bodies();
 c10::ArrayRef<NamedBody> batch_norm_bodies();
 c10::ArrayRef<NamedBody> cudnn_bodies();
 c10::ArrayRef<NamedBody> layer_norm_bodies();
+c10::ArrayRef<NamedBody> mixed_types_bodies();
 c10::ArrayRef<NamedBody> scaled_matmul_bodies();
 c10::ArrayRef<NamedBody> recurrent_bodies();
 c10::ArrayRef<NamedBody> rms_norm_bodies();

@@ -30,7 +30,7 @@ constexpr Named kRules[] = {
     {"aten::addmv", "SSS"},
     {"aten::avg_pool2d", "F"},
     {"aten::baddbmm", "SSS"},
-    {"aten::binary_cross_entropy", "SSS"},
+    {"aten::binary_cross_entropy", "SS"},
     {"aten::bincount", "d"},
     {"aten::bitwise_and", "dd"},
     {"aten::bitwise_not", "d"},
@@ -100,7 +100,9 @@ TypeRule::TypeRule(const c10::OperatorHandle& op) {
   if (base.ends_with('_') && !base.ends_with("__")) base.remove_suffix(1);  // in place
   const auto* const known = std::find_if(
       std::begin(kRules), std::end(kRules), [&](const Named& rule) { return rule.name == base; });
-  if (known != std::end(kRules)) arguments_ = known->arguments;
+  // With a type of the result's own, which what is added has.
+  const bool of_type = std::string_view(op.operator_name().overload_name).starts_with("dtype");
+  if (known != std::end(kRules) && !of_type) arguments_ = known->arguments;
 }
 
 void TypeRule::check(const c10::OperatorHandle& op, const c10::Stack& stack) const {
@@ -108,6 +110,8 @@ void TypeRule::check(const c10::OperatorHandle& op, const c10::Stack& stack) con
   const std::string& name = op.operator_name().name;
   for (size_t i = 0; i < arguments_.size() && i < stack.size(); ++i) {
     if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+    // One number that the host has goes into elements of any type.
+    if (i > 0 && stack[i].toTensor().is_cpu() && stack[i].toTensor().numel() == 1) continue;
     const at::ScalarType type = stack[i].toTensor().scalar_type();
     const char letter = arguments_[i];
     const std::string& argument = op.schema().arguments()[i].name();

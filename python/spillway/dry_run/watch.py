@@ -105,8 +105,8 @@ class _Watch:
 
     def give_role(self, role: str, tensors: Any) -> None:
         for tensor in map(_local, tensors):
-            # Tensors without memory of their own have none to name.
-            with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):
+            # Tensors without memory of their own have none to name, nor have lazy modules' at first.
+            with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError, ValueError):
                 if tensor.is_cuda and not isinstance(tensor, self.fake):
                     self.books.give_role(tensor.untyped_storage().data_ptr(), role)
 
