@@ -24,19 +24,27 @@ std::pair<at::Tensor, at::Tensor> nobodys_statistics(const at::Tensor& input,
   return {at::zeros({input.size(1)}, options), at::ones({input.size(1)}, options)};
 }
 
-/// With the statistics of the batch. The running ones may change without a new version.
+/// With the statistics of the batch, or in evaluation with what the running ones were.
 template <typename Node, typename Normalize>
 void add_batch_norm(Rules& rules, double Node::*eps, Normalize normalize) {
   rules.add<Node>([eps, normalize](const Node& node, Recipe& recipe) {
     const auto note = note_of(node.result1_);
-    if (note == nullptr || !note->eps || !node.training) return recipe.impossible();
+    if (note == nullptr || !note->eps) return recipe.impossible();
     recipe.needs(node.input_);
     recipe.may_need(node.weight_);
     recipe.may_need(note->bias);
-    recipe.computed_by([eps = node.*eps, of = note->statistics, normalize](Values values) {
-      const auto [mean, var] = nobodys_statistics(values[0], of);
-      return normalize(values, mean, var, eps);
-    });
+    if (node.training) {
+      recipe.computed_by([eps = node.*eps, of = note->statistics, normalize](Values values) {
+        const auto [mean, var] = nobodys_statistics(values[0], of);
+        return normalize(values, mean, var, true, eps);
+      });
+    } else if (note->mean.defined()) {
+      recipe.computed_by([eps = node.*eps, note, normalize](Values values) {
+        return normalize(values, note->mean, note->var, false, eps);
+      });
+    } else {
+      recipe.impossible();
+    }
   });
 }
 
@@ -47,16 +55,16 @@ void add_normalizations(Rules& rules) {
   add_batch_norm<nodes::NativeBatchNormBackward0>(
       rules,
       &nodes::NativeBatchNormBackward0::eps,
-      [](Values values, const Tensor& mean, const Tensor& var, double eps) {
+      [](Values values, const Tensor& mean, const Tensor& var, bool training, double eps) {
         return std::get<0>(
-            at::native_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
+            at::native_batch_norm(values[0], values[1], values[2], mean, var, training, 0, eps));
       });
   add_batch_norm<nodes::CudnnBatchNormBackward0>(
       rules,
       &nodes::CudnnBatchNormBackward0::epsilon,
-      [](Values values, const Tensor& mean, const Tensor& var, double eps) {
+      [](Values values, const Tensor& mean, const Tensor& var, bool training, double eps) {
         return std::get<0>(
-            at::cudnn_batch_norm(values[0], values[1], values[2], mean, var, true, 0, eps));
+            at::cudnn_batch_norm(values[0], values[1], values[2], mean, var, training, 0, eps));
       });
   rules.add<nodes::NativeLayerNormBackward0>(
       [](const nodes::NativeLayerNormBackward0& node, Recipe& recipe) {

@@ -60,9 +60,17 @@ OperatorNote normalized(double eps, const OptionalTensor& bias) {
 
 OperatorNote batch_normalized(double eps,
                               const OptionalTensor& bias,
-                              const OptionalTensor& statistics) {
+                              const OptionalTensor& mean,
+                              const OptionalTensor& var,
+                              bool training) {
   OperatorNote note = normalized(eps, bias);
-  if (statistics && statistics->defined()) note.statistics = statistics->scalar_type();
+  if (!mean || !mean->defined() || !var || !var->defined()) return note;
+  note.statistics = mean->scalar_type();
+  if (!training && !is_wrapper(*mean) && !is_wrapper(*var)) {
+    const at::NoGradGuard no_graph;
+    note.mean = mean->clone();
+    note.var = var->clone();
+  }
   return note;
 }
 
@@ -108,7 +116,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(c10::DispatchKeySet ke
                                                           bool training,
                                                           double momentum,
                                                           double eps) {
-  const Noted noted(batch_normalized(eps, bias, running_mean));
+  const Noted noted(batch_normalized(eps, bias, running_mean, running_var, training));
   return at::_ops::native_batch_norm::redispatch(
       keys & kBehind, input, weight, bias, running_mean, running_var, training, momentum, eps);
 }
@@ -123,7 +131,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cudnn_batch_norm(
     bool training,
     double factor,
     double eps) {
-  const Noted noted(batch_normalized(eps, bias, running_mean));
+  const Noted noted(batch_normalized(eps, bias, running_mean, running_var, training));
   return at::_ops::cudnn_batch_norm::redispatch(
       keys & kBehind, input, weight, bias, running_mean, running_var, training, factor, eps);
 }

@@ -33,8 +33,11 @@ struct OperatorNote {
 
   std::optional<Drawn> drawn{};
 
-  /// Of batch norms: what kind of running statistics they were given.
+  /// Of batch norms: what kind of running statistics they were given. In evaluation copies of them,
+  /// because they may change without a new version.
   std::optional<at::ScalarType> statistics{};
+  at::Tensor mean{};
+  at::Tensor var{};
 
   /// Of ReLU: the version of what it was given.
   std::optional<std::uint32_t> input_version{};

@@ -55,6 +55,9 @@ RULES = {
     "rms_norm_without_eps": lambda x, w: F.rms_norm(x @ w, (64,), w[0]),
     "group_norm": lambda x, w: F.group_norm((x @ w).view(8, 16, 4, 8), 4, w[0, :16], w[1, :16], eps=1e-3),
     "batch_norm": lambda x, w: F.batch_norm(x @ w, None, None, w[0], w[1], training=True, eps=1e-3),
+    "batch_norm_in_evaluation": lambda x, w: F.batch_norm(
+        x @ w, torch.linspace(-1, 1, 64).cuda(), torch.linspace(1, 2, 64).cuda(), w[0], w[1], eps=1e-3
+    ),
     "dropout": lambda x, w: F.dropout(F.silu(x @ w), 0.3),
     "relu_of_layer_norm": lambda x, w: F.relu(F.layer_norm(x @ w, (64,))),
     "relu_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).relu_(),
