@@ -283,6 +283,7 @@ int spillway_emulator_add_node(CUstream stream,
   return result;
 }
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a C interface
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel) {
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {

@@ -113,8 +113,8 @@ int spillway_emulator_add_node(CUstream stream,
 
 /// What the operator that runs on `stream` now costs it (while it captures: the next node), with a
 /// virtual clock: bytes read and written, and floating-point operations; `arithmetic` of 0 numbers
-/// of 16 bits, 1 TF32, 2 single, 3 double precision, 4 FP8, 5 of 8 bits, whole; `kernel` 0 any, 1 a matrix product or
-/// convolution, 2 attention, 3 its backward pass.
+/// of 16 bits, 1 TF32, 2 single, 3 double precision, 4 FP8, 5 of 8 bits, whole; `kernel` 0 any, 1 a
+/// matrix product or convolution, 2 attention, 3 its backward pass.
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
 /// What a collective operation on `stream` costs it, with a virtual clock: so many bytes go from

@@ -17,7 +17,7 @@ void CopyEnds::add(const driver::Span& copy) {
 }
 
 bool CopyEnds::copies(DeviceId device, std::uint64_t stream) const {
-  return queues_.count({device, stream}) != 0;
+  return queues_.contains({device, stream});
 }
 
 const driver::Span* CopyEnds::last(const Queue& queue,
