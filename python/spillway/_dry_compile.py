@@ -10,7 +10,6 @@ its border. Products, attention and everything else run as they are.
 from __future__ import annotations
 
 import copy
-import ctypes
 import functools
 import heapq
 import operator
@@ -23,7 +22,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partit
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from spillway import _dry_flex
-from spillway.dry_run.emulator import Books
+from spillway.dry_run.emulator import Books, assumed, cost
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
 # Of what inductor writes as code of its own, those that no tag names. Not scatters: they change memory that
@@ -101,8 +100,6 @@ class Kernel(torch.nn.Module):
         # For each result: the input or the new tensor that it lies in, and where.
         places = {node: at for at, node in enumerate([*inputs, *roots])}
         self.results = [(places[_root(node)], *_layout(node)[:2], _offset(node)) for node in results]
-        self.cost = ctypes.CDLL(None).spillway_emulator_cost
-        self.cost.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double, ctypes.c_int, ctypes.c_int]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """No call of a module of the program: global hooks do not see it."""
@@ -120,8 +117,7 @@ class Kernel(torch.nn.Module):
         ]
         if made:
             read = [inputs[at] for at in self.read if inputs[at].is_cuda]
-            stream = torch.cuda.current_stream(made[0].device).cuda_stream
-            self.cost(stream, _bytes([*read, *made]), 0.0, 0, 0)
+            cost(made[0].device, _bytes([*read, *made]))
         return results[0] if self.single else tuple(results)
 
 
@@ -130,18 +126,12 @@ def _is_read(node: fx.Node) -> bool:
     return any(_is_read(user) if _is_view(user) else user.op != "output" for user in node.users)
 
 
-class _Assumptions(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in ("nonzero", "unique", "value", "finite")]
-
-
 def _value(node: fx.Node) -> float:
     """What a small result of something larger holds: as of the operator alone."""
-    assumed = _Assumptions()
-    ctypes.CDLL(None).spillway_emulator_assumed(ctypes.byref(assumed))
     packet = getattr(node.target, "overloadpacket", None)
     if packet in (_aten.isnan, _aten.isinf):
-        return 1 - assumed.finite
-    return 0 if packet in (_aten.any, _aten.argmax, _aten.argmin) else assumed.value
+        return 1 - assumed().finite
+    return 0 if packet in (_aten.any, _aten.argmax, _aten.argmin) else assumed().value
 
 
 def _offset(node: fx.Node) -> int:

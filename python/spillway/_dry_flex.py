@@ -4,12 +4,13 @@ template. Run operator by operator it would keep them all, several times."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+
+from spillway.dry_run.emulator import assumed, cost
 
 _FORWARD = torch.ops.higher_order.flex_attention
 _BACKWARD = torch.ops.higher_order.flex_attention_backward
@@ -57,17 +58,8 @@ def _cost(kernel: int, passes: float, read: Sequence[torch.Tensor], made: Sequen
     query, key, value = read[:3]
     batch, heads, rows, width = query.shape
     pairs = batch * heads * rows * key.shape[2]
-    flops = 2.0 * pairs * (width + value.shape[3]) * passes * _share()
+    flops = 2.0 * pairs * (width + value.shape[3]) * passes * assumed().nonzero
     kind = _HALF
     if query.dtype == torch.float32:
         kind = _TF32 if torch.backends.cuda.matmul.allow_tf32 else _SINGLE
-    tell = ctypes.CDLL(None).spillway_emulator_cost
-    tell.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double, ctypes.c_int, ctypes.c_int]
-    stream = torch.cuda.current_stream(query.device).cuda_stream
-    tell(stream, sum(each.nbytes for each in (*read, *made)), flops, kind, kernel)
-
-
-def _share() -> float:
-    assumed = (ctypes.c_double * 4)()
-    ctypes.CDLL(None).spillway_emulator_assumed(ctypes.byref(assumed))
-    return float(assumed[0])  # nonzero
+    cost(query.device, sum(each.nbytes for each in (*read, *made)), flops, kind, kernel)

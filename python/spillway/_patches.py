@@ -8,7 +8,6 @@ on stderr. Nothing is imported for it: what may never be used is changed when it
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import importlib.abc
 import importlib.machinery
@@ -19,6 +18,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from spillway.dry_run.emulator import is_dry
+
 
 def apply(torch: ModuleType) -> None:
     wrapper = torch._TorchCompileInductorWrapper
@@ -28,16 +29,12 @@ def apply(torch: ModuleType) -> None:
     _after_import("triton.runtime.jit", _patch_triton)
     _after_import("torch.distributed.distributed_c10d", _patch_distributed)
     _patch_profiler(torch.autograd.profiler)
-    if _is_dry():
+    if is_dry():
         from spillway import _dry_checkpoints, _dry_time
 
         _dry_time.start()
         _after_import("safetensors", _dry_checkpoints.patch)
     atexit.register(_let_autograd_end)
-
-
-def _is_dry() -> bool:
-    return ctypes.CDLL(None).spillway_emulator_shape_only() != 0
 
 
 def _let_autograd_end() -> None:
@@ -66,7 +63,7 @@ def _on_gpu(inputs: Any) -> bool:
 def _aot_eager(model: Any, inputs: Any) -> Any:
     from torch._dynamo.backends.debugging import aot_eager
 
-    if _is_dry():
+    if is_dry():
         from spillway import _dry_compile
 
         _say("torch.compile is modelled: what inductor fuses is one kernel")

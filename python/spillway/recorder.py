@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway._load import glue
+from spillway.dry_run.emulator import is_dry
 from spillway.top import pages
 
 __all__ = ["FORMAT", "start", "stop"]
@@ -50,13 +51,9 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
 def stop() -> None:
     """Ends it now, and not only with the process. Does nothing where nothing is written."""
     if glue().run_log_on():
-        if _is_dry():  # its devices' clocks stand still unless someone waits for them
+        if is_dry():  # its devices' clocks stand still unless someone waits for them
             _wait_for_devices()
         glue().stop_run_log()
-
-
-def _is_dry() -> bool:
-    return os.environ.get("SPILLWAY_EMULATE_SHAPE_ONLY", "0") not in ("", "0")
 
 
 def _wait_for_devices() -> None:
@@ -129,7 +126,7 @@ def _about(page: Path | None) -> dict[str, Any]:
     import spillway
 
     emulated = os.environ.get("SPILLWAY_EMULATE") == "1"
-    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if _is_dry() else "real")
+    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if is_dry() else "real")
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -147,7 +144,7 @@ def _about(page: Path | None) -> dict[str, Any]:
         "command": [sys.executable, *sys.orig_argv[1:]],
         "emulated": emulated,
         "clock": clock if emulated else "device",
-        "shape_only": emulated and _is_dry(),
+        "shape_only": is_dry(),
         "devices": devices,
         "allocator": torch.cuda.memory.get_allocator_backend() if not glue().stats()["ours"] else "spillway",
         "page": str(page) if page else None,

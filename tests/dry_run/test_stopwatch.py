@@ -41,12 +41,17 @@ at = time.perf_counter()
 while time.perf_counter() - at < 0.01:
     pass
 
-def in_a_thread():
-    at, really = time.perf_counter(), time.monotonic()
-    torch.cuda.synchronize()
+def beside_the_real_one():
+    "What lies inside, what the stopwatch tells, and what lies around it: by a clock that is real."
+    around, at, really = time.monotonic(), time.perf_counter(), time.monotonic()
     while time.monotonic() - really < 0.1:
         pass
-    found["thread"] = abs((time.perf_counter() - at) - (time.monotonic() - really))
+    inside = time.monotonic() - really
+    told = perf_counter() - at
+    return inside, told, time.monotonic() - around
+
+def in_a_thread():
+    found["thread"] = beside_the_real_one()
 
 thread = threading.Thread(target=in_a_thread)
 thread.start()
@@ -62,11 +67,7 @@ assert pickle.loads(pickle.dumps([time.time, time.sleep])) == [time.time, time.s
 
 reader, writer = os.pipe()
 if os.fork() == 0:
-    at, really = perf_counter(), time.monotonic()
-    while time.monotonic() - really < 0.1:
-        pass
-    taken = abs((perf_counter() - at) - (time.monotonic() - really))
-    os.write(writer, json.dumps(taken).encode())
+    os.write(writer, json.dumps(beside_the_real_one()).encode())
     os._exit(0)
 os.wait()
 found["child"] = json.loads(os.read(reader, 100))
@@ -99,9 +100,9 @@ def test_a_stopwatch_goes_by_the_modelled_time() -> None:
         assert found["events"] <= found[name] <= found["events"] + 20 * READING, name
     assert found["sleep"] == pytest.approx(0.3, abs=3 * READING)
     assert 0 < found["autograd"] < 0.1
-    # Real, to what lies between two readings.
-    assert found["thread"] < 0.05
-    assert found["child"] < 0.05
+    for place in ("thread", "child"):
+        inside, told, around = found[place]
+        assert inside <= told <= around, place
 
 
 def test_it_shows_the_same_in_each_run() -> None:

@@ -127,17 +127,21 @@ with safe_open(sys.argv[1], framework="pt") as file:
 """
 
 
-def test_header_is_enough_where_safetensors_came_before_torch(tmp_path):
-    weights = write_checkpoint(tmp_path)
-    file = tmp_path / "model.safetensors"
-    os.truncate(file, file.stat().st_size - weights)
-    done = subprocess.run(
-        [sys.executable, "-c", TAKEN_BEFORE_TORCH, file],
+def run_dry(program, file):
+    return subprocess.run(
+        [sys.executable, "-c", program, file],
         env={**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"},
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def test_header_is_enough_where_safetensors_came_before_torch(tmp_path):
+    weights = write_checkpoint(tmp_path)
+    file = tmp_path / "model.safetensors"
+    os.truncate(file, file.stat().st_size - weights)
+    done = run_dry(TAKEN_BEFORE_TORCH, file)
     assert (done.returncode, done.stdout) == (0, f"[{WIDTH}]\n"), done.stderr
 
 
@@ -146,13 +150,7 @@ def test_checkpoint_without_its_header_ends_the_program_with_one_line(tmp_path):
     file = tmp_path / "model.safetensors"
     os.truncate(file, 100)
     load = "import sys, torch, safetensors.torch; safetensors.torch.load_file(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", load, file],
-        env={**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_dry(load, file)
     said = f"spillway: {re.escape(str(file))}: has 100 bytes, of which the header alone takes [0-9]+: .*\n"
     assert done.returncode == 2, done.stderr
     assert re.fullmatch(said, done.stderr), done.stderr

@@ -12,6 +12,7 @@ constexpr std::uint64_t kComputing = 1;
 constexpr std::uint64_t kCopying = 2;
 constexpr std::uint64_t kOther = 3;
 
+/// Submitted when it began.
 Span copy(Span::Kind kind, std::uint64_t storage, std::uint64_t begin, std::uint64_t end) {
   Span span;
   span.kind = kind;
@@ -22,15 +23,10 @@ Span copy(Span::Kind kind, std::uint64_t storage, std::uint64_t begin, std::uint
   return span;
 }
 
-/// A wait that was submitted when it began.
 Span wait(std::uint64_t source, std::uint64_t storage, std::uint64_t begin, std::uint64_t end) {
-  Span span;
-  span.kind = Span::Kind::kWait;
+  Span span = copy(Span::Kind::kWait, storage, begin, end);
   span.stream = kComputing;
   span.other = source;
-  span.storage = storage;
-  span.submitted = span.begin = begin;
-  span.end = end;
   return span;
 }
 

@@ -181,46 +181,50 @@ at::Tensor& relu_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
   return at::_ops::relu_::redispatch(keys & kBehind, input);
 }
 
-/// The last sums of a thread. A ReLU that ends a residual block comes right after its sum.
-struct Sums {
-  struct Sum {
-    std::optional<compat::WeakNodePtr> node;
-    const torch::autograd::Node* address = nullptr;
-    AddedVersions versions{};
-  };
-
-  std::array<Sum, 8> last;
-  std::size_t next = 0;
-
-  void add(const at::Tensor& result, AddedVersions versions) {
+/// What the nodes of a thread's last results were given, of one kind of operator.
+template <typename Given, std::size_t kMost>
+class Latest {
+ public:
+  void add(const at::Tensor& result, Given given) {
     const auto& node = result.grad_fn();
     if (node == nullptr) return;
-    versions.result = version_of(result);
-    last[next++ % last.size()] = {compat::WeakNodePtr(node), node.get(), versions};
+    last_[next_++ % kMost].emplace(Entry{compat::WeakNodePtr(node), node.get(), std::move(given)});
   }
+
+  /// Null for a node of longer ago.
+  [[nodiscard]] const Given* find(const torch::autograd::Node& node) const {
+    for (const auto& entry : last_) {
+      if (entry && entry->address == &node && !entry->node.expired()) return &entry->given;
+    }
+    return nullptr;
+  }
+
+ private:
+  struct Entry {
+    compat::WeakNodePtr node;
+    const torch::autograd::Node* address;
+    Given given;
+  };
+
+  std::array<std::optional<Entry>, kMost> last_;
+  std::size_t next_ = 0;
 };
 
-Sums& sums() {
-  thread_local Sums those;
+/// A ReLU that ends a residual block comes right after its sum.
+Latest<AddedVersions, 8>& sums() {
+  thread_local Latest<AddedVersions, 8> those;
   return those;
 }
 
-/// The last casts of a thread. What they gave is saved by what is computed next.
-struct Casts {
-  struct Cast {
-    std::optional<compat::WeakNodePtr> node;
-    const torch::autograd::Node* address = nullptr;
-    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> source;
-    at::ScalarType type{};
-    std::uint32_t version = 0;
-  };
-
-  std::array<Cast, 16> last;
-  std::size_t next = 0;
+struct Cast {
+  c10::weak_intrusive_ptr<c10::TensorImpl> source;
+  at::ScalarType type;
+  std::uint32_t version;
 };
 
-Casts& casts() {
-  thread_local Casts those;
+/// What they gave is saved by what is computed next.
+Latest<Cast, 16>& casts() {
+  thread_local Latest<Cast, 16> those;
   return those;
 }
 
@@ -236,13 +240,9 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   const std::uint32_t version = known ? version_of(self) : 0;
   at::Tensor result = at::_ops::_to_copy::redispatch(
       keys & kBehind, self, dtype, layout, device, pinned, non_blocking, format);
-  if (const auto& node = result.grad_fn(); known && node && result.device() == self.device()) {
-    casts().last[casts().next++ % casts().last.size()] = {
-        compat::WeakNodePtr(node),
-        node.get(),
-        c10::weak_intrusive_ptr<c10::TensorImpl>(self.getIntrusivePtr()),
-        self.scalar_type(),
-        version};
+  if (known && result.device() == self.device()) {
+    using Weak = c10::weak_intrusive_ptr<c10::TensorImpl>;
+    casts().add(result, {Weak(self.getIntrusivePtr()), self.scalar_type(), version});
   }
   return result;
 }
@@ -261,7 +261,7 @@ at::Tensor add(c10::DispatchKeySet keys,
                const at::Scalar& alpha) {
   const auto versions = before(self, other);
   at::Tensor result = at::_ops::add_Tensor::redispatch(keys & kBehind, self, other, alpha);
-  if (versions) sums().add(result, *versions);
+  if (versions) sums().add(result, {versions->self, versions->other, version_of(result)});
   return result;
 }
 
@@ -271,27 +271,23 @@ at::Tensor& add_in_place(c10::DispatchKeySet keys,
                          const at::Scalar& alpha) {
   const auto versions = before(self, other);
   at::Tensor& result = at::_ops::add__Tensor::redispatch(keys & kBehind, self, other, alpha);
-  if (versions) sums().add(result, *versions);
+  if (versions) sums().add(result, {versions->self, versions->other, version_of(result)});
   return result;
 }
 
 }  // namespace
 
 std::optional<AddedVersions> versions_of_sum(const torch::autograd::Node& node) {
-  for (const Sums::Sum& sum : sums().last) {
-    if (sum.address == &node && !sum.node->expired()) return sum.versions;
-  }
-  return std::nullopt;
+  const AddedVersions* const versions = sums().find(node);
+  return versions != nullptr ? std::optional(*versions) : std::nullopt;
 }
 
 std::optional<CastSource> source_of_cast(const torch::autograd::Node& node) {
-  for (const Casts::Cast& cast : casts().last) {
-    if (cast.address != &node || cast.node->expired()) continue;
-    at::Tensor source(cast.source->lock());
-    if (source.defined() && version_of(source) != cast.version) source.reset();
-    return CastSource{std::move(source), cast.type, cast.version};
-  }
-  return std::nullopt;
+  const Cast* const cast = casts().find(node);
+  if (cast == nullptr) return std::nullopt;
+  at::Tensor source(cast->source.lock());
+  if (source.defined() && version_of(source) != cast->version) source.reset();
+  return CastSource{std::move(source), cast->type, cast->version};
 }
 
 std::uint32_t version_of_result(const torch::autograd::Node& node) {

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.settings import LIBRARIES
 
-__all__ = ["KINDS", "ROLES", "Block", "Books", "Ended"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["KINDS", "ROLES", "Assumed", "Block", "Books", "Ended", "assumed", "cost", "is_dry"]
 
 # What a device is busy with, by the emulator's numbers.
 KINDS = (
@@ -34,6 +38,39 @@ ROLES = (
     "optimizer_temporaries",
     "workspaces",
 )
+
+
+def is_dry() -> bool:
+    """Whether this process is a dry run."""
+    process = ctypes.CDLL(None)
+    return hasattr(process, "spillway_emulator_shape_only") and process.spillway_emulator_shape_only() != 0
+
+
+class Assumed(ctypes.Structure):
+    """What is assumed of values that nobody computes (spillway_emulator_assumptions)."""
+
+    _fields_ = [(name, ctypes.c_double) for name in ("nonzero", "unique", "value", "finite")]
+
+
+def assumed() -> Assumed:
+    found = Assumed()
+    ctypes.CDLL(None).spillway_emulator_assumed(ctypes.byref(found))
+    return found
+
+
+@functools.cache
+def _cost() -> Any:
+    function = ctypes.CDLL(None).spillway_emulator_cost
+    function.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    return function
+
+
+def cost(device: torch.device, moved: int, flops: float = 0.0, arithmetic: int = 0, kernel: int = 0) -> None:
+    """What the device's current stream is given to do: bytes that are read and written, operations, and by
+    emulator.h's numbers their type and the kind of kernel."""
+    import torch
+
+    _cost()(torch.cuda.current_stream(device).cuda_stream, moved, flops, arithmetic, kernel)
 
 
 class Block(NamedTuple):
