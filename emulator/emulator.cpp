@@ -283,9 +283,12 @@ int spillway_emulator_add_node(CUstream stream,
   return result;
 }
 
-// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a C interface
-void spillway_emulator_cost(
-    CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel) {
+void spillway_emulator_cost(CUstream stream,
+                            // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a C interface
+                            uint64_t bytes,
+                            double flops,
+                            int arithmetic,
+                            int kernel) {
   with_stream(stream, [&](emu::Machine& machine, emu::Stream& on) {
     const auto type = static_cast<emu::Arithmetic>(std::clamp(arithmetic, 0, 5));
     const auto kind = static_cast<emu::KernelKind>(std::clamp(kernel, 0, 3));
