@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/budget_chooser.h"
 
+#include "allocator/plan/planner.h"
+
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace spillway {
@@ -15,6 +18,26 @@ Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
 
+/// When each storage is wanted, those begin to come back whose place it is.
+std::vector<std::vector<std::size_t>> due_in(const StepProfile& profile, const StepPlan& plan) {
+  std::vector<std::vector<std::size_t>> due(plan.actions.size());
+  std::map<std::size_t, std::size_t> at;  // the first storage that is wanted at a place
+  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
+    at.try_emplace(profile.storages[storage].wanted, storage);
+  std::vector<std::size_t> order;
+  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
+    if (plan.actions[storage] == Action::kMove) order.push_back(storage);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+    return profile.storages[left].wanted < profile.storages[right].wanted;
+  });
+  for (const std::size_t storage : order) {
+    const auto trigger = at.lower_bound(plan.fetch[storage]);
+    if (trigger == at.end() || trigger->first >= profile.storages[storage].wanted) continue;
+    due[trigger->second].push_back(storage);
+  }
+  return due;
+}
+
 }  // namespace
 
 void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
@@ -24,32 +47,75 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
   // What the recorded step would have been allowed, had it begun as this one does.
   const Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
-  shape.plan = plan_budget(recorded, allowed);
+  if (!shape.profile) {
+    shape.profile =
+        profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
+  }
+  shape.plan = plan_step(*shape.profile, allowed);
   shape.live_at_begin = live;
-  if (shape.plan->peak > allowed) shape.plan.reset();
+  if (shape.plan->peak > allowed) return shape.plan.reset();
+  shape.due = due_in(*shape.profile, *shape.plan);
 }
 
-bool BudgetChooser::choose(Bytes size, Bytes live) {
+Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   const std::size_t index = sizes_.size();
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
   }
   std::erase_if(candidates_, [&](const Shape* shape) {
-    return index >= shape->sizes.size() || shape->sizes[index] != size;
+    return index >= shape->sizes.size() || shape->sizes[index] != size ||
+           shape->rebuildable[index] != rebuildable;
   });
   if (index == 0) {
     known_first_ = !candidates_.empty();
     for (Shape* const shape : candidates_)
       make_plan(*shape, live);
   }
-  const bool moves = candidates_.empty() ||
-                     std::any_of(candidates_.begin(), candidates_.end(), [&](const Shape* shape) {
-                       return !shape->plan || shape->plan->moves[index];
-                     });
-  whole_ = whole_ && moves;
+  const Action away = rebuildable ? Action::kRebuild : Action::kMove;
+  Action action = candidates_.empty() ? away : Action::kKeep;
+  for (const Shape* const shape : candidates_) {
+    const Action planned = shape->plan ? shape->plan->actions[index] : away;
+    if (action == Action::kKeep) action = planned;
+  }
+  whole_ = whole_ && action == away;
   sizes_.push_back(size);
-  return moves;
+  rebuildable_.push_back(rebuildable);
+  return action;
+}
+
+const BudgetChooser::Shape* BudgetChooser::only_planned() const {
+  return candidates_.size() == 1 && candidates_.front()->plan ? candidates_.front() : nullptr;
+}
+
+std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
+  const Shape* const shape = only_planned();
+  return shape != nullptr && index < shape->due.size() ? shape->due[index]
+                                                       : std::vector<std::size_t>();
+}
+
+const StepPlan* BudgetChooser::plan() const {
+  const Shape* const shape = only_planned();
+  return shape == nullptr ? nullptr : &*shape->plan;
+}
+
+const StepProfile* BudgetChooser::profile() const {
+  const Shape* const shape = only_planned();
+  return shape == nullptr ? nullptr : &*shape->profile;
+}
+
+bool BudgetChooser::recording() const {
+  return whole_ && std::none_of(candidates_.begin(), candidates_.end(), [](const Shape* shape) {
+           return shape->plan.has_value();
+         });
+}
+
+void BudgetChooser::time(StepTimes times) {
+  if (recorded_last_ == nullptr) return;
+  recorded_last_->times = std::move(times);
+  recorded_last_->profile.reset();
+  recorded_last_->plan.reset();
+  recorded_last_ = nullptr;
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(Bytes peak, Bytes begin) const {
@@ -71,9 +137,13 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     end_known(**known, curve);
   } else {
     if (known_first_) ++mismatches_;
-    if (shapes_.size() >= kMostShapes) shapes_.clear();
+    if (shapes_.size() >= kMostShapes) {
+      shapes_.clear();
+      recorded_last_ = nullptr;
+    }
     Shape& shape = shapes_.emplace_back();
     shape.sizes = sizes_;
+    shape.rebuildable = rebuildable_;
     if (whole_) record(shape, curve);
   }
   const Bytes begin{curve.live.front()};
@@ -87,24 +157,29 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
 }
 
 void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
-  if (whole_) {
+  if (whole_ && !shape.plan) {
     // The first recording is the one that may have to be made again.
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (curve.peak() > budget_) {
     shape.margin += curve.peak() - budget_;
     shape.recorded.reset();
+    shape.profile.reset();
     shape.plan.reset();
   }
 }
 
 void BudgetChooser::record(Shape& shape, const StepCurve& curve) {
   shape.recorded.emplace(curve, sizes_.size());
+  shape.times.reset();
+  shape.profile.reset();
   shape.plan.reset();
+  recorded_last_ = &shape;
 }
 
 void BudgetChooser::abandon_step() {
   sizes_.clear();
+  rebuildable_.clear();
   candidates_.clear();
   whole_ = true;
   known_first_ = false;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
-#include "allocator/plan/budget_plan.h"
+#include "allocator/plan/step_plan.h"
+#include "allocator/plan/step_times.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +24,11 @@ struct BudgetShortage {
 /// Chooses which of a step's movable storages move, so that one device needs at most a budget.
 /// Pure: no clock, no CUDA.
 ///
-/// A sequence of sizes that is new is recorded: everything moves. A known one follows the plan made
-/// from its recording (plan_budget), for what is live when it begins. While a step may still become
-/// several known ones, what any of them moves is moved. From the first difference to all of them
-/// on, everything moves, and the next step of that sequence is recorded. So is one that begins with
+/// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
+/// and moved otherwise. A known one follows the plan made from its recording (plan_step), for what
+/// is live when it begins. While a step may still become several known ones, what any of them moves
+/// is moved. From the first difference to all of them on, everything is away, and the next step of
+/// that sequence is recorded. So is one that begins with
 /// other bytes live than when it was first recorded, once: the first step of a training allocates
 /// what the later ones find.
 ///
@@ -37,8 +39,17 @@ class BudgetChooser {
 
   [[nodiscard]] Bytes budget() const { return budget_; }
 
-  /// Whether the next movable storage of this step moves. `live`: when the step began.
-  bool choose(Bytes size, Bytes live);
+  /// What becomes of the next movable storage of this step. `live`: when the step began.
+  /// `rebuildable`: it can be computed again instead.
+  Action choose(Bytes size, Bytes live, bool rebuildable = false);
+
+  /// The storages that are to begin to come back when that one of this step is wanted.
+  [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
+
+  /// So far this step is, or may become, one whose times are wanted.
+  [[nodiscard]] bool recording() const;
+  /// The times of the step that was recorded last.
+  void time(StepTimes times);
 
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }
@@ -56,28 +67,41 @@ class BudgetChooser {
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
 
+  /// The plan that this step follows and what it is made from; null where there is none, or more
+  /// than one.
+  [[nodiscard]] const StepPlan* plan() const;
+  [[nodiscard]] const StepProfile* profile() const;
+
   /// Steps that began as a known one and were none.
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
 
  private:
   struct Shape {
     std::vector<Bytes> sizes{};
+    std::vector<bool> rebuildable{};  // by storage
     std::optional<RecordedStep> recorded{};
-    std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
+    std::optional<StepTimes> times{};
+    std::optional<StepProfile> profile{};  // of both; none where it is to be made
+    std::optional<StepPlan> plan{};  // for live_at_begin; none where the step is to be recorded
+    /// By storage: those whose way back begins when it is wanted.
+    std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
     bool settled = false;  // recorded again already, or found as it was
     Bytes margin{};        // what planned steps have needed beyond the budget
   };
 
   void make_plan(Shape& shape, Bytes live) const;
+  [[nodiscard]] const Shape* only_planned() const;
   void end_known(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
 
   const Bytes budget_;
   std::list<Shape> shapes_;
+  Shape* recorded_last_ = nullptr;
   std::vector<Bytes> sizes_;        // of this step so far
+  std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so
-  bool whole_ = true;               // everything has moved so far
+  bool whole_ = true;               // everything is away so far
   bool known_first_ = false;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end

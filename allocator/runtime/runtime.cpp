@@ -182,6 +182,14 @@ Decision Runtime::decide(TagId tag,
                          DeviceId device,
                          Bytes size,
                          std::optional<std::uint64_t> node) {
+  return decide(tag, device, {size, node, false});
+}
+
+Decision Runtime::decide_rebuildable(TagId tag, DeviceId device, Bytes size) {
+  return decide(tag, device, {size, std::nullopt, true});
+}
+
+Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   if (in_forked_child()) return {};
   Decision decision;
   bool measure = false;
@@ -192,7 +200,7 @@ Decision Runtime::decide(TagId tag,
     measure = std::exchange(measure_, false);
     found->used = true;
     decision.site = {tag, device, step_};
-    decision.move = choose_locked(*found, decision, size, node);
+    decision.move = choose_locked(*found, decision, storage);
   }
   if (measure) {
     for (DeviceRuntime* each : made_devices())
@@ -201,23 +209,25 @@ Decision Runtime::decide(TagId tag,
   return decision;
 }
 
-bool Runtime::choose_locked(Tag& tag,
-                            Decision& decision,
-                            Bytes size,
-                            std::optional<std::uint64_t> node) {
+bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage) {
   Site& site = decision.site;
-  if (tag.budget) {
-    tag.step.movable += size;
-    BudgetChooser& chooser = tag.budgets.try_emplace(site.device, *tag.budget).first->second;
-    const auto device = devices_.find(site.device);
-    SPILLWAY_CHECK(device != devices_.end());
-    site.index = chooser.seen();
-    site.watched = true;
-    const bool moves = chooser.choose(size, device->second->curve().live_at_begin());
-    decision.known = chooser.planned();
-    return moves;
-  }
-  const RatioChooser::Choice choice = tag.chooser.choose(size, node);
+  tag.step.movable += storage.size;
+  BudgetChooser& chooser = tag.budgets.try_emplace(site.device, *tag.budget).first->second;
+  const auto device = devices_.find(site.device);
+  SPILLWAY_CHECK(device != devices_.end());
+  site.index = chooser.seen();
+  site.watched = true;
+  const Action action =
+      chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
+  decision.rebuild = action == Action::kRebuild;
+  decision.known = chooser.planned();
+  return action == Action::kMove;
+}
+
+bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage) {
+  if (tag.budget) return choose_by_budget_locked(tag, decision, storage);
+  Site& site = decision.site;
+  const RatioChooser::Choice choice = tag.chooser.choose(storage.size, storage.node);
   site.index = tag.chooser.seen() - 1;
   site.held = choice == RatioChooser::Choice::kHeldElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
@@ -229,9 +239,9 @@ bool Runtime::choose_locked(Tag& tag,
   if (site.held) {
     SkipCount& held = tag.step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
     ++held.storages;
-    held.bytes += size;
+    held.bytes += storage.size;
   } else {
-    tag.step.movable += size;
+    tag.step.movable += storage.size;
   }
   return choice == RatioChooser::Choice::kMove;
 }

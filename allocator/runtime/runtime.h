@@ -33,8 +33,9 @@ struct Site {
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
-  bool waits = false;  // it may have to move later in the step
-  bool known = true;   // the step is, so far, one that is planned
+  bool rebuild = false;  // it is let go, and computed again
+  bool waits = false;    // it may have to move later in the step
+  bool known = true;     // the step is, so far, one that is planned
   Site site;
   std::vector<Site> due;  // have waited, and are to move now
 };
@@ -130,6 +131,8 @@ class Runtime {
                   DeviceId device,
                   Bytes size,
                   std::optional<std::uint64_t> node = std::nullopt);
+  /// The same for a storage that can be computed again, under a tag with a budget.
+  Decision decide_rebuildable(TagId tag, DeviceId device, Bytes size);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
   /// What waited was to move, and has ended or been used: it stays.
@@ -197,8 +200,17 @@ class Runtime {
 
   Runtime(RuntimeOptions options, Status settings);
 
+  struct Storage {
+    Bytes size;
+    std::optional<std::uint64_t> node{};
+    bool rebuildable = false;
+  };
+
+  Decision decide(TagId tag, DeviceId device, const Storage& storage);
   /// Whether the next storage of the decision's site moves; gives the site its index.
-  bool choose_locked(Tag& tag, Decision& decision, Bytes size, std::optional<std::uint64_t> node)
+  bool choose_locked(Tag& tag, Decision& decision, const Storage& storage)
+      SPILLWAY_REQUIRES(mutex_);
+  bool choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
   /// A tag's part of close_step_locked(). Whether the step went by a plan.
   bool close_tag_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);

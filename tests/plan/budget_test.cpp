@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/budget_chooser.h"
+#include "allocator/plan/planner.h"
 
 #include <gtest/gtest.h>
 
@@ -38,6 +39,22 @@ std::uint64_t moved(const std::vector<std::uint64_t>& sizes, const std::vector<b
   return sum;
 }
 
+/// Of storages that can only move, without times.
+StepProfile profile_of(const StepCurve& curve, const std::vector<std::uint64_t>& sizes) {
+  std::vector<Bytes> bytes;
+  for (const std::uint64_t size : sizes)
+    bytes.emplace_back(size);
+  const std::vector<bool> none(sizes.size());
+  return spillway::profile_of(RecordedStep(curve, sizes.size()), bytes, none, nullptr);
+}
+
+std::vector<bool> moves(const StepPlan& plan) {
+  std::vector<bool> moves;
+  for (const Action action : plan.actions)
+    moves.push_back(action == Action::kMove);
+  return moves;
+}
+
 TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
   const std::uint64_t seed = 5;
   std::mt19937_64 random(seed);
@@ -51,17 +68,18 @@ TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
       const std::size_t from = random() % 40;
       curve.absences.push_back({index, from, from + random() % (41 - from), sizes[index]});
     }
-    const RecordedStep step(curve, sizes.size());
+    const StepProfile step = profile_of(curve, sizes);
 
     std::uint64_t before = ~0ULL;
     for (std::uint64_t budget = 500; budget < 4000; budget += 100) {
-      const BudgetPlan plan = plan_budget(step, Bytes{budget});
-      const std::uint64_t needs = peak_of(curve, plan.moves);
-      ASSERT_EQ(plan.peak.count(), needs) << "seed " << seed << ", trial " << trial;
+      const StepPlan plan = plan_step(step, Bytes{budget});
+      const std::uint64_t needs = peak_of(curve, moves(plan));
+      ASSERT_EQ(check_plan(step, plan, Bytes{budget}), std::nullopt) << "trial " << trial;
+      ASSERT_GE(plan.peak.count(), needs) << "seed " << seed << ", trial " << trial;
       ASSERT_EQ(plan.least, curve.peak());
-      ASSERT_LE(needs, std::max(budget, plan.least.count()));
-      ASSERT_LE(moved(sizes, plan.moves), before) << "seed " << seed << ", trial " << trial;
-      before = moved(sizes, plan.moves);
+      ASSERT_LE(plan.peak.count(), std::max(budget, plan.least.count()));
+      ASSERT_LE(moved(sizes, moves(plan)), before) << "seed " << seed << ", trial " << trial;
+      before = moved(sizes, moves(plan));
     }
   }
 }
@@ -69,9 +87,9 @@ TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
 TEST(BudgetPlanTest, TheEarliestStoragesMove) {
   const StepCurve curve = nested({100, 100, 100, 100}, 1000);
 
-  const BudgetPlan plan = plan_budget(RecordedStep(curve, 4), 1200_B);
+  const StepPlan plan = plan_step(profile_of(curve, {100, 100, 100, 100}), 1200_B);
 
-  EXPECT_EQ(plan.moves, (std::vector{true, true, false, false}));
+  EXPECT_EQ(moves(plan), (std::vector{true, true, false, false}));
   EXPECT_EQ(plan.peak, 1200_B);
 }
 
@@ -80,9 +98,9 @@ TEST(BudgetPlanTest, WhatLowersNoPeakStaysWhateverTheBudget) {
   curve.live = {10, 50, 10, 1000, 10};
   curve.absences = {{0, 1, 3, 100}, {1, 2, 4, 100}};
 
-  const BudgetPlan plan = plan_budget(RecordedStep(curve, 2), 1_B);
+  const StepPlan plan = plan_step(profile_of(curve, {100, 100}), 1_B);
 
-  EXPECT_EQ(plan.moves, (std::vector{false, true}));
+  EXPECT_EQ(moves(plan), (std::vector{false, true}));
   EXPECT_EQ(plan.least, 1000_B);
 }
 
@@ -94,7 +112,7 @@ std::vector<bool> step(BudgetChooser& chooser,
                        std::uint64_t optimizer = 0) {
   std::vector<bool> moves;
   for (const std::uint64_t size : sizes)
-    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}));
+    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
   StepCurve curve = nested(sizes, base);
   for (const auto& away : std::exchange(curve.absences, {})) {
     if (moves[away.storage]) {
@@ -210,7 +228,7 @@ TEST(BudgetChooserTest, AStepInWhichSomethingCouldNotMoveIsNoRecording) {
   chooser.not_moved();
   chooser.end_step(nested({100}, 1000));
 
-  EXPECT_TRUE(chooser.choose(100_B, 1000_B));
+  EXPECT_EQ(chooser.choose(100_B, 1000_B), Action::kMove);
 }
 
 }  // namespace

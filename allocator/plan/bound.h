@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/plan/step_profile.h"
+
+namespace spillway {
+
+/// What no plan can beat, in seconds.
+struct StepBound {
+  double seconds = 0;
+  double forward = 0;  // of it
+  double backward = 0;
+  std::uint64_t rebuilt = 0;  // bytes, where the bound is reached
+
+  /// What decides it.
+  enum class Limit : std::uint8_t { kCompute, kRebuild, kLinkOut, kLinkIn };
+  Limit limit = Limit::kCompute;
+};
+
+/// The least that the step can take with at most `budget` live, whatever moves and whatever is
+/// computed again.
+///
+/// With K(k) the bytes that are live at place k where everything is kept, t(k) the seconds of
+/// computing before it, R(k) the bytes that are away there and can be computed again, and C(r) the
+/// seconds that r bytes take to be computed again, the cheapest first: where r bytes are rebuilt,
+/// E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is positive.
+/// They have left since the first storage was saved, and come back before the last use, so
+///
+///   forward  >= max(t_f, max over k in it of: t_first + E(k) / out + t_f - t(k))
+///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + E(k) / in + t_end - t_last)
+///
+/// and the bound is the least sum over r, which is convex in r. It is the fluid bound of roofline
+/// models, with the room of each place in the place of one prefix.
+/// Requires: profile.timed().
+StepBound lower_bound(const StepProfile& profile, Bytes budget);
+
+}  // namespace spillway

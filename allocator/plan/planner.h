@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/plan/step_plan.h"
+
+namespace spillway {
+
+/// What becomes of each storage so that the step needs at most `budget` and is predicted to take
+/// the least time; with everything away that helps where no plan is enough. Deterministic.
+///
+/// Storages whose absence lowers no peak are kept, whatever the budget. From the others, all away,
+/// storages are put back while the budget allows it: of those that can only move the latest first,
+/// because the earliest are away longest and their copies have the most time; of those that can be
+/// computed again the dearest per byte first. How many of the first kind are put back before the
+/// second kind has its turn is searched for with the simulator: while the link keeps up, moving is
+/// free, and beyond that computing again frees a byte for far less. Without times, what moves is
+/// put back first.
+///
+/// What has moved comes back as early as there is room for it, in the order of its uses.
+///
+/// Without storages that can be computed again a larger budget never moves more: what it moves is
+/// among what the smaller one does.
+StepPlan plan_step(const StepProfile& profile, Bytes budget);
+
+}  // namespace spillway

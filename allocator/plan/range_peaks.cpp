@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/range_peaks.h"
+
+#include "allocator/base/check.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+RangePeaks::RangePeaks(const std::vector<std::uint64_t>& values) : count_(values.size()) {
+  while (leaves_ < count_)
+    leaves_ *= 2;
+  nodes_.resize(2 * leaves_);
+  for (std::size_t place = 0; place < count_; ++place)
+    nodes_[leaves_ + place].most = values[place];
+  for (std::size_t node = leaves_ - 1; node > 0; --node)
+    settle(node);
+}
+
+void RangePeaks::settle(std::size_t node) {
+  nodes_[node].most =
+      nodes_[node].added + std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most);
+}
+
+void RangePeaks::add(std::size_t from, std::size_t to, std::uint64_t bytes) {
+  SPILLWAY_CHECK(to <= count_);
+  if (from >= to) return;
+  const auto put = [&](std::size_t node) {
+    nodes_[node].most += bytes;
+    nodes_[node].added += bytes;
+  };
+  const std::size_t first = from + leaves_;
+  const std::size_t last = to - 1 + leaves_;
+  std::size_t left = first;
+  std::size_t right = last + 1;
+  for (; left < right; left /= 2, right /= 2) {
+    if (left % 2 == 1) put(left++);
+    if (right % 2 == 1) put(--right);
+  }
+  for (std::size_t node = first / 2; node > 0; node /= 2)
+    settle(node);
+  for (std::size_t node = last / 2; node > 0; node /= 2)
+    settle(node);
+}
+
+std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
+  SPILLWAY_CHECK(to <= count_);
+  if (from >= to) return 0;
+  // On the way up, what was added to all of a node comes to the most of its part of the range.
+  std::uint64_t of_left = 0;
+  std::uint64_t of_right = 0;
+  std::size_t left = from + leaves_;
+  std::size_t right = to - 1 + leaves_;
+  of_left = nodes_[left].most;
+  of_right = nodes_[right].most;
+  while (left / 2 != right / 2) {
+    if (left % 2 == 0) of_left = std::max(of_left, nodes_[left + 1].most);
+    if (right % 2 == 1) of_right = std::max(of_right, nodes_[right - 1].most);
+    left /= 2;
+    right /= 2;
+    of_left += nodes_[left].added;
+    of_right += nodes_[right].added;
+  }
+  std::uint64_t most = std::max(of_left, of_right);
+  for (std::size_t node = left / 2; node > 0; node /= 2)
+    most += nodes_[node].added;
+  return most;
+}
+
+std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64_t limit) const {
+  // By halves: the largest stretch before `to` that is free.
+  std::size_t free = to;
+  for (std::size_t step = leaves_; step > 0;) {
+    if (free - from >= step && most(free - step, free) <= limit) {
+      free -= step;
+    } else {
+      step /= 2;
+    }
+  }
+  return free;
+}
+
+std::vector<std::uint64_t> RangePeaks::values() const {
+  std::vector<Node> nodes = nodes_;
+  for (std::size_t node = 1; node < leaves_; ++node) {
+    for (const std::size_t below : {2 * node, 2 * node + 1}) {
+      nodes[below].added += nodes[node].added;
+      if (below >= leaves_) nodes[below].most += nodes[node].added;
+    }
+  }
+  std::vector<std::uint64_t> values(count_);
+  for (std::size_t place = 0; place < count_; ++place)
+    values[place] = nodes[leaves_ + place].most;
+  return values;
+}
+
+}  // namespace spillway

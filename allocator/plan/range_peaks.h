@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace spillway {
+
+/// Numbers to which the same may be added over a range, with the most of any range: a segment tree,
+/// each call O(log n). Ranges are from <= place < to.
+class RangePeaks {
+ public:
+  explicit RangePeaks(const std::vector<std::uint64_t>& values);
+
+  void add(std::size_t from, std::size_t to, std::uint64_t bytes);
+
+  /// Zero for an empty range.
+  [[nodiscard]] std::uint64_t most(std::size_t from, std::size_t to) const;
+
+  [[nodiscard]] std::uint64_t most() const { return nodes_.empty() ? 0 : nodes_[1].most; }
+
+  /// The first place of the last part of the range, up to its end, in which nothing is above
+  /// `limit`; `to` where its last place is.
+  [[nodiscard]] std::size_t free_since(std::size_t from, std::size_t to, std::uint64_t limit) const;
+
+  [[nodiscard]] std::vector<std::uint64_t> values() const;
+
+ private:
+  struct Node {
+    std::uint64_t most = 0;   // of its places, with `added`
+    std::uint64_t added = 0;  // to all of its places, not yet in what is below
+  };
+
+  void settle(std::size_t node);
+
+  std::size_t count_;
+  std::size_t leaves_ = 1;   // a power of two
+  std::vector<Node> nodes_;  // from 1; node n has 2n and 2n + 1 below it
+};
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/recorded_step.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages(count) {
+  edges = {0, curve.live.size()};
+  for (const StepCurve::Absence& away : curve.absences) {
+    edges.push_back(away.from);
+    edges.push_back(away.to);
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  const auto index_of = [&](std::size_t place) {
+    return static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), place) -
+                                    edges.begin());
+  };
+  const auto at = [&](std::size_t place) {
+    return curve.live.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+
+  for (std::size_t edge = 0; edge + 1 < edges.size(); ++edge)
+    peaks.push_back(*std::max_element(at(edges[edge]), at(edges[edge + 1])));
+  for (const StepCurve::Absence& away : curve.absences) {
+    if (away.from < away.to)
+      absences.push_back({away.storage, index_of(away.from), index_of(away.to), away.bytes});
+  }
+  std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
+    return left.storage < right.storage;
+  });
+  begin = Bytes{curve.live.empty() ? 0 : curve.live.front()};
+  edges.pop_back();
+}
+
+std::size_t RecordedStep::place_of(std::size_t curve_place) const {
+  const auto next = std::upper_bound(edges.begin(), edges.end(), curve_place);
+  return next == edges.begin() ? 0 : static_cast<std::size_t>(next - edges.begin()) - 1;
+}
+
+}  // namespace spillway

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/lifetime/live_curve.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace spillway {
+
+/// A step in which everything was away that could be, in as few numbers as plans need. Its places
+/// are the stretches between two changes of what is away; peaks has the most that was live in each.
+struct RecordedStep {
+  std::vector<std::uint64_t> peaks;  // bytes, in order
+  std::vector<std::size_t> edges;    // where each place begins, in StepCurve's places
+
+  struct Absence {
+    std::size_t storage = 0;
+    std::size_t from = 0;  // of peaks
+    std::size_t to = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  std::vector<Absence> absences;  // by storage
+  std::size_t storages = 0;
+  Bytes begin;  // live when it began
+
+  RecordedStep(const StepCurve& curve, std::size_t storages);
+
+  /// The place in which that place of the curve lies.
+  [[nodiscard]] std::size_t place_of(std::size_t curve_place) const;
+};
+
+}  // namespace spillway

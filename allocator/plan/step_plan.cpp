@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/step_plan.h"
+
+#include "allocator/plan/simulator.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+std::optional<std::string> check_storage(const StepProfile& profile,
+                                         const StepPlan& plan,
+                                         std::size_t storage) {
+  const StepProfile::Storage& known = profile.storages[storage];
+  const std::string name = "storage " + std::to_string(storage);
+  if (plan.actions[storage] == Action::kRebuild && !known.rebuild) {
+    return name + " cannot be computed again";
+  }
+  if (plan.actions[storage] != Action::kMove) return std::nullopt;
+  if (plan.fetch[storage] > known.wanted) return name + " comes back after it is wanted";
+  if (plan.fetch[storage] < std::min(known.wanted, profile.turn)) {
+    return name + " comes back before the backward pass";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t StepPlan::bytes(const StepProfile& profile, Action action) const {
+  std::uint64_t sum = 0;
+  for (std::size_t storage = 0; storage < actions.size(); ++storage)
+    sum += actions[storage] == action ? profile.storages[storage].bytes : 0;
+  return sum;
+}
+
+std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
+                                      const std::vector<Action>& actions,
+                                      const std::vector<std::size_t>& fetch) {
+  // What comes and goes at each place, summed up.
+  std::vector<std::uint64_t> change(profile.places() + 1);
+  for (const RecordedStep::Absence& away : profile.memory.absences) {
+    const Action action = actions[away.storage];
+    std::size_t from = away.to;
+    if (action == Action::kKeep) from = away.from;
+    // Only the way to its first use is planned.
+    if (action == Action::kMove && !fetch.empty() &&
+        away.to <= profile.storages[away.storage].wanted)
+      from = std::clamp(fetch[away.storage], away.from, away.to);
+    change[from] += away.bytes;
+    change[away.to] -= away.bytes;  // wraps, and back
+  }
+  std::vector<std::uint64_t> live = profile.memory.peaks;
+  std::uint64_t present = 0;
+  for (std::size_t place = 0; place < live.size(); ++place) {
+    present += change[place];
+    live[place] += present;
+  }
+  return live;
+}
+
+std::optional<std::string> check_plan(const StepProfile& profile,
+                                      const StepPlan& plan,
+                                      Bytes budget) {
+  const std::size_t storages = profile.storages.size();
+  if (plan.actions.size() != storages || plan.fetch.size() != storages) {
+    return "it is for " + std::to_string(plan.actions.size()) + " storages, not " +
+           std::to_string(storages);
+  }
+  for (std::size_t storage = 0; storage < storages; ++storage) {
+    if (auto wrong = check_storage(profile, plan, storage)) return wrong;
+  }
+  const auto live = live_bytes(profile, plan.actions, plan.fetch);
+  const auto most = std::max_element(live.begin(), live.end());
+  const std::uint64_t peak = most == live.end() ? 0 : *most;
+  if (peak != plan.peak.count()) {
+    return "it needs " + std::to_string(peak) + " bytes, not " + std::to_string(plan.peak.count());
+  }
+  if (peak > std::max(budget, plan.least).count()) {
+    return "it needs " + std::to_string(peak) + " bytes, more than it may";
+  }
+  if (profile.timed() && simulate(profile, plan, budget).total() != plan.timing.total()) {
+    return "it takes another time than it says";
+  }
+  return std::nullopt;
+}
+
+}  // namespace spillway

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/plan/step_profile.h"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+/// What was measured of a recorded step. Places are those of its StepCurve; seconds are of the
+/// stream that computes, without what it waited and what it computed again.
+struct StepTimes {
+  struct Mark {
+    std::size_t place = 0;
+    double seconds = 0;  // since the step began
+  };
+
+  std::vector<Mark> marks{};          // in order
+  double end = 0;                     // of the backward pass
+  std::optional<std::size_t> turn{};  // the first place at which something was wanted
+  std::vector<std::size_t> saved{};   // by storage
+  std::vector<double> rebuild{};      // seconds, by storage
+  LinkRates link{};
+};
+
+/// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.
+StepProfile profile_of(RecordedStep step,
+                       const std::vector<Bytes>& sizes,
+                       const std::vector<bool>& rebuildable,
+                       const StepTimes* times);
+
+}  // namespace spillway
