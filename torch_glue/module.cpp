@@ -51,7 +51,8 @@ std::uint64_t enter_region(double offload_ratio,
                            bool prefetch,
                            bool names_memory,
                            std::optional<std::uint64_t> budget,
-                           std::optional<std::uint64_t> prefetch_headroom) {
+                           std::optional<std::uint64_t> prefetch_headroom,
+                           bool rebuild) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
   if (!tag.empty()) raise(spillway::check_tag_name(tag));
@@ -60,6 +61,7 @@ std::uint64_t enter_region(double offload_ratio,
   options.max_in_flight = max_in_flight;
   options.prefetch = prefetch;
   options.names_memory = names_memory;
+  options.rebuild = rebuild;
   if (prefetch_headroom) options.prefetch_headroom = spillway::Bytes{*prefetch_headroom};
   if (budget) options.budget = spillway::Bytes{*budget};
   auto id = spillway::enter_region(options);
@@ -128,7 +130,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("prefetch") = true,
              py::arg("names_memory") = true,
              py::arg("budget") = py::none(),
-             py::arg("prefetch_headroom") = py::none());
+             py::arg("prefetch_headroom") = py::none(),
+             py::arg("rebuild") = false);
   module.def("start_job", [] { raise(spillway::start_job()); });
   module.def("enter_rebuilding_region", [] {
     auto id = spillway::enter_rebuilding_region();

@@ -2,6 +2,7 @@
 #include "allocator/driver/span_log.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -37,6 +38,35 @@ bool can_be_timed(const Api& api, Stream stream) {
          capture == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+constexpr std::size_t kReaders = 2;
+
+std::size_t index_of(SpanLog::Reader reader) {
+  return reader == SpanLog::Reader::kReport ? 0 : 1;
+}
+
+/// The readers, of those who are on, that a span of the kind is for.
+unsigned readers_of(Span::Kind kind, unsigned on) {
+  const auto report = static_cast<unsigned>(SpanLog::Reader::kReport);
+  const auto plan = static_cast<unsigned>(SpanLog::Reader::kPlan);
+  switch (kind) {
+    case Span::Kind::kKernel:
+      return report;  // whether it is on or not
+    case Span::Kind::kOperator:
+    case Span::Kind::kMark:
+      return on & report;
+    case Span::Kind::kSaved:
+    case Span::Kind::kWanted:
+    case Span::Kind::kEnded:
+    case Span::Kind::kRebuild:
+      return on & plan;
+    case Span::Kind::kOut:
+    case Span::Kind::kIn:
+    case Span::Kind::kWait:
+      break;
+  }
+  return on;
+}
+
 }  // namespace
 
 struct SpanLog::State {
@@ -44,13 +74,23 @@ struct SpanLog::State {
     Span span;
     CUevent begin;
     CUevent end;
+    unsigned readers;
   };
 
   struct Queue {
     std::deque<Pending> pending;
-    std::vector<Span> ended;
+    std::array<std::vector<Span>, kReaders> ended;
 
-    [[nodiscard]] bool full() const { return pending.size() + ended.size() >= kMost; }
+    [[nodiscard]] bool full() const {
+      return pending.size() + std::max(ended[0].size(), ended[1].size()) >= kMost;
+    }
+
+    void end(const Pending& each) {
+      for (const Reader reader : {Reader::kReport, Reader::kPlan}) {
+        if ((each.readers & static_cast<unsigned>(reader)) != 0)
+          ended.at(index_of(reader)).push_back(each.span);
+      }
+    }
   };
 
   struct Clock {
@@ -95,7 +135,7 @@ struct SpanLog::State {
       std::deque<Pending> left;
       for (Pending& each : queue.pending) {
         if (resolve(each)) {
-          queue.ended.push_back(each.span);
+          queue.end(each);
         } else {
           left.push_back(each);
         }
@@ -108,7 +148,7 @@ struct SpanLog::State {
   std::uint64_t dropped = 0;
 };
 
-std::atomic<bool> SpanLog::on_{false};
+std::atomic<unsigned> SpanLog::on_{0};
 
 SpanLog::SpanLog() : state_(std::make_unique<State>()) {}
 
@@ -119,13 +159,13 @@ SpanLog& SpanLog::instance() {
   return *log;
 }
 
-void SpanLog::start() {
-  on_.store(true, std::memory_order_relaxed);
+void SpanLog::start(Reader reader) {
+  on_.fetch_or(static_cast<unsigned>(reader), std::memory_order_relaxed);
 }
 
-void SpanLog::stop() {
-  on_.store(false, std::memory_order_relaxed);
-  forget(Span::Kind::kMark);
+void SpanLog::stop(Reader reader) {
+  on_.fetch_and(~static_cast<unsigned>(reader), std::memory_order_relaxed);
+  if (reader == Reader::kReport) forget(Span::Kind::kMark, reader);
 }
 
 void SpanLog::wait(std::chrono::milliseconds most) {
@@ -148,18 +188,25 @@ void SpanLog::wait(std::chrono::milliseconds most) {
 }
 
 void SpanLog::forget_kernels() {
-  forget(Span::Kind::kKernel);
+  forget(Span::Kind::kKernel, Reader::kReport);
 }
 
-void SpanLog::forget(Span::Kind kind) {
+void SpanLog::forget(Span::Kind kind, Reader reader) {
   const Lock lock(mutex_);
   for (auto& [id, clock] : state_->clocks) {
     State::Queue& queue = clock.of(kind);
-    for (const State::Pending& each : queue.pending) {
+    std::deque<State::Pending> left;
+    for (State::Pending& each : queue.pending) {
+      each.readers &= ~static_cast<unsigned>(reader);
+      if (each.readers != 0) {
+        left.push_back(each);
+        continue;
+      }
       clock.spare.push_back(each.end);
       if (each.begin != each.end) clock.spare.push_back(each.begin);
     }
-    queue = {};
+    queue.pending = std::move(left);
+    queue.ended.at(index_of(reader)).clear();
   }
 }
 
@@ -186,26 +233,27 @@ CUevent SpanLog::record(const Device& device, Stream stream, Span::Kind kind) {
   return event;
 }
 
-void SpanLog::ended(const Device& device, Span span, CUevent begin, CUevent end) {
+void SpanLog::ended(const Device& device, const Begun& begun, CUevent end) {
   const Lock lock(mutex_);
   State::Clock& clock = state_->clocks.at(device.id);
+  Span span = begun.span;
   span.device = device.id;
   if (end != nullptr) {
-    clock.of(span.kind).pending.push_back({span, begin, end});
+    clock.of(span.kind).pending.push_back({span, begun.event, end, begun.readers});
   } else {
-    clock.spare.push_back(begin);
+    clock.spare.push_back(begun.event);
   }
 }
 
-std::vector<Span> SpanLog::take() {
-  return take(Span::Kind::kMark);
+std::vector<Span> SpanLog::take(Reader reader) {
+  return take(Span::Kind::kMark, reader);
 }
 
 std::vector<Span> SpanLog::take_kernels() {
-  return take(Span::Kind::kKernel);
+  return take(Span::Kind::kKernel, Reader::kReport);
 }
 
-std::vector<Span> SpanLog::take(Span::Kind kind) {
+std::vector<Span> SpanLog::take(Span::Kind kind, Reader reader) {
   std::vector<Span> spans;
   const Lock lock(mutex_);
   for (auto& [id, clock] : state_->clocks) {
@@ -214,7 +262,7 @@ std::vector<Span> SpanLog::take(Span::Kind kind) {
     // Whoever asks, both are looked at: a time is exact only near the origin.
     clock.resolve(clock.kernels);
     clock.resolve(clock.others);
-    std::vector<Span>& ended = clock.of(kind).ended;
+    std::vector<Span>& ended = clock.of(kind).ended.at(index_of(reader));
     spans.insert(spans.end(), ended.begin(), ended.end());
     ended.clear();
   }
@@ -230,8 +278,21 @@ void SpanLog::mark(const Device& device, Stream stream) {
   const CurrentDevice current(*device.api, device.context);
   const Begun here = begin(device, stream, Span::Kind::kMark);
   if (here.event == nullptr) return;
-  ended(device, here.span, here.event, here.event);
+  ended(device, here, here.event);
   computes_on(device, stream);
+}
+
+void SpanLog::mark_step(const Device& device,
+                        Stream stream,
+                        Span::Kind kind,
+                        std::uint64_t storage,
+                        std::uint64_t place) {
+  const CurrentDevice current(*device.api, device.context);
+  Begun here = begin(device, stream, kind);
+  if (here.event == nullptr) return;
+  here.span.storage = storage;
+  here.span.other = place;
+  ended(device, here, here.event);
 }
 
 void SpanLog::computes_on(const Device& device, Stream stream) {
@@ -263,7 +324,8 @@ SpanLog::Subject::~Subject() {
 
 SpanLog::Begun SpanLog::begin(const Device& device, Stream stream, Span::Kind kind) {
   Begun begun;
-  if (!on() && kind != Span::Kind::kKernel) return begun;
+  begun.readers = readers_of(kind, on_.load(std::memory_order_relaxed));
+  if (begun.readers == 0) return begun;
   begun.span.kind = kind;
   begun.span.stream = reinterpret_cast<std::uint64_t>(stream.handle());
   begun.span.submitted = host_now();
@@ -276,12 +338,12 @@ SpanLog::Begun SpanLog::begin(const Device& device, Stream stream, Span::Kind ki
 bool SpanLog::end(const Device& device, Stream stream, Begun begun) {
   if (begun.event == nullptr) return false;
   CUevent end = record(device, stream, begun.span.kind);
-  ended(device, begun.span, begun.event, end);
+  ended(device, begun, end);
   return end != nullptr;
 }
 
 void SpanLog::drop(const Device& device, const Begun& begun) {
-  if (begun.event != nullptr) ended(device, begun.span, begun.event, nullptr);
+  if (begun.event != nullptr) ended(device, begun, nullptr);
 }
 
 SpanLog::Scope::Scope(

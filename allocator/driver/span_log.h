@@ -26,6 +26,10 @@ struct Span {
     kMark,      // a place, of no length: joins the host's time to the device's
     kOperator,  // what an operator, or a node of a backward pass, gave the stream to do
     kKernel,    // a kernel that the program launched; see hooks/launch_watch.h
+    kSaved,     // a place, where a step saved `storage` at the place `other` of its curve,
+    kWanted,    // or wanted it again,
+    kEnded,     // or was at the end of its backward pass
+    kRebuild,   // the storage was computed again
   };
 
   Kind kind = Kind::kMark;
@@ -57,19 +61,27 @@ class SpanLog {
 
   static SpanLog& instance();
 
-  [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
+  /// Who reads spans: reports all of them but those of plans, plans all of them but operators. Each
+  /// gets those that began while it was on.
+  enum class Reader : std::uint8_t { kReport = 1, kPlan = 2 };
 
-  static void start();
+  [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed) != 0; }
 
-  /// What has not been taken is forgotten, but for kernels.
-  void stop();
+  [[nodiscard]] static bool on(Reader reader) {
+    return (on_.load(std::memory_order_relaxed) & static_cast<unsigned>(reader)) != 0;
+  }
+
+  static void start(Reader reader = Reader::kReport);
+
+  /// What has not been taken is forgotten, but for kernels and what is for plans.
+  void stop(Reader reader = Reader::kReport);
 
   /// Gives the devices until `most` has passed to reach what has not ended, but for kernels: those
   /// spans can then be taken. Whoever cannot wait for a device that hangs asks so.
   void wait(std::chrono::milliseconds most);
 
   /// Spans that have ended and were not taken yet, but for kernels. Stream: no host wait.
-  std::vector<Span> take();
+  std::vector<Span> take(Reader reader = Reader::kReport);
 
   /// The same for kernels, which are timed whether the log is on or not, on the same clocks.
   std::vector<Span> take_kernels();
@@ -83,6 +95,13 @@ class SpanLog {
   void mark(const Device& device, Stream stream);
   void computes_on(const Device& device, Stream stream);
   void mark_again();
+
+  /// A place of a step that a plan is made from.
+  void mark_step(const Device& device,
+                 Stream stream,
+                 Span::Kind kind,
+                 std::uint64_t storage,
+                 std::uint64_t place);
 
   /// What this thread's spans are for until the scope ends.
   class Subject {
@@ -102,6 +121,7 @@ class SpanLog {
   struct Begun {
     Span span;
     CUevent event = nullptr;  // null where it is not timed
+    unsigned readers = 0;
   };
 
   /// Times what is submitted to `stream` from begin() to end(), which must follow, with the same
@@ -136,11 +156,11 @@ class SpanLog {
 
   /// A timed event at this place, null where there can be none.
   CUevent record(const Device& device, Stream stream, Span::Kind kind);
-  void ended(const Device& device, Span span, CUevent begin, CUevent end);
-  std::vector<Span> take(Span::Kind kind);
-  void forget(Span::Kind kind);
+  void ended(const Device& device, const Begun& begun, CUevent end);
+  std::vector<Span> take(Span::Kind kind, Reader reader);
+  void forget(Span::Kind kind, Reader reader);
 
-  static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
+  static std::atomic<unsigned> on_;  // readers; not inline: one for all of Spillway's libraries
   mutable Mutex mutex_;
   std::unique_ptr<State> state_ SPILLWAY_GUARDED_BY(mutex_);
 };

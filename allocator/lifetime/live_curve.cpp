@@ -120,6 +120,11 @@ Bytes LiveCurve::peak() const {
   return on() ? curve_.peak() : Bytes{};
 }
 
+std::size_t LiveCurve::place() const {
+  const Lock lock(mutex_);
+  return on() ? curve_.live.size() - 1 : 0;
+}
+
 Bytes LiveCurve::live() const {
   const Lock lock(mutex_);
   return Bytes{on() ? curve_.live.back() : 0};

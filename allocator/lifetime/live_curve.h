@@ -67,6 +67,8 @@ class LiveCurve {
   /// The bytes live when the running step began, and now; zero where none is.
   [[nodiscard]] Bytes live_at_begin() const;
   [[nodiscard]] Bytes live() const;
+  /// The place of the last event.
+  [[nodiscard]] std::size_t place() const;
   /// The most so far.
   [[nodiscard]] Bytes peak() const;
 

@@ -110,12 +110,12 @@ bool BudgetChooser::recording() const {
          });
 }
 
-void BudgetChooser::time(StepTimes times) {
-  if (recorded_last_ == nullptr) return;
-  recorded_last_->times = std::move(times);
-  recorded_last_->profile.reset();
-  recorded_last_->plan.reset();
-  recorded_last_ = nullptr;
+void BudgetChooser::time(const std::optional<StepTimes>& times) {
+  Shape* const shape = std::exchange(recorded_last_, nullptr);
+  if (shape == nullptr || !times) return;
+  shape->times = times;
+  shape->profile.reset();
+  shape->plan.reset();
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(Bytes peak, Bytes begin) const {

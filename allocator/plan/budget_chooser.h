@@ -48,8 +48,8 @@ class BudgetChooser {
 
   /// So far this step is, or may become, one whose times are wanted.
   [[nodiscard]] bool recording() const;
-  /// The times of the step that was recorded last.
-  void time(StepTimes times);
+  /// The times of the step that ended last, if that was recorded; none where they are not known.
+  void time(const std::optional<StepTimes>& times);
 
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }

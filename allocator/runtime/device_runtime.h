@@ -8,6 +8,7 @@
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/runtime/evictable.h"
+#include "allocator/runtime/step_recording.h"
 #include "allocator/sharing/exports.h"
 #include "allocator/sharing/imports.h"
 #include "allocator/transfer/copy_engine.h"
@@ -114,6 +115,9 @@ class DeviceRuntime {
   /// report to it by themselves.
   LiveCurve& curve() { return curve_; }
 
+  /// What such a step costs, where a plan is to be made from it.
+  StepRecording& step_recording() { return step_recording_; }
+
   /// Memory of this process for others, and theirs for this one.
   Exports& exports() { return *exports_; }
 
@@ -138,6 +142,7 @@ class DeviceRuntime {
   Evictable& evictable_;
   std::atomic<std::uint64_t> away_{0};
   LiveCurve curve_;
+  StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;
   std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;

@@ -34,6 +34,10 @@ std::string_view name_of(driver::Span::Kind kind) {
     case driver::Span::Kind::kKernel:
       return "launch";
     case driver::Span::Kind::kMark:
+    case driver::Span::Kind::kSaved:  // these are for plans only
+    case driver::Span::Kind::kWanted:
+    case driver::Span::Kind::kEnded:
+    case driver::Span::Kind::kRebuild:
       break;
   }
   return "mark";

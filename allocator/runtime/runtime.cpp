@@ -211,7 +211,6 @@ Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
 
 bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage) {
   Site& site = decision.site;
-  tag.step.movable += storage.size;
   BudgetChooser& chooser = tag.budgets.try_emplace(site.device, *tag.budget).first->second;
   const auto device = devices_.find(site.device);
   SPILLWAY_CHECK(device != devices_.end());
@@ -220,7 +219,9 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
   decision.rebuild = action == Action::kRebuild;
+  if (!decision.rebuild) tag.step.movable += storage.size;
   decision.known = chooser.planned();
+  decision.recording = chooser.recording();
   return action == Action::kMove;
 }
 

@@ -33,9 +33,10 @@ struct Site {
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
-  bool rebuild = false;  // it is let go, and computed again
-  bool waits = false;    // it may have to move later in the step
-  bool known = true;     // the step is, so far, one that is planned
+  bool rebuild = false;    // it is let go, and computed again
+  bool waits = false;      // it may have to move later in the step
+  bool known = true;       // the step is, so far, one that is planned
+  bool recording = false;  // the step's times are wanted, for a plan for the next ones
   Site site;
   std::vector<Site> due;  // have waited, and are to move now
 };
@@ -144,6 +145,10 @@ class Runtime {
   void not_held(const Site& site);
   /// The storage is unpacked for the first time.
   void wanted(const Site& site);
+  /// Of a tag with a budget: the storages that begin to come back when that one has been wanted.
+  [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
+  /// The times of the last recorded step on the device; none where they could not be had.
+  void time(DeviceId device, const std::optional<StepTimes>& times);
   /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per
   /// storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);

@@ -63,6 +63,30 @@ void Runtime::wanted(const Site& site) {
   }
 }
 
+std::vector<Site> Runtime::due_with(const Site& site) const {
+  if (in_forked_child()) return {};
+  const Lock lock(mutex_);
+  const auto tag = tags_.find(site.tag);
+  if (site.step != step_ || tag == tags_.end()) return {};
+  const auto budget = tag->second.budgets.find(site.device);
+  if (budget == tag->second.budgets.end()) return {};
+  std::vector<Site> due;
+  for (const std::size_t index : budget->second.due_with(site.index)) {
+    due.push_back(site);
+    due.back().index = index;
+  }
+  return due;
+}
+
+void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  for (auto& [id, tag] : tags_) {
+    const auto budget = tag.budgets.find(device);
+    if (budget != tag.budgets.end()) budget->second.time(times);
+  }
+}
+
 void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
@@ -229,6 +253,7 @@ void Runtime::begin_tail_locked(Tag& tag) {
   tag.tail = true;
   for (auto& [id, budget] : tag.budgets) {
     if (budget.seen() == 0) continue;
+    devices_.at(id)->step_recording().end();
     LiveCurve& curve = devices_.at(id)->curve();
     curve.begin_tail();
     if (const auto missing = budget.shortage(curve.peak(), curve.live_at_begin())) {
@@ -240,6 +265,12 @@ void Runtime::begin_tail_locked(Tag& tag) {
 void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
   for (auto& [id, budget] : tag.budgets) {
     if (budget.seen() == 0) continue;
+    StepRecording& recording = devices_.at(id)->step_recording();
+    if (whole) {
+      recording.end();
+    } else {
+      recording.stop();
+    }
     const StepCurve curve = devices_.at(id)->curve().end(optimized);
     if (!whole) {
       budget.abandon_step();

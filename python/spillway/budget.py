@@ -8,11 +8,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from spillway._arguments import text_or_none
+from spillway._arguments import flag, text_or_none
 from spillway._load import glue
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
+from spillway.rebuild import note_fused_steps
 
 if TYPE_CHECKING:
     import torch
@@ -63,10 +64,11 @@ def raise_where_missed() -> None:
 class BudgetRegion(Region):
     """What :func:`offload` gives without a model."""
 
-    def __init__(self, budget: int | str, tag: str | None = None) -> None:
+    def __init__(self, budget: int | str, tag: str | None = None, rebuild: bool = True) -> None:
         super().__init__()
         self.tag = TAG if text_or_none("tag", tag) is None else tag
         self.budget = size_of("budget", budget)
+        self.rebuild = flag("rebuild", rebuild)
 
     def _enter(self) -> int:
         import torch
@@ -81,7 +83,11 @@ class BudgetRegion(Region):
             )
         end_steps_with_optimizers()
         glue().take_end_of_memory()  # of a backward pass before
-        return glue().enter_region(1.0, self.tag, prefetch=False, names_memory=False, budget=self.budget)
+        if self.rebuild:
+            note_fused_steps()
+        return glue().enter_region(
+            1.0, self.tag, prefetch=False, names_memory=False, budget=self.budget, rebuild=self.rebuild
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -97,7 +103,7 @@ class BudgetRegion(Region):
             self.__exit__(*sys.exc_info())  # of a forward pass that failed
 
     def __repr__(self) -> str:
-        return f"offload(budget={self.budget}, tag={self.tag!r})"
+        return f"offload(budget={self.budget}, tag={self.tag!r}, rebuild={self.rebuild})"
 
 
 def _say_lower_bound(error: BaseException | None) -> None:
@@ -116,19 +122,27 @@ def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
     for hook in model._forward_pre_hooks.values():
         region = getattr(hook, "__self__", None)
         if isinstance(region, BudgetRegion):
-            region.tag, region.budget = wanted.tag, wanted.budget
+            region.tag, region.budget, region.rebuild = wanted.tag, wanted.budget, wanted.rebuild
             return True
     return False
 
 
 @overload
-def offload(model_or_region: None = None, *, budget: int | str, tag: str | None = None) -> BudgetRegion: ...
+def offload(
+    model_or_region: None = None, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+) -> BudgetRegion: ...
 @overload
-def offload(model_or_region: _Module, *, budget: int | str, tag: str | None = None) -> _Module: ...
+def offload(
+    model_or_region: _Module, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+) -> _Module: ...
 @overload
-def offload(model_or_region: _Function, *, budget: int | str, tag: str | None = None) -> _Function: ...
-def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None = None) -> Any:
-    """Keep what a GPU holds within `budget`, moving no more saved activations than that takes.
+def offload(
+    model_or_region: _Function, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+) -> _Function: ...
+def offload(
+    model_or_region: Any = None, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+) -> Any:
+    """Keep what a GPU holds within `budget`, in the least time that a plan finds.
 
     ::
 
@@ -136,8 +150,11 @@ def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None =
         with spillway.offload(budget="20GiB"):            # or around a part of the program
             loss = model(batch)
 
-    The first step of each sequence of shapes is recorded: everything moves that can. The steps after it move
-    the earliest of the storages that lower the peak, as few as are enough. Memory counts from the first
+    The first step of each sequence of shapes is recorded: what can be computed again is let go, and everything
+    else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
+    storage by storage it is kept, moved, or computed again (:func:`spillway.rebuild`), so that the peak is
+    within the budget and the predicted time the least; what moves comes back as early as there is room.
+    Memory counts from the first
     tensor that a step saves to the end of its backward pass, and on to the end of the first step of an
     optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next entry. It counts as the
     allocator does: over Spillway's what the heap has handed out, over PyTorch's what
@@ -148,6 +165,7 @@ def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None =
             (one that is given again has the new budget and tag instead);
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``.
+        rebuild: whether storages may be computed again; without it they only move.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
             must have the same tag and the same budget, which a GPU holds for all of them; models that train
             in steps of their own keep their plans under a tag each. Default: ``"budget"``.
@@ -161,7 +179,7 @@ def offload(model_or_region: Any = None, *, budget: int | str, tag: str | None =
     """
     import torch
 
-    region = BudgetRegion(budget, tag)
+    region = BudgetRegion(budget, tag, rebuild)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/rebuilt_storage.h"
 
+#include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/rebuild/rules.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_options.h"
 #include "torch_glue/saved_tensors/storage_table.h"
+#include "torch_glue/streams.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
@@ -39,6 +42,45 @@ bool is_whole(const at::Tensor& tensor) {
          tensor.storage().nbytes() == static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
 }
 
+std::uint64_t address_of(const void* data) {
+  return driver::DevicePtr(data).address();
+}
+
+/// What the plan of a step with a budget says of a storage that can be computed again; nothing
+/// where the device has no stages.
+std::optional<Decision> decide(const at::Tensor& whole,
+                               const RegionOptions& region,
+                               driver::Stream stream) {
+  const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
+  if (!device.ok()) return std::nullopt;
+  follow_step(*device.value(), stream);
+  Decision decision = Runtime::instance().decide_rebuildable(
+      region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
+  saved_in_step(*device.value(), decision, stream);
+  return decision;
+}
+
+/// Times what computes a storage again, where its step is recorded.
+class TimedRebuild {
+ public:
+  TimedRebuild(DeviceRuntime& device, std::size_t storage)
+      : device_(device.device()),
+        stream_(stream_of(current_stream(device_.id))),
+        begun_(driver::SpanLog::instance().begin(device_, stream_, driver::Span::Kind::kRebuild)) {
+    begun_.span.storage = storage;
+  }
+
+  ~TimedRebuild() { driver::SpanLog::instance().end(device_, stream_, begun_); }
+
+  TimedRebuild(const TimedRebuild&) = delete;
+  TimedRebuild& operator=(const TimedRebuild&) = delete;
+
+ private:
+  const driver::Device device_;
+  const driver::Stream stream_;
+  driver::SpanLog::Begun begun_;
+};
+
 /// What made the tensor's storage runs again; null where it cannot.
 std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
   const auto& node = whole.grad_fn();
@@ -55,7 +97,9 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
 }  // namespace
 
 std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
-                                                   const RegionOptions& region) {
+                                                   const RegionOptions& region,
+                                                   driver::Stream stream,
+                                                   std::optional<Decision>& decided) {
   auto* const key = tensor.storage().unsafeGetStorageImpl();
   auto& table = StorageTable<RebuiltStorage>::instance();
   if (auto known = table.find(key)) {
@@ -67,27 +111,43 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
-  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), region.tag);
+  Site site{region.tag};
+  // What is saved in its place is there already.
+  if (region.budget && !recipe->saves_instead()) {
+    decided = decide(whole, region, stream);
+    if (!decided || !decided->rebuild) return nullptr;
+    site = decided->site;
+  }
+  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), site);
   table.put(key, made);
   Runtime::instance().left_to_rebuild(region.tag, Bytes{made->size_});
   return made;
 }
 
-RebuiltStorage::RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, TagId tag)
+RebuiltStorage::RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, Site site)
     : source_(whole.storage().getWeakStorageImpl()),
       key_(whole.storage().unsafeGetStorageImpl()),
       data_(whole.storage().data()),
       size_(whole.storage().nbytes()),
       version_(whole),
-      tag_(tag),
+      site_(site),
       device_(whole.device()),
       sizes_(whole.sizes()),
       strides_(whole.strides()),
       dtype_(whole.dtype()),
-      recipe_(std::move(recipe)) {}
+      recipe_(std::move(recipe)) {
+  if (site_.watched) runtime().curve().watch(site_.step, address_of(data_), site_.index);
+}
 
 RebuiltStorage::~RebuiltStorage() {
   StorageTable<RebuiltStorage>::instance().forget(key_);
+  if (site_.watched) runtime().curve().present(site_.step, site_.index);
+}
+
+DeviceRuntime& RebuiltStorage::runtime() const {
+  DeviceRuntime* const made = Runtime::instance().device_if_made(DeviceId{device_.index()});
+  TORCH_INTERNAL_ASSERT(made != nullptr);
+  return *made;
 }
 
 void RebuiltStorage::hook_came(std::uint64_t& round) {
@@ -113,6 +173,15 @@ c10::Storage RebuiltStorage::original() const {
 }
 
 c10::Storage RebuiltStorage::get(std::uint64_t& round) {
+  if (!site_.watched) return get_storage(round);
+  tell_misses_after_backward();
+  const bool first = !used_.exchange(true);
+  c10::Storage storage = get_storage(round);
+  if (first) wanted_in_step(runtime(), site_, c10::cuda::getCurrentCUDAStream(device_.index()));
+  return storage;
+}
+
+c10::Storage RebuiltStorage::get_storage(std::uint64_t& round) {
   if (auto alive = original()) return alive;
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
   const Lock lock(mutex_);
@@ -120,7 +189,7 @@ c10::Storage RebuiltStorage::get(std::uint64_t& round) {
     // What another stream has made is held for those who follow there.
     const bool elsewhere = static_cast<bool>(held_);
     c10::Storage made = make_again();
-    Runtime::instance().rebuilt(tag_, Bytes{size_});
+    Runtime::instance().rebuilt(site_.tag, Bytes{size_});
     if (elsewhere) return made;
     held_ = std::move(made);
     stream_ = stream;
@@ -138,7 +207,9 @@ c10::Storage RebuiltStorage::get(std::uint64_t& round) {
 c10::Storage RebuiltStorage::make_again() {
   const Unseen unseen;
   const c10::cuda::OptionalCUDAGuard guard(device_);
-  const TagScope tag(tag_);
+  const TagScope tag(site_.tag);
+  std::optional<TimedRebuild> timed;
+  if (site_.watched) timed.emplace(runtime(), site_.index);
   at::Tensor made = recipe_->run();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
               "Spillway: an operator gave another tensor when it ran again: ",
@@ -153,6 +224,11 @@ c10::Storage RebuiltStorage::make_again() {
     const at::Tensor laid_out = at::empty_strided(sizes_, strides_, made.options());
     laid_out.copy_(made);
     made = laid_out;
+  }
+  if (site_.watched) {
+    LiveCurve& curve = runtime().curve();
+    curve.present(site_.step, site_.index);
+    curve.watch(site_.step, address_of(made.storage().data()), site_.index);
   }
   return made.storage();
 }

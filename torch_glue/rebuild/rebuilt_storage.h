@@ -3,12 +3,14 @@
 
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
+#include "allocator/runtime/runtime.h"
 #include "torch_glue/rebuild/recipe.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include <c10/core/Storage.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -25,10 +27,15 @@ class RebuiltStorage {
  public:
   /// The one for the storage of a tensor that autograd saves in `region`; null where the
   /// tensor cannot be computed again, or has been changed in place since its storage was first
-  /// saved. Requires: a strided tensor with memory on a CUDA device, which is no parameter.
-  static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor, const RegionOptions& region);
+  /// saved. In a region with a budget null, too, where the step's plan keeps or moves it: then
+  /// that is `decided`. Requires: a strided tensor with memory on a CUDA device, which is no
+  /// parameter, on whose `stream` it is saved.
+  static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor,
+                                            const RegionOptions& region,
+                                            driver::Stream stream,
+                                            std::optional<Decision>& decided);
 
-  RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, TagId tag);
+  RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, Site site);
   ~RebuiltStorage();
   RebuiltStorage(const RebuiltStorage&) = delete;
   RebuiltStorage& operator=(const RebuiltStorage&) = delete;
@@ -46,7 +53,9 @@ class RebuiltStorage {
   [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
 
  private:
+  c10::Storage get_storage(std::uint64_t& round);
   [[nodiscard]] c10::Storage original() const;
+  [[nodiscard]] DeviceRuntime& runtime() const;
   c10::Storage make_again();
   void one_waits_less() SPILLWAY_REQUIRES(mutex_);
 
@@ -55,13 +64,14 @@ class RebuiltStorage {
   const void* const data_;
   const std::size_t size_;
   const SavedVersion version_;
-  const TagId tag_;
+  const Site site_;  // its tag; of a step with a budget, its place there
   const at::Device device_;
   const c10::DimVector sizes_;
   const c10::DimVector strides_;
   const caffe2::TypeMeta dtype_;
   const std::unique_ptr<Recipe> recipe_;
 
+  std::atomic<bool> used_{false};
   Mutex mutex_;
   /// Made again on this stream, and held until every hook of that time has had it or ended.
   c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);

@@ -75,6 +75,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   if (recipe == nullptr) return;
   possible_ = true;
   chain_ = std::max(chain_, recipe->chain_);
+  saves_instead_ = saves_instead_ || recipe->saves_instead_;
   values_.push_back({nullptr, std::move(recipe)});
 }
 
@@ -87,6 +88,7 @@ void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
 
 void Recipe::needs_instead(const at::Tensor& tensor) {
   if (!possible_) return;
+  saves_instead_ = true;
   auto handle = std::make_shared<PackHook>(region_);
   handle->call_pack_hook(tensor);
   take(std::move(handle));

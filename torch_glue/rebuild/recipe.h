@@ -67,6 +67,9 @@ class Recipe {
   /// in place, and what the operator throws.
   [[nodiscard]] at::Tensor run() const;
 
+  /// Whether a tensor is saved in the place of this one: it is there for nobody else.
+  [[nodiscard]] bool saves_instead() const { return saves_instead_; }
+
   /// How many tensors are computed again before this one, one behind the other.
   [[nodiscard]] int chain() const { return chain_; }
 
@@ -84,6 +87,7 @@ class Recipe {
   const RegionOptions* const region_;  // until it is written
   const int depth_;
   bool possible_ = true;
+  bool saves_instead_ = false;
   int chain_ = 0;
   std::vector<Value> values_;
   Function function_;

@@ -3,6 +3,9 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/pluggable/hooks.h"
+#include "torch_glue/saved_tensors/saved_storage.h"
+#include "torch_glue/saved_tensors/waiting.h"
+#include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/engine.h>
@@ -10,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
 
@@ -21,6 +25,9 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 /// PyTorch's own allocator rounds up to this. A block above 1 MiB may be larger by up to 1 MiB,
 /// which its statistics show by the next birth.
 constexpr Bytes kBlock{512};
+
+/// A device that has not come to a step's end by then hangs, and nobody plans with its times.
+constexpr std::chrono::seconds kLongestStep{60};
 
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
@@ -56,13 +63,8 @@ void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std
 
 std::atomic<void (*)()> teller{nullptr};
 
-}  // namespace
-
-void follow_step(DeviceRuntime& device) {
+void begin_curve(DeviceRuntime& device) {
   LiveCurve& curve = device.curve();
-  if (curve.on() && !curve.in_tail()) return;
-  Runtime::instance().end_tails();
-  curve.end();  // of a tag that has another budget now
   const std::uint64_t step = Runtime::instance().step();
   if (serves_torch()) return curve.begin(step, device.heap().stats().live);
   static std::once_flag once;
@@ -73,6 +75,37 @@ void follow_step(DeviceRuntime& device) {
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   followed.at(static_cast<std::size_t>(index)) = &curve;
   curve.begin(step, live_in_pytorch(index));
+}
+
+}  // namespace
+
+void follow_step(DeviceRuntime& device, driver::Stream stream) {
+  LiveCurve& curve = device.curve();
+  if (curve.on() && !curve.in_tail()) return;
+  Runtime& runtime = Runtime::instance();
+  runtime.end_tails();
+  curve.end();  // of a tag that has another budget now
+  runtime.time(device.device().id, device.step_recording().take(kLongestStep));
+  begin_curve(device);
+  device.step_recording().begin(stream);
+}
+
+void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stream stream) {
+  StepRecording& recording = device.step_recording();
+  if (!recording.on()) return;
+  if (decision.recording) {
+    recording.saved(decision.site.index, stream);
+  } else {
+    recording.stop();
+  }
+}
+
+void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
+  StepRecording& recording = device.step_recording();
+  if (recording.on()) recording.wanted(site.index, stream_of(consumer));
+  for (const Site& due : Runtime::instance().due_with(site)) {
+    if (const auto storage = waiting::take(due)) storage->bring_back_ahead(consumer);
+  }
 }
 
 void tell_misses_after_backward() {

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/runtime.h"
+
+#include <c10/cuda/CUDAStream.h>
 
 #include <string>
 
 namespace spillway {
 
 /// From now on, until the step ends, the device's curve() follows what it holds, whichever
-/// allocator its memory is of. Called before the first decision of a step; later calls do nothing.
+/// allocator its memory is of, and what it computes is timed. Called before the first decision of a
+/// step, which computes on `stream`; later calls do nothing. Stream: after a step that was recorded
+/// for a plan the host waits for the device to come to its end.
 /// Errors: c10::Error where PyTorch's allocator cannot be followed.
-void follow_step(DeviceRuntime& device);
+void follow_step(DeviceRuntime& device, driver::Stream stream);
+
+/// A storage of such a step was saved, and decided on.
+void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stream stream);
+/// It has been wanted, for the first time: what the step's plan brings back then begins to come.
+/// Requires: the caller holds no SavedStorage's lock.
+void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
 
 /// When the backward pass that runs on this thread has ended, the teller is called; nothing where
 /// none runs.

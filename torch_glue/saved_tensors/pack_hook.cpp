@@ -71,7 +71,8 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   }
   const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
   const auto not_now = why_not_now(stream);
-  if (region_->rebuild && !not_now && leave_to_rebuild(tensor)) return;
+  std::optional<Decision> decided;
+  if (region_->rebuild && !not_now && leave_to_rebuild(tensor, stream, decided)) return;
   if (cached) {
     count_skip(region_->tag, SkipReason::kParameter, tensor);
     return keep(tensor);
@@ -84,7 +85,7 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
     count_skip(region_->tag, *not_now, tensor);
     return keep(tensor);
   }
-  if (!move(tensor, stream)) keep(tensor);
+  if (!move(tensor, stream, decided)) keep(tensor);
 }
 
 bool PackHook::move_parts(const at::Tensor& tensor) {
@@ -101,11 +102,15 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
   return true;
 }
 
-bool PackHook::leave_to_rebuild(const at::Tensor& tensor) {
+bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
+                                driver::Stream stream,
+                                std::optional<Decision>& decided) {
   if (tensor.numel() == 0) return false;
+  // What a plan keeps or moves is not looked at again.
+  if (region_->budget && SavedStorage::knows(tensor.storage())) return false;
   note_operators(
       true);  // from the first tensor on, on threads that are in no region but the process's
-  rebuilt_ = RebuiltStorage::of(tensor, *region_);
+  rebuilt_ = RebuiltStorage::of(tensor, *region_, stream, decided);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);
   layout_.set(tensor);
@@ -139,7 +144,9 @@ int PackHook::chain() const {
   return rebuilt_ != nullptr ? rebuilt_->chain() : 0;
 }
 
-bool PackHook::move(const at::Tensor& tensor, driver::Stream stream) {
+bool PackHook::move(const at::Tensor& tensor,
+                    driver::Stream stream,
+                    const std::optional<Decision>& decided) {
   layout_.set(tensor);
   if (layout_.bytes().empty()) {
     // Nothing to move, and no reason to hold its storage.
@@ -162,8 +169,10 @@ bool PackHook::move(const at::Tensor& tensor, driver::Stream stream) {
     driver::SpanLog::instance().mark(device.value()->device(), stream);
   }
   storage_ = SavedStorage::of(storage, *device.value());
-  const bool leaves =
-      storage_->save({storage, layout_.bytes(), version_.counter(), stream}, *region_, round_);
+  const bool leaves = storage_->save(
+      {storage, layout_.bytes(), version_.counter(), stream, decided ? &*decided : nullptr},
+      *region_,
+      round_);
   if (leaves && storage_->number() != 0) tell_source(tensor, storage_->number());
   return leaves;
 }

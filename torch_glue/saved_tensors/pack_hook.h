@@ -9,6 +9,7 @@
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include <memory>
+#include <optional>
 
 namespace spillway {
 
@@ -61,8 +62,13 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
  private:
   struct Parts;
-  bool leave_to_rebuild(const at::Tensor& tensor);
-  bool move(const at::Tensor& tensor, driver::Stream stream);
+  /// `decided`: what becomes of it instead, where a plan has chosen that.
+  bool leave_to_rebuild(const at::Tensor& tensor,
+                        driver::Stream stream,
+                        std::optional<Decision>& decided);
+  bool move(const at::Tensor& tensor,
+            driver::Stream stream,
+            const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
   [[nodiscard]] at::IntArrayRef sizes() const;

@@ -51,6 +51,11 @@ std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, Devi
       });
 }
 
+bool SavedStorage::knows(const c10::Storage& storage) {
+  const auto known = StorageTable<SavedStorage>::instance().find(storage.unsafeGetStorageImpl());
+  return known != nullptr && known->is_of(*storage.unsafeGetStorageImpl());
+}
+
 SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
     : device_(device),
       source_(storage.getWeakStorageImpl()),
@@ -105,9 +110,14 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
 }
 
 bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, Decision& decision) {
-  if (region.budget) follow_step(device_);
-  decision = Runtime::instance().decide(
-      region.tag, device_.device().id, size_, at::sequence_number::peek());
+  if (saved.decided != nullptr) {
+    decision = *saved.decided;
+  } else {
+    if (region.budget) follow_step(device_, saved.stream);
+    decision = Runtime::instance().decide(
+        region.tag, device_.device().id, size_, at::sequence_number::peek());
+    if (region.budget) saved_in_step(device_, decision, saved.stream);
+  }
   site_ = decision.site;
   see_running_statistics(!decision.known);
   if (decision.waits) {
@@ -133,6 +143,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
     order_->moved(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
   Runtime::instance().moved(site_, size_, copied);
+  if (site_.watched) waiting::add(site_, weak_from_this());
   if (number_ == 0) return;
   const driver::DevicePtr block(data_);
   RunLog::instance().moved({number_,
@@ -203,14 +214,24 @@ ByteRange SavedStorage::on_device_again() const {
 }
 
 SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const ByteRange& bytes) {
+  std::optional<Site> news;
+  const auto consumer = current_stream(device_.device().id);
+  OnDevice back = bring_back(round, bytes, consumer, news);
+  if (news) wanted_in_step(device_, *news, consumer);
+  return back;
+}
+
+SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round,
+                                                const ByteRange& bytes,
+                                                c10::cuda::CUDAStream consumer,
+                                                std::optional<Site>& news) {
   UnpackOrder* order = nullptr;
   Site site;
   OnDevice back;
-  const auto consumer = current_stream(device_.device().id);
   {
     const Lock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
-    used_first();
+    if (used_first() && site_.watched) news = site_;
     if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
     if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
     back.storage = arrived();
@@ -231,21 +252,27 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const Byte
   return back;
 }
 
-void SavedStorage::used_first() {
-  if (std::exchange(used_, true)) return;
+bool SavedStorage::used_first() {
+  if (std::exchange(used_, true)) return false;
   Runtime::instance().wanted(site_);
-  if (waiting_ == nullptr && !copy_.empty()) return;  // alias() looks who holds it
+  if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() looks who holds it
   const auto alive = original();
   // The one who keeps it holds it once, each hook or what waits, and so does `alive`.
   const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
   const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
   if (others) Runtime::instance().alive_at_unpack(site_, size_);
   if (!others && site_.held) Runtime::instance().not_held(site_);
+  return true;
 }
 
 void SavedStorage::kept_is_used() {
-  const Lock lock(mutex_);
-  used_first();
+  std::optional<Site> news;
+  {
+    const Lock lock(mutex_);
+    if (site_.watched) tell_misses_after_backward();
+    if (used_first() && site_.watched) news = site_;
+  }
+  if (news) wanted_in_step(device_, *news, current_stream(device_.device().id));
 }
 
 c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,

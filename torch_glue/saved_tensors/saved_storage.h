@@ -31,6 +31,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
  public:
   /// The one for `storage`, made where there is none. Requires: a CUDA storage with memory.
   static std::shared_ptr<SavedStorage> of(const c10::Storage& storage, DeviceRuntime& device);
+  /// Whether there is one.
+  static bool knows(const c10::Storage& storage);
 
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
   ~SavedStorage();
@@ -45,7 +47,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const c10::Storage& storage;
     const ByteRange& bytes;  // not empty
     const c10::VariableVersion& version;
-    driver::Stream stream;  // the current one of its device
+    driver::Stream stream;              // the current one of its device
+    const Decision* decided = nullptr;  // where it was, because it could be computed again
   };
 
   /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
@@ -113,7 +116,13 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   void has_left(const RegionOptions& region, Bytes copied) SPILLWAY_REQUIRES(mutex_);
   /// It moves now, if it can. Requires: the decision says so.
   void leave();
-  void used_first() SPILLWAY_REQUIRES(mutex_);
+  /// Whether this is its first use.
+  bool used_first() SPILLWAY_REQUIRES(mutex_);
+  /// As bring_back(); where that is news to the step's plan, `news` is its site.
+  OnDevice bring_back(std::uint64_t& round,
+                      const ByteRange& bytes,
+                      c10::cuda::CUDAStream consumer,
+                      std::optional<Site>& news);
   /// What of `bytes` is copied now; nothing where that cannot be done.
   std::optional<Bytes> copy_out(const Saved& saved, const RegionOptions& region)
       SPILLWAY_REQUIRES(mutex_);
