@@ -9,6 +9,7 @@
 #include "torch_glue/lifetime_module.h"
 #include "torch_glue/microbatches_module.h"
 #include "torch_glue/pause_module.h"
+#include "torch_glue/planning_module.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
 #include "torch_glue/run_log_module.h"
@@ -161,6 +162,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::define_lifetimes(module);
   spillway::define_run_log(module);
   spillway::define_microbatches(module);
+  spillway::define_planning(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);
   spillway::define_shards(module);

@@ -188,6 +188,21 @@ bool Books::passes_soft_limit(Bytes more) const {
   return !soft_limit_.zero() && slow_.held + more > soft_limit_;
 }
 
+bool Books::set_target(Bytes target) {
+  const Lock lock(mutex_);
+  return std::exchange(target_, target) != target;
+}
+
+bool Books::has_target() const {
+  const Lock lock(mutex_);
+  return !target_.zero();
+}
+
+Bytes Books::room_to_target() const {
+  const Lock lock(mutex_);
+  return target_ > slow_.held ? target_ - slow_.held : Bytes{};
+}
+
 void Books::count_out_of_memory() {
   const Lock lock(mutex_);
   ++slow_.out_of_memory;

@@ -49,6 +49,11 @@ class Books {
   void set_soft_limit(Bytes limit);
   /// Whether holding `more` bytes would pass the soft limit.
   [[nodiscard]] bool passes_soft_limit(Bytes more) const;
+  /// Whether it is another one.
+  bool set_target(Bytes target);
+  [[nodiscard]] bool has_target() const;
+  /// How many more bytes may be held up to the target; none where there is none.
+  [[nodiscard]] Bytes room_to_target() const;
   void count_out_of_memory();
 
   /// Fills in what the books know.
@@ -89,6 +94,7 @@ class Books {
   alignas(64) mutable Mutex mutex_;  // for what changes rarely
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes soft_limit_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes target_ SPILLWAY_GUARDED_BY(mutex_);
   HeapStats slow_ SPILLWAY_GUARDED_BY(mutex_);  // held bytes, what was away then, driver calls
 };
 

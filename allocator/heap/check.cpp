@@ -66,7 +66,8 @@ std::string Region::check() const {
     }
     const bool free = block->state == BlockState::kFree;
     const bool gap = block->state == BlockState::kGap;
-    if ((free || gap) && before != nullptr && before->state == block->state) {
+    const bool apart = apart_ && free;  // they are joined when memory is asked for
+    if (!apart && (free || gap) && before != nullptr && before->state == block->state) {
       return "two neighbours of one kind are not one";
     }
     if (free && !binned.contains(block)) return "a free block is not listed";

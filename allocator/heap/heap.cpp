@@ -126,7 +126,18 @@ Result<driver::DevicePtr> Heap::State::allocate(
     const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
+  if (books.has_target()) {
+    if (auto block = without_wait(*region, size, requested, tag)) {
+      if (!block->ok()) return block->status();
+      region->account().hand_out(tag, size, requested);
+      return block->value()->at;
+    }
+  }
   Block* block = region->any_fitting(size);
+  if (block == nullptr && books.has_target()) {
+    region->join_free(true);
+    block = region->any_fitting(size);
+  }
   Status status;
   if (block == nullptr) {
     if (!may_grow)
@@ -142,6 +153,30 @@ Result<driver::DevicePtr> Heap::State::allocate(
   if (!taken.ok()) return taken.status();
   region->account().hand_out(tag, size, requested);
   return taken.value()->at;
+}
+
+std::optional<Result<Block*>> Heap::State::without_wait(Region& region,
+                                                        Bytes size,
+                                                        Bytes requested,
+                                                        TagId tag) {
+  region.keep_fenced_apart();
+  region.join_free(false);
+  if (Block* const block = region.any_settled(size)) {
+    return region.take_settled(block, size, requested, tag);
+  }
+  // Where nothing that is free is large enough the heap grows anyway, next to what is free.
+  if (region.any_fitting(size) == nullptr) return std::nullopt;
+  if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;
+  Result<Block*> fresh = region.fresh(size, requested, tag);
+  if (!fresh.ok()) return std::nullopt;
+  return fresh;
+}
+
+void Heap::set_target(Bytes target) {
+  if (!state_->books.set_target(target)) return;
+  if (target.zero() || stats().held <= target) return;
+  const Lock lock(state_->mutex);
+  state_->trim();
 }
 
 bool Heap::free(driver::DevicePtr at) {

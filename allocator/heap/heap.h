@@ -240,6 +240,12 @@ class Heap {
   /// host; it still grows where that is not enough. Zero: never.
   void set_soft_limit(Bytes limit);
 
+  /// The heap may hold that much, and rather does than let a stream wait for memory that a copy
+  /// still reads: up to there it grows first, and free memory that need not be waited for lies
+  /// apart from what must be. Cached memory above it is given back now, which may block the host.
+  /// Zero: streams wait before the heap grows.
+  void set_target(Bytes target);
+
   /// What the device's physical memory comes in multiples of.
   [[nodiscard]] Bytes granularity() const;
 

@@ -60,6 +60,10 @@ struct Heap::State {
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
+  /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
+  /// none where there is none.
+  std::optional<Result<Block*>> without_wait(Region& region, Bytes size, Bytes requested, TagId tag)
+      SPILLWAY_REQUIRES(mutex) SPILLWAY_REQUIRES(region.mutex);
   /// trim(), because memory is short: then plans are no help.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
 

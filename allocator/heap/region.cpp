@@ -63,6 +63,15 @@ Block* Region::any_fitting(Bytes size) {
   return fitting(size, std::numeric_limits<int>::max());
 }
 
+Block* Region::any_settled(Bytes size) {
+  Block* best = nullptr;
+  for (Block* const block : free_.all()) {
+    if (block->ties != nullptr || block->size < size) continue;
+    if (best == nullptr || block->size < best->size) best = block;
+  }
+  return best;
+}
+
 Status Region::grow(Bytes size) {
   const auto growth = cheapest_growth(size);
   if (!growth) {
@@ -159,6 +168,7 @@ void Region::promise_fences(Block* block) {
 }
 
 Bytes Region::trim() {
+  if (apart_) join_free(true);
   std::vector<std::pair<Block*, driver::DevicePtr>> empty;
   for (Block* const block : free_.all()) {
     if (block->size < backing_.granularity()) continue;

@@ -103,6 +103,16 @@ class alignas(64) Region {
 
   /// As fitting, and finds one where there is any.
   Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
+  /// The smallest of those without fences; null where there is none.
+  Block* any_settled(Bytes size) SPILLWAY_REQUIRES(mutex);
+
+  /// From now on a free block with fences does not become one with its neighbours, so that what
+  /// lies beside it can be had without a wait.
+  void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { apart_ = true; }
+
+  /// Makes one of what lies side by side and whose fences have passed; with `all`, of whatever is
+  /// free. Stream: no wait.
+  void join_free(bool all) SPILLWAY_REQUIRES(mutex);
 
   /// Maps the fewest bytes that make a free block of `size`, next to free memory where there is
   /// some. Requires: any_fitting has found none. Stream: the region's stream waits for the fences
@@ -173,9 +183,10 @@ class alignas(64) Region {
   Account& account_;
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);     // free, with a fence not seen to pass
-  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // live
-  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);  // calls, totals and waits
+  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);       // free, with a fence not seen to pass
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);       // live
+  bool apart_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
+  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);    // calls, totals and waits
 
  private:
   /// Free blocks of one bin that are looked at for one allocation.
@@ -197,6 +208,7 @@ class alignas(64) Region {
 
   // The list of blocks: free ones and gaps are listed, and one with their like.
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
   bool join_neighbours(Block* block) SPILLWAY_REQUIRES(mutex);
   void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   void forget(Block* block) SPILLWAY_REQUIRES(mutex);

@@ -2,6 +2,8 @@
 // A region's blocks as a list in address order: splitting, merging, and which of them are listed.
 #include "allocator/heap/region_hits.h"
 
+#include <utility>
+
 namespace spillway {
 
 /// Cuts a block that is not listed to its first `size` bytes; gives the rest, which is of the same
@@ -44,15 +46,21 @@ void Region::absorb_after(Block* block) {
   records_.drop(next);
 }
 
+/// Whether neighbours become one block.
+bool Region::are_one(const Block& block, const Block* other) const {
+  if (other == nullptr || other->state != block.state) return false;
+  return !apart_ || (block.ties == nullptr && other->ties == nullptr);
+}
+
 /// Makes a block that is not listed one with its neighbours of the same state, which are.
 Block* Region::merge(Block* block) {
   Block* const next = block->after;
-  if (next != nullptr && next->state == block->state) {
+  if (are_one(*block, next)) {
     unlist(next);
     absorb_after(block);
   }
   Block* const previous = block->before;
-  if (previous != nullptr && previous->state == block->state) {
+  if (are_one(*block, previous)) {
     unlist(previous);
     absorb_after(previous);
     block = previous;
@@ -62,6 +70,19 @@ Block* Region::merge(Block* block) {
 
 void Region::merge_and_list(Block* block) {
   list(merge(block));
+}
+
+void Region::join_free(bool all) {
+  const bool apart = std::exchange(apart_, apart_ && !all);
+  for (Block* block = first_; block != nullptr; block = block->after) {
+    if (block->state != BlockState::kFree) continue;
+    seen_to_pass(block);
+    if (!are_one(*block, block->before)) continue;
+    unlist(block);
+    block = merge(block);
+    list(block);
+  }
+  apart_ = apart;
 }
 
 /// The part `where` of a listed block changes its state.

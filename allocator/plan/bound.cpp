@@ -2,64 +2,63 @@
 #include "allocator/plan/bound.h"
 
 #include "allocator/base/check.h"
-#include "allocator/plan/step_plan.h"
+#include "allocator/plan/budget_plan.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <vector>
 
 namespace spillway {
 namespace {
 
-/// C(r) of the header, piecewise linear.
-class RebuildCost {
+/// The least that giving up memory costs, where each part costs so much and parts of parts do their
+/// share: the cheapest per byte first.
+class CheapestFirst {
  public:
-  explicit RebuildCost(const StepProfile& profile) {
-    std::vector<std::uint64_t> away(profile.storages.size());
-    for (const RecordedStep::Absence& each : profile.memory.absences)
-      away[each.storage] = std::max(away[each.storage], each.bytes);
-    for (std::size_t storage = 0; storage < away.size(); ++storage) {
-      const auto& seconds = profile.storages[storage].rebuild;
-      if (seconds && away[storage] > 0) {
-        parts_.push_back({static_cast<double>(away[storage]), *seconds});
-      }
-    }
+  void add(std::uint64_t bytes, double seconds) {
+    if (bytes > 0) parts_.push_back({static_cast<double>(bytes), seconds});
+  }
+
+  /// Call it once, when all are in.
+  void order() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& left, const Part& right) {
       return left.seconds * right.bytes < right.seconds * left.bytes;
     });
-  }
-
-  [[nodiscard]] double bytes() const {
-    double sum = 0;
-    for (const Part& part : parts_)
-      sum += part.bytes;
-    return sum;
-  }
-
-  [[nodiscard]] double seconds(double bytes) const {
-    double sum = 0;
-    for (const Part& part : parts_) {
-      if (bytes <= 0) break;
-      sum += part.seconds * std::min(1.0, bytes / part.bytes);
-      bytes -= part.bytes;
+    for (Part& part : parts_) {
+      part = {bytes_ += part.bytes, seconds_ += part.seconds};
     }
-    return sum;
+  }
+
+  [[nodiscard]] double bytes() const { return bytes_; }
+
+  /// Of that many bytes; of all where there are fewer.
+  [[nodiscard]] double seconds(double bytes) const {
+    if (bytes <= 0) return 0;
+    if (bytes >= bytes_) return seconds_;
+    const auto part =
+        std::lower_bound(parts_.begin(), parts_.end(), bytes, [](const Part& each, double most) {
+          return each.bytes < most;
+        });
+    const Part before = part == parts_.begin() ? Part{0, 0} : *std::prev(part);
+    return before.seconds +
+           (part->seconds - before.seconds) * (bytes - before.bytes) / (part->bytes - before.bytes);
   }
 
  private:
   struct Part {
-    double bytes;
+    double bytes;  // once ordered: of it and all before it
     double seconds;
   };
 
   std::vector<Part> parts_;
+  double bytes_ = 0;
+  double seconds_ = 0;
 };
 
 class Bound {
  public:
   Bound(const StepProfile& profile, Bytes budget)
       : profile_(profile),
-        cost_(profile),
         over_(profile.places()),
         rebuildable_(profile.places()),
         turn_(std::min(profile.turn, profile.places())) {
@@ -67,6 +66,7 @@ class Bound {
     const auto live = live_bytes(profile, all);
     for (std::size_t place = 0; place < live.size(); ++place)
       over_[place] = static_cast<double>(live[place]) - static_cast<double>(budget.count());
+    price();
     count_rebuildable();
     before_.push_back(0);
     for (const double seconds : profile.seconds)
@@ -77,18 +77,17 @@ class Bound {
   [[nodiscard]] StepBound at(double rebuilt) const {
     const double forward = before_[turn_];
     const double backward = before_.back() - forward;
-    const double rebuild = cost_.seconds(rebuilt);
+    const double rebuild = rebuild_.seconds(rebuilt);
     double out = forward;
     double in = backward + rebuild;
     for (std::size_t place = 0; place < profile_.places(); ++place) {
       const double away = over_[place] - std::min(rebuilt, rebuildable_[place]);
       if (away <= 0) continue;
       if (place <= turn_) {
-        out = std::max(out, first_ + away / profile_.link.out + forward - before_[place]);
+        out = std::max(out, first_ + out_.seconds(away) + forward - before_[place]);
       }
       if (place >= turn_) {
-        in = std::max(in,
-                      before_[place] - forward + away / profile_.link.in + before_.back() - last_);
+        in = std::max(in, before_[place] - forward + in_.seconds(away) + before_.back() - last_);
       }
     }
     StepBound bound{out + in, out, in, static_cast<std::uint64_t>(rebuilt)};
@@ -106,7 +105,7 @@ class Bound {
   [[nodiscard]] StepBound least() const {
     // Convex: three parts at a time.
     double low = 0;
-    double high = cost_.bytes();
+    double high = rebuild_.bytes();
     while (high - low > 1) {
       const double third = (high - low) / 3;
       if (at(low + third).seconds <= at(high - third).seconds) {
@@ -121,6 +120,22 @@ class Bound {
   }
 
  private:
+  /// What giving up the memory of each storage costs, as one may.
+  void price() {
+    std::vector<std::uint64_t> away(profile_.storages.size());
+    for (const RecordedStep::Absence& each : profile_.memory.absences)
+      away[each.storage] = std::max(away[each.storage], each.bytes);
+    for (std::size_t storage = 0; storage < away.size(); ++storage) {
+      const StepProfile::Storage& known = profile_.storages[storage];
+      out_.add(away[storage], profile_.link.out_seconds(known.bytes));
+      in_.add(away[storage], profile_.link.in_seconds(known.bytes));
+      if (known.rebuild) rebuild_.add(away[storage], *known.rebuild);
+    }
+    out_.order();
+    in_.order();
+    rebuild_.order();
+  }
+
   void count_rebuildable() {
     std::vector<double> change(profile_.places() + 1);
     for (const RecordedStep::Absence& away : profile_.memory.absences) {
@@ -145,7 +160,9 @@ class Bound {
   }
 
   const StepProfile& profile_;
-  const RebuildCost cost_;
+  CheapestFirst out_;                // O(b) of the header
+  CheapestFirst in_;                 // I(b)
+  CheapestFirst rebuild_;            // C(r)
   std::vector<double> over_;         // K(k) - budget
   std::vector<double> rebuildable_;  // R(k)
   std::vector<double> before_;       // t(k), and t_end

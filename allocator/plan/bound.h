@@ -22,13 +22,14 @@ struct StepBound {
 /// computed again.
 ///
 /// With K(k) the bytes that are live at place k where everything is kept, t(k) the seconds of
-/// computing before it, R(k) the bytes that are away there and can be computed again, and C(r) the
-/// seconds that r bytes take to be computed again, the cheapest first: where r bytes are rebuilt,
+/// computing before it, R(k) the bytes that are away there and can be computed again, and C(r),
+/// O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied out and
+/// copied in, storages and parts of them, the cheapest per byte first: where r bytes are rebuilt,
 /// E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is positive.
 /// They have left since the first storage was saved, and come back before the last use, so
 ///
-///   forward  >= max(t_f, max over k in it of: t_first + E(k) / out + t_f - t(k))
-///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + E(k) / in + t_end - t_last)
+///   forward  >= max(t_f, max over k in it of: t_first + O(E(k)) + t_f - t(k))
+///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + I(E(k)) + t_end - t_last)
 ///
 /// and the bound is the least sum over r, which is convex in r. It is the fluid bound of roofline
 /// models, with the room of each place in the place of one prefix.

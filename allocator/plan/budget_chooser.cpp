@@ -19,7 +19,7 @@ Bytes less(Bytes from, Bytes by) {
 }
 
 /// When each storage is wanted, those begin to come back whose place it is.
-std::vector<std::vector<std::size_t>> due_in(const StepProfile& profile, const StepPlan& plan) {
+std::vector<std::vector<std::size_t>> due_in(const StepProfile& profile, const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
   std::map<std::size_t, std::size_t> at;  // the first storage that is wanted at a place
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
@@ -53,6 +53,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   }
   shape.plan = plan_step(*shape.profile, allowed);
   shape.live_at_begin = live;
+  shape.allowed = allowed;
   if (shape.plan->peak > allowed) return shape.plan.reset();
   shape.due = due_in(*shape.profile, *shape.plan);
 }
@@ -94,14 +95,10 @@ std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
                                                        : std::vector<std::size_t>();
 }
 
-const StepPlan* BudgetChooser::plan() const {
-  const Shape* const shape = only_planned();
-  return shape == nullptr ? nullptr : &*shape->plan;
-}
-
-const StepProfile* BudgetChooser::profile() const {
-  const Shape* const shape = only_planned();
-  return shape == nullptr ? nullptr : &*shape->profile;
+std::optional<PlannedStep> BudgetChooser::planned_last() const {
+  const Shape* const shape = planned_last_;
+  if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
+  return PlannedStep{*shape->profile, *shape->plan, shape->allowed, shape->live_at_begin};
 }
 
 bool BudgetChooser::recording() const {
@@ -134,12 +131,14 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
         return candidate->sizes.size() == sizes_.size();
       });
   if (known != candidates_.end()) {
+    planned_last_ = *known;
     end_known(**known, curve);
   } else {
     if (known_first_) ++mismatches_;
     if (shapes_.size() >= kMostShapes) {
       shapes_.clear();
       recorded_last_ = nullptr;
+      planned_last_ = nullptr;
     }
     Shape& shape = shapes_.emplace_back();
     shape.sizes = sizes_;

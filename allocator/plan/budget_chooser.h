@@ -2,7 +2,8 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
-#include "allocator/plan/step_plan.h"
+#include "allocator/plan/budget_plan.h"
+#include "allocator/plan/plan_curve.h"
 #include "allocator/plan/step_times.h"
 
 #include <cstddef>
@@ -19,6 +20,15 @@ struct BudgetShortage {
   /// A later step may need more: nothing is known yet of an optimizer's step after one that began
   /// with the same bytes live.
   bool lower_bound = false;
+};
+
+/// A plan that was followed. Its profile begins with `begin` bytes live; budgets for it are those
+/// of the step, less what the step began with beyond that.
+struct PlannedStep {
+  StepProfile profile;
+  BudgetPlan plan;
+  Bytes budget;  // of the profile
+  Bytes live;    // when the step began
 };
 
 /// Chooses which of a step's movable storages move, so that one device needs at most a budget.
@@ -67,10 +77,8 @@ class BudgetChooser {
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
 
-  /// The plan that this step follows and what it is made from; null where there is none, or more
-  /// than one.
-  [[nodiscard]] const StepPlan* plan() const;
-  [[nodiscard]] const StepProfile* profile() const;
+  /// The plan of the last step that had one with times.
+  [[nodiscard]] std::optional<PlannedStep> planned_last() const;
 
   /// Steps that began as a known one and were none.
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
@@ -82,10 +90,11 @@ class BudgetChooser {
     std::optional<RecordedStep> recorded{};
     std::optional<StepTimes> times{};
     std::optional<StepProfile> profile{};  // of both; none where it is to be made
-    std::optional<StepPlan> plan{};  // for live_at_begin; none where the step is to be recorded
+    std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
+    Bytes allowed{};       // by the plan: what the recorded step might have needed
     bool settled = false;  // recorded again already, or found as it was
     Bytes margin{};        // what planned steps have needed beyond the budget
   };
@@ -98,6 +107,7 @@ class BudgetChooser {
   const Bytes budget_;
   std::list<Shape> shapes_;
   Shape* recorded_last_ = nullptr;
+  const Shape* planned_last_ = nullptr;
   std::vector<Bytes> sizes_;        // of this step so far
   std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so

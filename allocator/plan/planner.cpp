@@ -5,7 +5,7 @@
 #include "allocator/plan/simulator.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -14,9 +14,14 @@
 namespace spillway {
 namespace {
 
-/// How often the simulator may be asked. It needs that many steps to find one of so many storages
-/// by golden section that nobody misses the rest.
-constexpr int kMostTries = 12;
+/// How often the simulator may be asked beyond the first two. By golden section that many find one
+/// of a few hundred; between its neighbours plans hardly differ.
+constexpr int kMostTries = 10;
+constexpr double kGolden = 0.618034;
+
+std::size_t part(std::size_t of, double share) {
+  return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
+}
 
 /// A step's peaks while storages are put back one by one.
 class Room {
@@ -64,10 +69,44 @@ class Room {
   std::vector<std::size_t> first_;  // absence of each storage
 };
 
+std::vector<std::size_t> in_order_of_use(const StepProfile& profile) {
+  std::vector<std::size_t> order(profile.storages.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+    return profile.storages[left].wanted < profile.storages[right].wanted;
+  });
+  return order;
+}
+
+/// What follows from the plan's actions: when what moves comes back, the peak and the time. `room`:
+/// with what is kept.
+void complete(const StepProfile& profile,
+              const std::vector<std::size_t>& by_use,
+              Room& room,
+              std::uint64_t budget,
+              BudgetPlan& plan) {
+  plan.fetch.assign(plan.actions.size(), 0);
+  std::size_t earliest = profile.turn;
+  for (const std::size_t storage : by_use) {
+    const std::size_t wanted = profile.storages[storage].wanted;
+    plan.fetch[storage] = wanted;
+    if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
+    plan.fetch[storage] =
+        std::min(wanted, room.fetch(storage, earliest, std::max(budget, room.most())));
+    earliest = std::max(earliest, plan.fetch[storage]);
+  }
+  plan.peak = Bytes{room.most()};
+  if (profile.timed()) plan.timing = simulate(profile, plan, Bytes{budget});
+}
+
 class Planner {
  public:
   Planner(const StepProfile& profile, Bytes budget)
-      : profile_(profile), budget_(budget.count()), all_away_(profile), least_(all_away_.most()) {
+      : profile_(profile),
+        budget_(budget.count()),
+        all_away_(profile),
+        least_(all_away_.most()),
+        by_use_(in_order_of_use(profile)) {
     // Whatever the budget, so that the order of what goes on from here does not depend on it
     // either.
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
@@ -81,47 +120,42 @@ class Planner {
              *other.rebuild * static_cast<double>(one.bytes);
     };
     std::stable_sort(rebuilt_.begin(), rebuilt_.end(), dearer);
-    by_use_.resize(profile.storages.size());
-    std::iota(by_use_.begin(), by_use_.end(), std::size_t{0});
-    std::stable_sort(by_use_.begin(), by_use_.end(), [&](std::size_t left, std::size_t right) {
-      return profile.storages[left].wanted < profile.storages[right].wanted;
-    });
   }
 
-  StepPlan best() {
+  BudgetPlan best() {
     const std::size_t most = plan_with(moved_.size()).put_back;
     if (!profile_.timed() || rebuilt_.empty()) return plan_with(most).plan;
     // Golden section over how many of what moves are put back first.
-    std::size_t low = 0;
-    std::size_t high = most;
     const auto seconds = [&](std::size_t first) {
       return tried(first).timing.total();
     };
-    for (int tries = 0; tries < kMostTries && high - low > 2; ++tries) {
-      const auto width = static_cast<double>(high - low);
-      const auto left = low + static_cast<std::size_t>(width * 0.382);
-      const auto right = std::max(left + 1, low + static_cast<std::size_t>(width * 0.618));
+    std::size_t low = 0;
+    std::size_t high = most;
+    std::size_t left = low + part(high - low, 1 - kGolden);
+    std::size_t right = low + part(high - low, kGolden);
+    for (int tries = 0; tries < kMostTries && left < right; ++tries) {
       if (seconds(left) <= seconds(right)) {
-        high = right;
+        high = std::exchange(right, left);
+        left = low + part(high - low, 1 - kGolden);
       } else {
-        low = left;
+        low = std::exchange(left, right);
+        right = low + part(high - low, kGolden);
       }
     }
     std::size_t best = most;
+    seconds(0);
     for (const auto& [first, plan] : tried_)
       if (plan.timing.total() < seconds(best)) best = first;
-    for (std::size_t first = low; first <= high; ++first)
-      if (seconds(first) < seconds(best)) best = first;
     return std::move(tried_.at(best));
   }
 
  private:
   struct Tried {
-    StepPlan plan;
+    BudgetPlan plan;
     std::size_t put_back;  // of what moves, before the budget allowed no more
   };
 
-  StepPlan& tried(std::size_t first) {
+  BudgetPlan& tried(std::size_t first) {
     const auto known = tried_.find(first);
     if (known != tried_.end()) return known->second;
     return tried_.emplace(first, plan_with(first).plan).first->second;
@@ -131,7 +165,7 @@ class Planner {
   Tried plan_with(std::size_t first) {
     Room room = all_away_;
     Tried tried{{}, 0};
-    StepPlan& plan = tried.plan;
+    BudgetPlan& plan = tried.plan;
     plan.actions.assign(profile_.storages.size(), Action::kKeep);
     for (const std::size_t storage : moved_)
       plan.actions[storage] = Action::kMove;
@@ -148,24 +182,9 @@ class Planner {
     for (const std::size_t storage : rebuilt_)
       if (room.keep(storage, budget_)) plan.actions[storage] = Action::kKeep;
     put_back(moved_.size());
-    schedule(plan, room);
-    plan.peak = Bytes{room.most()};
     plan.least = Bytes{least_};
-    if (profile_.timed()) plan.timing = simulate(profile_, plan, Bytes{budget_});
+    complete(profile_, by_use_, room, budget_, plan);
     return tried;
-  }
-
-  void schedule(StepPlan& plan, Room& room) const {
-    plan.fetch.assign(plan.actions.size(), 0);
-    std::size_t earliest = profile_.turn;
-    for (const std::size_t storage : by_use_) {
-      const std::size_t wanted = profile_.storages[storage].wanted;
-      plan.fetch[storage] = wanted;
-      if (plan.actions[storage] != Action::kMove || wanted >= profile_.places()) continue;
-      plan.fetch[storage] =
-          std::min(wanted, room.fetch(storage, earliest, std::max(budget_, room.most())));
-      earliest = std::max(earliest, plan.fetch[storage]);
-    }
   }
 
   const StepProfile& profile_;
@@ -174,14 +193,47 @@ class Planner {
   const std::uint64_t least_;
   std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
   std::vector<std::size_t> rebuilt_;  // the dearest first
-  std::vector<std::size_t> by_use_;
-  std::map<std::size_t, StepPlan> tried_;
+  const std::vector<std::size_t> by_use_;
+  std::map<std::size_t, BudgetPlan> tried_;
 };
+
+/// A budget is found to so many parts of what may be saved.
+constexpr std::uint64_t kParts = 1024;
 
 }  // namespace
 
-StepPlan plan_step(const StepProfile& profile, Bytes budget) {
+BudgetPlan plan_step(const StepProfile& profile, Bytes budget) {
   return Planner(profile, budget).best();
+}
+
+BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget) {
+  Room room(profile);
+  BudgetPlan plan;
+  plan.least = Bytes{room.most()};
+  for (std::size_t storage = 0; storage < actions.size(); ++storage)
+    if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
+  plan.actions = std::move(actions);
+  complete(profile, in_order_of_use(profile), room, budget.count(), plan);
+  return plan;
+}
+
+BudgetPlan plan_within(const StepProfile& profile, double slowdown, Bytes most) {
+  BudgetPlan found = plan_step(profile, most);
+  const double limit = slowdown * found.timing.compute;
+  const std::uint64_t least = found.least.count();
+  const std::uint64_t all = found.peak.count() - std::min(found.peak.count(), least);
+  std::uint64_t low = 0;
+  for (std::uint64_t high = kParts; found.timing.total() <= limit && low < high;) {
+    const std::uint64_t middle = (low + high) / 2;
+    BudgetPlan plan = plan_step(profile, Bytes{least + all / kParts * middle});
+    if (plan.timing.total() > limit) {
+      low = middle + 1;
+    } else {
+      high = middle;
+      found = std::move(plan);
+    }
+  }
+  return found;
 }
 
 }  // namespace spillway

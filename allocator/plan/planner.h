@@ -2,7 +2,9 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
-#include "allocator/plan/step_plan.h"
+#include "allocator/plan/budget_plan.h"
+
+#include <vector>
 
 namespace spillway {
 
@@ -21,6 +23,15 @@ namespace spillway {
 ///
 /// Without storages that can be computed again a larger budget never moves more: what it moves is
 /// among what the smaller one does.
-StepPlan plan_step(const StepProfile& profile, Bytes budget);
+BudgetPlan plan_step(const StepProfile& profile, Bytes budget);
+
+/// The plan with these actions, by storage; what moves comes back as above. Requires: what is
+/// rebuilt can be.
+BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget);
+
+/// The plan of plan_step that needs the least memory, of those that are predicted to take at most
+/// `slowdown` times what the step takes with everything kept, and that need at most `most`; where
+/// none of these is fast enough, the plan for `most`. Requires: profile.timed().
+BudgetPlan plan_within(const StepProfile& profile, double slowdown, Bytes most);
 
 }  // namespace spillway

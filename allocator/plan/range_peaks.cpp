@@ -68,16 +68,27 @@ std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
 }
 
 std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64_t limit) const {
-  // By halves: the largest stretch before `to` that is free.
-  std::size_t free = to;
-  for (std::size_t step = leaves_; step > 0;) {
-    if (free - from >= step && most(free - step, free) <= limit) {
-      free -= step;
-    } else {
-      step /= 2;
-    }
-  }
-  return free;
+  SPILLWAY_CHECK(to <= count_);
+  if (from >= to) return to;
+  return std::max(from, last_above(1, 0, leaves_, to, limit));
+}
+
+/// One behind the last of the node's places before `to` that is above `limit`; 0 where none is.
+/// `limit` is less what was added above the node.
+std::size_t RangePeaks::last_above(std::size_t node,
+                                   std::size_t first,
+                                   std::size_t places,
+                                   std::size_t to,
+                                   std::uint64_t limit) const {
+  if (first >= to || nodes_[node].most <= limit) return 0;
+  if (places == 1) return first + 1;
+  // What was added to all of it is no more than its most; where it alone is above the limit, all of
+  // its places are.
+  if (nodes_[node].added > limit) return std::min(first + places, to);
+  const std::uint64_t below = limit - nodes_[node].added;
+  const std::size_t half = places / 2;
+  const std::size_t right = last_above(2 * node + 1, first + half, half, to, below);
+  return right != 0 ? right : last_above(2 * node, first, half, to, below);
 }
 
 std::vector<std::uint64_t> RangePeaks::values() const {

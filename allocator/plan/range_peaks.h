@@ -33,6 +33,11 @@ class RangePeaks {
   };
 
   void settle(std::size_t node);
+  [[nodiscard]] std::size_t last_above(std::size_t node,
+                                       std::size_t first,
+                                       std::size_t places,
+                                       std::size_t to,
+                                       std::uint64_t limit) const;
 
   std::size_t count_;
   std::size_t leaves_ = 1;   // a power of two

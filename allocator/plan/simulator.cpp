@@ -36,7 +36,7 @@ class ByPlace {
 
 class Simulation {
  public:
-  Simulation(const StepProfile& profile, const StepPlan& plan, Bytes budget)
+  Simulation(const StepProfile& profile, const BudgetPlan& plan, Bytes budget)
       : profile_(profile),
         plan_(plan),
         budget_(budget.count()),
@@ -130,7 +130,7 @@ class Simulation {
   }
 
   const StepProfile& profile_;
-  const StepPlan& plan_;
+  const BudgetPlan& plan_;
   const std::uint64_t budget_;
   const std::vector<std::uint64_t> live_;
   ByPlace saved_;
@@ -149,7 +149,7 @@ class Simulation {
 
 }  // namespace
 
-StepTiming simulate(const StepProfile& profile, const StepPlan& plan, Bytes budget) {
+StepTiming simulate(const StepProfile& profile, const BudgetPlan& plan, Bytes budget) {
   SPILLWAY_CHECK(profile.timed());
   return Simulation(profile, plan, budget).run();
 }

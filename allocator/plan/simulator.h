@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
-#include "allocator/plan/step_plan.h"
+#include "allocator/plan/budget_plan.h"
 
 namespace spillway {
 
@@ -12,6 +12,6 @@ namespace spillway {
 /// memory where what is live there and what has been let go but not copied out yet is more than
 /// `budget`; a storage that is wanted waits for its copy, or is computed again.
 /// Requires: profile.timed().
-StepTiming simulate(const StepProfile& profile, const StepPlan& plan, Bytes budget);
+StepTiming simulate(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 
 }  // namespace spillway

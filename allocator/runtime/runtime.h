@@ -147,6 +147,8 @@ class Runtime {
   void wanted(const Site& site);
   /// Of a tag with a budget: the storages that begin to come back when that one has been wanted.
   [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
+  /// The plan of the last step of that tag that had one with times; none without.
+  [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
   /// The times of the last recorded step on the device; none where they could not be had.
   void time(DeviceId device, const std::optional<StepTimes>& times);
   /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per

@@ -150,7 +150,7 @@ def offload(
         with spillway.offload(budget="20GiB"):            # or around a part of the program
             loss = model(batch)
 
-    The first step of each sequence of shapes is recorded: what can be computed again is let go, and everything
+    The first step of each sequence of shapes is recorded: what can be computed again is let go, and all
     else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
     storage by storage it is kept, moved, or computed again (:func:`spillway.rebuild`), so that the peak is
     within the budget and the predicted time the least; what moves comes back as early as there is room.

@@ -48,7 +48,7 @@ StepProfile profile_of(const StepCurve& curve, const std::vector<std::uint64_t>&
   return spillway::profile_of(RecordedStep(curve, sizes.size()), bytes, none, nullptr);
 }
 
-std::vector<bool> moves(const StepPlan& plan) {
+std::vector<bool> moves(const BudgetPlan& plan) {
   std::vector<bool> moves;
   for (const Action action : plan.actions)
     moves.push_back(action == Action::kMove);
@@ -72,7 +72,7 @@ TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
 
     std::uint64_t before = ~0ULL;
     for (std::uint64_t budget = 500; budget < 4000; budget += 100) {
-      const StepPlan plan = plan_step(step, Bytes{budget});
+      const BudgetPlan plan = plan_step(step, Bytes{budget});
       const std::uint64_t needs = peak_of(curve, moves(plan));
       ASSERT_EQ(check_plan(step, plan, Bytes{budget}), std::nullopt) << "trial " << trial;
       ASSERT_GE(plan.peak.count(), needs) << "seed " << seed << ", trial " << trial;
@@ -87,7 +87,7 @@ TEST(BudgetPlanTest, RandomStepsMeetTheirBudgetAndALargerOneMovesNoMore) {
 TEST(BudgetPlanTest, TheEarliestStoragesMove) {
   const StepCurve curve = nested({100, 100, 100, 100}, 1000);
 
-  const StepPlan plan = plan_step(profile_of(curve, {100, 100, 100, 100}), 1200_B);
+  const BudgetPlan plan = plan_step(profile_of(curve, {100, 100, 100, 100}), 1200_B);
 
   EXPECT_EQ(moves(plan), (std::vector{true, true, false, false}));
   EXPECT_EQ(plan.peak, 1200_B);
@@ -98,7 +98,7 @@ TEST(BudgetPlanTest, WhatLowersNoPeakStaysWhateverTheBudget) {
   curve.live = {10, 50, 10, 1000, 10};
   curve.absences = {{0, 1, 3, 100}, {1, 2, 4, 100}};
 
-  const StepPlan plan = plan_step(profile_of(curve, {100, 100}), 1_B);
+  const BudgetPlan plan = plan_step(profile_of(curve, {100, 100}), 1_B);
 
   EXPECT_EQ(moves(plan), (std::vector{false, true}));
   EXPECT_EQ(plan.least, 1000_B);

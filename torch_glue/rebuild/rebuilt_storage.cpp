@@ -53,7 +53,7 @@ std::optional<Decision> decide(const at::Tensor& whole,
                                driver::Stream stream) {
   const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
   if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream);
+  follow_step(*device.value(), stream, *region.budget);
   Decision decision = Runtime::instance().decide_rebuildable(
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
   saved_in_step(*device.value(), decision, stream);

@@ -79,13 +79,14 @@ void begin_curve(DeviceRuntime& device) {
 
 }  // namespace
 
-void follow_step(DeviceRuntime& device, driver::Stream stream) {
+void follow_step(DeviceRuntime& device, driver::Stream stream, Bytes budget) {
   LiveCurve& curve = device.curve();
   if (curve.on() && !curve.in_tail()) return;
   Runtime& runtime = Runtime::instance();
   runtime.end_tails();
   curve.end();  // of a tag that has another budget now
   runtime.time(device.device().id, device.step_recording().take(kLongestStep));
+  if (serves_torch()) device.heap().set_target(budget);
   begin_curve(device);
   device.step_recording().begin(stream);
 }

@@ -113,7 +113,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (saved.decided != nullptr) {
     decision = *saved.decided;
   } else {
-    if (region.budget) follow_step(device_, saved.stream);
+    if (region.budget) follow_step(device_, saved.stream, *region.budget);
     decision = Runtime::instance().decide(
         region.tag, device_.device().id, size_, at::sequence_number::peek());
     if (region.budget) saved_in_step(device_, decision, saved.stream);

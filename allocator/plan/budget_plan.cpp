@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/step_plan.h"
+#include "allocator/plan/budget_plan.h"
 
 #include "allocator/plan/simulator.h"
 
@@ -9,7 +9,7 @@ namespace spillway {
 namespace {
 
 std::optional<std::string> check_storage(const StepProfile& profile,
-                                         const StepPlan& plan,
+                                         const BudgetPlan& plan,
                                          std::size_t storage) {
   const StepProfile::Storage& known = profile.storages[storage];
   const std::string name = "storage " + std::to_string(storage);
@@ -26,7 +26,7 @@ std::optional<std::string> check_storage(const StepProfile& profile,
 
 }  // namespace
 
-std::uint64_t StepPlan::bytes(const StepProfile& profile, Action action) const {
+std::uint64_t BudgetPlan::bytes(const StepProfile& profile, Action action) const {
   std::uint64_t sum = 0;
   for (std::size_t storage = 0; storage < actions.size(); ++storage)
     sum += actions[storage] == action ? profile.storages[storage].bytes : 0;
@@ -59,7 +59,7 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
 }
 
 std::optional<std::string> check_plan(const StepProfile& profile,
-                                      const StepPlan& plan,
+                                      const BudgetPlan& plan,
                                       Bytes budget) {
   const std::size_t storages = profile.storages.size();
   if (plan.actions.size() != storages || plan.fetch.size() != storages) {

@@ -23,7 +23,7 @@ struct StepTiming {
 };
 
 /// What becomes of each storage of a step. Everything is by storage.
-struct StepPlan {
+struct BudgetPlan {
   std::vector<Action> actions{};
   /// For what moves: the place at whose beginning its way back starts, at most the one in which it
   /// is wanted.
@@ -44,7 +44,7 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
 /// What is wrong with the plan for a step that may need `budget`; nothing where it can be followed.
 /// Looks at all of it anew, place by place.
 std::optional<std::string> check_plan(const StepProfile& profile,
-                                      const StepPlan& plan,
+                                      const BudgetPlan& plan,
                                       Bytes budget);
 
 }  // namespace spillway

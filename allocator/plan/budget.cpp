@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget.h"
+
+#include "allocator/base/env.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace spillway {
+
+Result<Budget> Budget::of(std::string_view text, std::string_view name) {
+  Budget budget;
+  if (text == "auto") {
+    budget.share = kAuto;
+    budget.rest = true;
+    return budget;
+  }
+  if (text.empty() || text.back() != '%') {
+    SPILLWAY_ASSIGN_OR_RETURN(budget.bytes, env::parse_size(text, name));
+    return budget;
+  }
+  const char* const end = text.data() + text.size() - 1;
+  double percent = 0;
+  const auto read = std::from_chars(text.data(), end, percent, std::chars_format::fixed);
+  if (read.ec != std::errc() || read.ptr != end || !(percent > 0 && percent <= 100)) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          std::string(name) + "=" + std::string(text) +
+                              ": expected a share above 0% and at most 100%, such as 80%");
+  }
+  budget.share = percent / 100;
+  return budget;
+}
+
+Bytes Budget::on(Bytes total, Bytes available) const {
+  if (share <= 0) return bytes;
+  const double of = static_cast<double>((rest ? available : total).count());
+  return Bytes{static_cast<std::uint64_t>(std::floor(of * share))};
+}
+
+std::string Budget::text() const {
+  std::string text = "a budget of ";
+  if (rest) {
+    text += "what the GPU has left";
+  } else if (share > 0) {
+    text += std::to_string(share * 100) + " % of the GPU";
+  } else {
+    text += std::to_string(bytes.count()) + " bytes";
+  }
+  if (slowdown > 0) text += " in " + std::to_string(slowdown) + " times the time";
+  return text;
+}
+
+}  // namespace spillway

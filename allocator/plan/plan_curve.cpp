@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/plan_curve.h"
+
+#include "allocator/base/check.h"
+#include "allocator/plan/planner.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+double PlanPoint::of_limit() const {
+  return timing.total() > 0 ? bound.seconds / timing.total() : 1;
+}
+
+PlanPoint plan_point(const StepProfile& profile, Bytes budget) {
+  const BudgetPlan plan = plan_step(profile, budget);
+  PlanPoint point{budget, plan.peak};
+  point.kept = plan.bytes(profile, Action::kKeep);
+  point.moved = plan.bytes(profile, Action::kMove);
+  point.rebuilt = plan.bytes(profile, Action::kRebuild);
+  point.timing = plan.timing;
+  point.bound = lower_bound(profile, std::max(budget, plan.least));
+  return point;
+}
+
+std::vector<PlanPoint> plan_curve(const StepProfile& profile, std::size_t points) {
+  SPILLWAY_CHECK(points >= 2);
+  const std::vector<Action> keep(profile.storages.size(), Action::kKeep);
+  const auto live = live_bytes(profile, keep);
+  const std::uint64_t most = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  const std::uint64_t least = plan_step(profile, Bytes{}).least.count();
+  std::vector<PlanPoint> curve;
+  for (std::size_t point = 0; point < points; ++point) {
+    const std::uint64_t more = (most - std::min(most, least)) / (points - 1) * point;
+    curve.push_back(plan_point(profile, Bytes{point + 1 == points ? most : least + more}));
+  }
+  return curve;
+}
+
+}  // namespace spillway

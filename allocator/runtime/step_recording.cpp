@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/step_recording.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using driver::Span;
+using driver::SpanLog;
+
+constexpr auto kNoStorage = std::numeric_limits<std::size_t>::max();
+
+/// Bytes per second, both ways, where nothing was copied in a step: half of a PCIe 5 link, so that
+/// nobody plans on more than there is.
+constexpr double kUnknownRate = 25e9;
+
+double seconds(std::uint64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
+/// A line through copies of all sizes: seconds = fixed + bytes * slope, by least squares.
+struct CopyTimes {
+  double count = 0;
+  double bytes = 0;
+  double seconds = 0;
+  double squares = 0;
+  double products = 0;
+
+  void add(double size, double time) {
+    count += 1;
+    bytes += size;
+    seconds += time;
+    squares += size * size;
+    products += size * time;
+  }
+
+  [[nodiscard]] double rate() const { return seconds > 0 ? bytes / seconds : 0; }
+
+  /// What is left of a copy's time where it has no bytes; zero where that cannot be told.
+  [[nodiscard]] double fixed() const {
+    const double spread = count * squares - bytes * bytes;
+    if (count < 2 || spread <= 1e-6 * count * squares) return 0;
+    const double slope = (count * products - bytes * seconds) / spread;
+    const double at_zero = (seconds - slope * bytes) / count;
+    return slope > 0 ? std::clamp(at_zero, 0.0, seconds / count) : 0;
+  }
+
+  /// Without what is fixed.
+  [[nodiscard]] double rate_besides(double each) const {
+    const double moving = seconds - each * count;
+    return moving > 0 ? bytes / moving : rate();
+  }
+};
+
+LinkRates link_of(const CopyTimes& out, const CopyTimes& in) {
+  LinkRates link;
+  link.per_copy = std::max(out.fixed(), in.fixed());
+  link.out = out.rate_besides(std::min(link.per_copy, out.fixed()));
+  link.in = in.rate_besides(std::min(link.per_copy, in.fixed()));
+  const double either = std::max({link.out, link.in});
+  if (link.out <= 0) link.out = either > 0 ? either : kUnknownRate;
+  if (link.in <= 0) link.in = either > 0 ? either : kUnknownRate;
+  return link;
+}
+
+bool is_pause(const Span& span) {
+  return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRebuild;
+}
+
+/// Goes through a stream's spans in their order, leaving out what it waited or computed again.
+class Computing {
+ public:
+  /// Seconds of computing until `time`; later calls have later times.
+  double until(std::uint64_t time) {
+    // Inside of a pause nothing is computed.
+    const std::uint64_t now = std::max(time, end_);
+    return seconds(now - std::min(now, origin_ + paused_));
+  }
+
+  void begin(std::uint64_t time) { origin_ = end_ = time; }
+
+  void pause(std::uint64_t begin, std::uint64_t end) {
+    const std::uint64_t from = std::max(begin, end_);
+    if (end <= from) return;
+    paused_ += end - from;
+    end_ = end;
+  }
+
+ private:
+  std::uint64_t origin_ = 0;
+  std::uint64_t paused_ = 0;
+  std::uint64_t end_ = 0;  // of the last pause
+};
+
+/// What each storage took to be computed again, without what was waited or computed for others
+/// meanwhile. Spans of a stream are nested.
+void add_rebuilds(const std::vector<Span>& pauses, std::vector<double>& rebuild) {
+  std::vector<const Span*> open;
+  const auto charge = [&](const Span& span, double amount) {
+    if (span.kind != Span::Kind::kRebuild) return;
+    if (rebuild.size() <= span.storage) rebuild.resize(span.storage + 1);
+    rebuild[span.storage] += amount;
+  };
+  for (const Span& span : pauses) {
+    while (!open.empty() && open.back()->end < span.end)
+      open.pop_back();
+    const double length = seconds(span.end - span.begin);
+    charge(span, length);
+    if (!open.empty()) charge(*open.back(), -length);
+    open.push_back(&span);
+  }
+}
+
+}  // namespace
+
+std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
+  const auto first = std::find_if(
+      spans.begin(), spans.end(), [](const Span& span) { return span.kind == Span::Kind::kSaved; });
+  if (first == spans.end()) return std::nullopt;
+  const std::uint64_t stream = first->stream;
+  CopyTimes out;
+  CopyTimes in;
+  for (const Span& span : spans) {
+    if (span.kind != Span::Kind::kOut && span.kind != Span::Kind::kIn) continue;
+    (span.kind == Span::Kind::kOut ? out : in)
+        .add(static_cast<double>(span.bytes.count()), seconds(span.end - span.begin));
+  }
+  std::erase_if(spans, [&](const Span& span) {
+    return span.stream != stream || span.kind == Span::Kind::kOut || span.kind == Span::Kind::kIn;
+  });
+  // What contains comes before what it contains, and a pause before the mark at its end.
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& left, const Span& right) {
+    return left.begin != right.begin ? left.begin < right.begin : left.end > right.end;
+  });
+
+  StepTimes times;
+  times.link = link_of(out, in);
+  Computing computing;
+  std::vector<Span> pauses;
+  bool ended = false;
+  for (const Span& span : spans) {
+    if (is_pause(span)) {
+      computing.pause(span.begin, span.end);
+      pauses.push_back(span);
+      continue;
+    }
+    if (times.marks.empty()) computing.begin(span.begin);
+    const double now = computing.until(span.begin);
+    times.end = now;
+    if (span.kind == Span::Kind::kEnded) {
+      ended = true;
+      continue;
+    }
+    times.marks.push_back({span.other, now});
+    if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
+    if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) continue;
+    if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
+    times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});
+  }
+  add_rebuilds(pauses, times.rebuild);
+  return ended ? std::optional(std::move(times)) : std::nullopt;
+}
+
+void StepRecording::begin(driver::Stream stream) {
+  static_cast<void>(SpanLog::instance().take(SpanLog::Reader::kPlan));
+  whole_ = false;
+  SpanLog::start(SpanLog::Reader::kPlan);
+  on_ = true;
+  mark(stream, Span::Kind::kSaved, kNoStorage);
+}
+
+void StepRecording::mark(driver::Stream stream, Span::Kind kind, std::size_t storage) {
+  SpanLog::instance().mark_step(device_, stream, kind, storage, curve_.place());
+  const Lock lock(mutex_);
+  stream_ = stream;
+}
+
+void StepRecording::saved(std::size_t storage, driver::Stream stream) {
+  mark(stream, Span::Kind::kSaved, storage);
+}
+
+void StepRecording::wanted(std::size_t storage, driver::Stream stream) {
+  mark(stream, Span::Kind::kWanted, storage);
+}
+
+void StepRecording::end() {
+  if (!on()) return;
+  std::optional<driver::Stream> stream;
+  {
+    const Lock lock(mutex_);
+    stream = stream_;
+  }
+  if (stream) {
+    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, kNoStorage, curve_.place());
+  }
+  whole_ = true;
+  turn_off();
+}
+
+void StepRecording::stop() {
+  if (on()) turn_off();
+}
+
+void StepRecording::turn_off() {
+  on_ = false;
+  SpanLog::instance().stop(SpanLog::Reader::kPlan);
+}
+
+std::optional<StepTimes> StepRecording::take(std::chrono::milliseconds most) {
+  if (!whole_.exchange(false)) return std::nullopt;
+  SpanLog& log = SpanLog::instance();
+  log.wait(most);
+  std::vector<Span> spans = log.take(SpanLog::Reader::kPlan);
+  std::erase_if(spans, [&](const Span& span) { return span.device != device_.id; });
+  return step_times_of(std::move(spans));
+}
+
+}  // namespace spillway

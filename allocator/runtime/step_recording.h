@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/driver/handles.h"
+#include "allocator/driver/span_log.h"
+#include "allocator/lifetime/live_curve.h"
+#include "allocator/plan/step_times.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+/// What the spans of one device's recorded step say; nothing where they are not whole.
+std::optional<StepTimes> step_times_of(std::vector<driver::Span> spans);
+
+/// Measures what a plan for a step is made from, by the device's own events (driver::SpanLog).
+/// Places are those of the device's curve.
+///
+/// Threads: safe. Stream: no host wait but in take().
+class StepRecording {
+ public:
+  StepRecording(const driver::Device& device, const LiveCurve& curve)
+      : device_(device), curve_(curve) {}
+
+  ~StepRecording() { stop(); }
+
+  StepRecording(const StepRecording&) = delete;
+  StepRecording& operator=(const StepRecording&) = delete;
+
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// A step begins, or goes on, that computes on `stream`.
+  void begin(driver::Stream stream);
+  /// Call these where on(), when what they tell is over.
+  void saved(std::size_t storage, driver::Stream stream);
+  void wanted(std::size_t storage, driver::Stream stream);
+  /// Its backward pass is over; nothing is measured any more, and take() gives it.
+  void end();
+  /// It is not to be measured after all.
+  void stop();
+
+  /// The times of the step that ended, once. Blocks the host until the device has come to its end,
+  /// but no longer than `most`.
+  std::optional<StepTimes> take(std::chrono::milliseconds most);
+
+ private:
+  void mark(driver::Stream stream, driver::Span::Kind kind, std::size_t storage);
+  void turn_off();
+
+  const driver::Device device_;
+  const LiveCurve& curve_;
+  std::atomic<bool> on_{false};
+  std::atomic<bool> whole_{false};
+  Mutex mutex_;
+  std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/plan/step_profile.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace spillway::testing {
+
+/// A step that saves `storages` one by one and wants them again in reverse, as training has them;
+/// the first half of its places is the forward pass. Sizes, times and rates are random.
+inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
+  const std::size_t places = 2 * storages + 2;
+  StepCurve curve;
+  for (std::size_t place = 0; place < places; ++place)
+    curve.live.push_back(1000 + random() % 500);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t storage = 0; storage < storages; ++storage) {
+    sizes.push_back(50 + random() % 300);
+    // Blocks are rounded up.
+    curve.absences.push_back(
+        {storage, storage + 1, places - 1 - storage, sizes[storage] + random() % 20});
+  }
+  StepProfile profile{RecordedStep(curve, storages)};
+  profile.turn = profile.memory.place_of(places / 2);
+  for (std::size_t place = 0; place < profile.places(); ++place)
+    profile.seconds.push_back(static_cast<double>(1 + random() % 100) * 1e-3);
+  for (std::size_t storage = 0; storage < storages; ++storage) {
+    StepProfile::Storage known;
+    known.bytes = sizes[storage];
+    known.saved = profile.memory.place_of(storage);
+    known.wanted = profile.memory.place_of(places - 1 - storage);
+    if (random() % 3 == 0) known.rebuild = static_cast<double>(random() % 40) * 1e-3;
+    profile.storages.push_back(known);
+  }
+  profile.link = {static_cast<double>(500 + random() % 20000),
+                  static_cast<double>(500 + random() % 20000),
+                  static_cast<double>(random() % 3) * 1e-3};
+  return profile;
+}
+
+/// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
+/// `base` bytes besides.
+inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates link) {
+  const std::size_t places = 2 * storages + 1;
+  StepCurve curve;
+  curve.live.assign(places, base);
+  for (std::size_t storage = 0; storage < storages; ++storage)
+    curve.absences.push_back({storage, storage + 1, places - 1 - storage, 100});
+  StepProfile profile{RecordedStep(curve, storages)};
+  profile.turn = storages + 1;
+  profile.seconds.assign(profile.places(), 1);
+  for (std::size_t storage = 0; storage < storages; ++storage)
+    profile.storages.push_back({100, storage, places - 1 - storage});
+  profile.link = link;
+  return profile;
+}
+
+}  // namespace spillway::testing
