@@ -23,7 +23,8 @@ std::atomic<bool> package_has_started{false};
 
 /// The setting of those that need no Python; null: none.
 const char* offload_asked_for() {
-  for (const char* name : {"SPILLWAY_BUDGET", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
+  for (const char* name :
+       {"SPILLWAY_BUDGET", "SPILLWAY_TIME_LIMIT", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
     if (given(name)) return name;
   }
   return given(kRebuild) && env::foreign(kRebuild) != "0" ? kRebuild : nullptr;

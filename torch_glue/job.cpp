@@ -11,15 +11,34 @@
 
 namespace spillway {
 
+namespace {
+
+/// Of SPILLWAY_BUDGET and SPILLWAY_TIME_LIMIT.
+Result<std::optional<Budget>> asked_budget() {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto text, env::text("SPILLWAY_BUDGET"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::number("SPILLWAY_TIME_LIMIT"));
+  if (!text && !limit) return std::optional<Budget>();
+  SPILLWAY_ASSIGN_OR_RETURN(Budget budget, Budget::of(text.value_or("auto"), "SPILLWAY_BUDGET"));
+  if (limit && !(*limit >= 1 && *limit <= 100)) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_TIME_LIMIT: expected a number from 1 to 100, such as 1.05");
+  }
+  budget.slowdown = limit.value_or(0);
+  return std::optional<Budget>(budget);
+}
+
+}  // namespace
+
 Status start_job() {
-  SPILLWAY_ASSIGN_OR_RETURN(const auto budget, env::size("SPILLWAY_BUDGET"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto budget, asked_budget());
   SPILLWAY_ASSIGN_OR_RETURN(const auto share, env::number("SPILLWAY_OFFLOAD_RATIO"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto allocator,
                             env::choice("SPILLWAY_ALLOCATOR", {"spillway", "torch"}));
   SPILLWAY_ASSIGN_OR_RETURN(const auto rebuild, env::flag("SPILLWAY_REBUILD"));
   if (budget && share) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them");
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "SPILLWAY_BUDGET, or SPILLWAY_TIME_LIMIT, and SPILLWAY_OFFLOAD_RATIO: set one of them");
   }
   const auto ratio = Ratio::of(budget ? 1.0 : share.value_or(0));
   if (!ratio.ok()) {
@@ -31,8 +50,8 @@ Status start_job() {
   RegionOptions options{intern_tag("job"), ratio.value()};
   options.names_memory = false;
   options.budget = budget;
-  options.rebuild = rebuild.value_or(false);
-  options.prefetch = !budget;  // as regions with a budget
+  options.rebuild = rebuild.value_or(budget.has_value());  // as spillway.offload()
+  options.prefetch = !budget;                              // as regions with a budget
   return set_process_region(options);
 }
 

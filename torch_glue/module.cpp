@@ -51,7 +51,7 @@ std::uint64_t enter_region(double offload_ratio,
                            std::optional<std::size_t> max_in_flight,
                            bool prefetch,
                            bool names_memory,
-                           std::optional<std::uint64_t> budget,
+                           const std::optional<spillway::Budget>& budget,
                            std::optional<std::uint64_t> prefetch_headroom,
                            bool rebuild) {
   auto ratio = spillway::Ratio::of(offload_ratio);
@@ -64,7 +64,7 @@ std::uint64_t enter_region(double offload_ratio,
   options.names_memory = names_memory;
   options.rebuild = rebuild;
   if (prefetch_headroom) options.prefetch_headroom = spillway::Bytes{*prefetch_headroom};
-  if (budget) options.budget = spillway::Bytes{*budget};
+  options.budget = budget;
   auto id = spillway::enter_region(options);
   raise(id.status());
   return id.value();

@@ -4,10 +4,15 @@
 #include "allocator/plan/plan_curve.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/raise.h"
+#include "torch_glue/saved_tensors/budget.h"
 
 #include <pybind11/stl.h>
 
+#include <array>
+#include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace spillway {
@@ -55,34 +60,140 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
     const py::gil_scoped_release released;
     step = Runtime::instance().planned_step(intern_tag(tag), DeviceId{device});
     if (step) {
-      chosen = plan_point(step->profile, step->budget);
+      chosen = point_of(step->profile, step->plan, step->budget);
       curve = plan_curve(step->profile, points);
     }
   }
   if (!step) return py::none();
-  const std::uint64_t begun = step->profile.memory.begin.count();
-  const std::uint64_t more = step->live.count() - begun;  // wraps, and back
+  const StepProfile& profile = step->profile;
+  const std::uint64_t more = step->live.count() - profile.memory.begin.count();  // wraps, and back
   py::dict dict;
   dict["chosen"] = as_dict(*chosen, more);
   py::list all;
   for (const PlanPoint& point : curve)
     all.append(as_dict(point, more));
   dict["curve"] = all;
-  dict["storages"] = step->profile.storages.size();
-  dict["out"] = step->profile.link.out;
-  dict["in"] = step->profile.link.in;
-  dict["per_copy"] = step->profile.link.per_copy;
-  double forward = 0;
-  for (std::size_t place = 0; place < step->profile.turn; ++place)
-    forward += step->profile.seconds[place];
-  dict["forward"] = forward;
+  dict["storages"] = profile.storages.size();
+  dict["out"] = profile.link.out;
+  dict["in"] = profile.link.in;
+  dict["per_copy"] = profile.link.per_copy;
+  const auto turn = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.turn);
+  dict["forward"] = std::accumulate(profile.seconds.begin(), turn, 0.0);
+  dict["taken"] = step->seconds;
   return dict;
+}
+
+// --- What has been recorded, as plain lists for a file
+// ---------------------------------------------
+
+template <typename Number>
+std::vector<std::uint64_t> counts(const std::vector<Number>& all) {
+  std::vector<std::uint64_t> counts;
+  for (const Number& each : all)
+    counts.push_back(each.count());
+  return counts;
+}
+
+py::object as_dict(const std::optional<StepTimes>& times) {
+  if (!times) return py::none();
+  py::dict dict;
+  std::vector<std::size_t> places;
+  std::vector<double> seconds;
+  for (const StepTimes::Mark& mark : times->marks) {
+    places.push_back(mark.place);
+    seconds.push_back(mark.seconds);
+  }
+  dict["places"] = places;
+  dict["seconds"] = seconds;
+  dict["end"] = times->end;
+  dict["turn"] = times->turn;
+  dict["saved"] = times->saved;
+  dict["rebuild"] = times->rebuild;
+  dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
+  return dict;
+}
+
+py::dict as_dict(const KnownStep& step) {
+  py::dict dict;
+  dict["sizes"] = counts(step.sizes);
+  dict["rebuildable"] = step.rebuildable;
+  dict["begin"] = step.recorded.begin.count();
+  dict["peaks"] = step.recorded.peaks;
+  dict["edges"] = step.recorded.edges;
+  py::list absences;
+  for (const RecordedStep::Absence& away : step.recorded.absences)
+    absences.append(py::make_tuple(away.storage, away.from, away.to, away.bytes));
+  dict["absences"] = absences;
+  dict["times"] = as_dict(step.times);
+  return dict;
+}
+
+StepTimes times_of(const py::dict& dict) {
+  StepTimes times;
+  const auto places = dict["places"].cast<std::vector<std::size_t>>();
+  const auto seconds = dict["seconds"].cast<std::vector<double>>();
+  if (places.size() != seconds.size()) throw py::value_error("places and seconds differ in length");
+  for (std::size_t mark = 0; mark < places.size(); ++mark)
+    times.marks.push_back({places[mark], seconds[mark]});
+  times.end = dict["end"].cast<double>();
+  times.turn = dict["turn"].cast<std::optional<std::size_t>>();
+  times.saved = dict["saved"].cast<std::vector<std::size_t>>();
+  times.rebuild = dict["rebuild"].cast<std::vector<double>>();
+  const auto link = dict["link"].cast<std::array<double, 3>>();
+  times.link = {link[0], link[1], link[2]};
+  return times;
+}
+
+KnownStep known_step_of(const py::dict& dict) {
+  KnownStep step;
+  for (const std::uint64_t size : dict["sizes"].cast<std::vector<std::uint64_t>>())
+    step.sizes.emplace_back(size);
+  step.rebuildable = dict["rebuildable"].cast<std::vector<bool>>();
+  step.recorded.storages = step.sizes.size();
+  step.recorded.begin = Bytes{dict["begin"].cast<std::uint64_t>()};
+  step.recorded.peaks = dict["peaks"].cast<std::vector<std::uint64_t>>();
+  step.recorded.edges = dict["edges"].cast<std::vector<std::size_t>>();
+  using Away = std::tuple<std::size_t, std::size_t, std::size_t, std::uint64_t>;
+  for (const auto& [storage, from, to, bytes] : dict["absences"].cast<std::vector<Away>>())
+    step.recorded.absences.push_back({storage, from, to, bytes});
+  if (!dict["times"].is_none()) step.times = times_of(dict["times"].cast<py::dict>());
+  return step;
+}
+
+py::list known_steps(const std::string& tag, int device) {
+  py::list steps;
+  for (const KnownStep& step : Runtime::instance().known_steps(intern_tag(tag), DeviceId{device}))
+    steps.append(as_dict(step));
+  return steps;
+}
+
+void learn_steps(const std::string& tag, int device, const std::vector<py::dict>& dicts) {
+  std::vector<KnownStep> steps;
+  for (const py::dict& dict : dicts)
+    steps.push_back(known_step_of(dict));
+  const auto on = Runtime::instance().device(DeviceId{device});
+  raise(on.status());
+  learn_room(*on.value());
+  raise(Runtime::instance().learn_steps(intern_tag(tag), DeviceId{device}, std::move(steps)));
 }
 
 }  // namespace
 
 void define_planning(py::module_& module) {
+  py::class_<Budget>(module, "Budget")
+      .def(py::init([](std::uint64_t bytes, double share, bool rest, double slowdown) {
+             return Budget{Bytes{bytes}, share, rest, slowdown};
+           }),
+           py::arg("bytes") = 0,
+           py::arg("share") = 0.0,
+           py::arg("rest") = false,
+           py::arg("slowdown") = 0.0)
+      .def_property_readonly_static("AUTO", [](const py::object&) { return Budget::kAuto; });
   module.def("explain", &explain, py::arg("tag"), py::arg("device"), py::arg("points"));
+  module.def("records",
+             [](const std::string& tag) { return Runtime::instance().records(intern_tag(tag)); });
+  module.def("known_steps", &known_steps, py::arg("tag"), py::arg("device"));
+  module.def("learn_steps", &learn_steps, py::arg("tag"), py::arg("device"), py::arg("steps"));
 }
 
 }  // namespace spillway

@@ -20,6 +20,8 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_PLAN_REPLAY",
     "SPILLWAY_MEMORY_LIMIT",
     "SPILLWAY_BUDGET",
+    "SPILLWAY_TIME_LIMIT",
+    "SPILLWAY_PLANS",
     "SPILLWAY_OFFLOAD_RATIO",
     "SPILLWAY_TAG_RATIO",
     "SPILLWAY_REBUILD",

@@ -58,6 +58,7 @@ unsigned readers_of(Span::Kind kind, unsigned on) {
     case Span::Kind::kWanted:
     case Span::Kind::kEnded:
     case Span::Kind::kRebuild:
+    case Span::Kind::kStep:
       return on & plan;
     case Span::Kind::kOut:
     case Span::Kind::kIn:

@@ -30,6 +30,7 @@ struct Span {
     kWanted,    // or wanted it again,
     kEnded,     // or was at the end of its backward pass
     kRebuild,   // the storage was computed again
+    kStep,      // a step with a plan, from its first saved storage to the end of its backward pass
   };
 
   Kind kind = Kind::kMark;

@@ -160,10 +160,12 @@ std::optional<Result<Block*>> Heap::State::without_wait(Region& region,
                                                         Bytes requested,
                                                         TagId tag) {
   region.keep_fenced_apart();
-  region.join_free(false);
-  if (Block* const block = region.any_settled(size)) {
-    return region.take_settled(block, size, requested, tag);
+  Block* block = region.any_settled(size);
+  if (block == nullptr) {
+    region.join_free(false);
+    block = region.any_settled(size);
   }
+  if (block != nullptr) return region.take_settled(block, size, requested, tag);
   // Where nothing that is free is large enough the heap grows anyway, next to what is free.
   if (region.any_fitting(size) == nullptr) return std::nullopt;
   if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
+#include "allocator/heap/passing.h"
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>
@@ -208,6 +209,25 @@ bool Region::forget_passed(Block* block) {
   block->ties.reset();
   pending_ -= block->size;
   return true;
+}
+
+/// As seen_to_pass, of one block of many.
+bool Region::look(Block* block, Passing& passing) {
+  if (block->ties == nullptr) return true;
+  if (passing.pending(block->ties->fences)) return false;
+  if (forget_passed(block)) return true;
+  passing.has_not(block->ties->fences);
+  return false;
+}
+
+/// Of the first few blocks as large as `otherwise`, the first whose fences have passed.
+Block* Region::first_to_pass(Block* list, Block* otherwise, int most_looked) {
+  Passing passing;
+  for (Block* block = list; block != nullptr && most_looked > 0;
+       block = block->listed_after, --most_looked) {
+    if (block->size == otherwise->size && look(block, passing)) return block;
+  }
+  return otherwise;
 }
 
 /// Orders the region's stream after the fences of a free block, which then needs them no more.

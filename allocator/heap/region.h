@@ -49,6 +49,8 @@ struct RegionParts {
   driver::Timelines& timelines;
 };
 
+class Passing;
+
 /// The blocks of one stream in one range of addresses. All its blocks are for work on that stream,
 /// so that a freed block needs no fence for the stream's own work, and a fence that the stream has
 /// once waited for holds for all later work.
@@ -202,8 +204,10 @@ class alignas(64) Region {
 
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
+  Block* first_to_pass(Block* list, Block* otherwise, int most_looked) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
+  bool look(Block* block, Passing& passing) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free ones and gaps are listed, and one with their like.

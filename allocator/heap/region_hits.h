@@ -14,16 +14,19 @@ inline Block* Region::fitting(Bytes size, int most_looked) {
 
 inline Block* Region::best_of(Block* list, Bytes size, int most_looked) {
   Block* best = nullptr;
-  for (Block* block = list; block != nullptr && most_looked > 0;
-       block = block->listed_after, --most_looked) {
+  bool equals = false;
+  int left = most_looked;
+  for (Block* block = list; block != nullptr && left > 0; block = block->listed_after, --left) {
     if (block->size < size) continue;
-    const bool smaller = best == nullptr || block->size < best->size;
-    const bool sooner = !smaller && block->size == best->size && best->fenced() &&
-                        !seen_to_pass(best) && seen_to_pass(block);
-    if (smaller || sooner) best = block;
+    if (best == nullptr || block->size < best->size) {
+      best = block;
+      equals = false;
+    } else {
+      equals = equals || block->size == best->size;
+    }
     if (best->size == size && best->ties == nullptr) break;
   }
-  return best;
+  return equals && best->fenced() ? first_to_pass(list, best, most_looked) : best;
 }
 
 inline Block* Region::take_settled(Block* block, Bytes size, Bytes requested, TagId tag) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A region's blocks as a list in address order: splitting, merging, and which of them are listed.
+#include "allocator/heap/passing.h"
 #include "allocator/heap/region_hits.h"
 
 #include <utility>
@@ -74,9 +75,10 @@ void Region::merge_and_list(Block* block) {
 
 void Region::join_free(bool all) {
   const bool apart = std::exchange(apart_, apart_ && !all);
+  Passing passing;
   for (Block* block = first_; block != nullptr; block = block->after) {
     if (block->state != BlockState::kFree) continue;
-    seen_to_pass(block);
+    look(block, passing);
     if (!are_one(*block, block->before)) continue;
     unlist(block);
     block = merge(block);

@@ -14,6 +14,11 @@ namespace {
 /// end.
 constexpr std::size_t kMostShapes = 256;
 
+/// So often the times of a recorded step are corrected, where planned ones take less by more than
+/// this share.
+constexpr int kMostCorrections = 10;
+constexpr double kSurprise = 0.005;
+
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
@@ -51,7 +56,10 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile =
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
   }
-  shape.plan = plan_step(*shape.profile, allowed);
+  shape.plan = slowdown_ > 0 && shape.profile->timed()
+                   ? plan_within(*shape.profile, slowdown_, allowed)
+                   : plan_step(*shape.profile, allowed);
+  shape.seconds.reset();
   shape.live_at_begin = live;
   shape.allowed = allowed;
   if (shape.plan->peak > allowed) return shape.plan.reset();
@@ -98,7 +106,49 @@ std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
 std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
-  return PlannedStep{*shape->profile, *shape->plan, shape->allowed, shape->live_at_begin};
+  return PlannedStep{
+      *shape->profile, *shape->plan, shape->allowed, shape->live_at_begin, shape->seconds};
+}
+
+void BudgetChooser::took(double seconds) {
+  Shape* const shape = planned_last_;
+  if (shape == nullptr || !shape->plan) return;
+  shape->seconds = seconds;
+  const double predicted = shape->plan->timing.total();
+  if (!shape->times || shape->corrections >= kMostCorrections) return;
+  if (seconds >= (1 - kSurprise) * predicted) return;
+  const double share = seconds / predicted;
+  for (StepTimes::Mark& mark : shape->times->marks)
+    mark.seconds *= share;
+  shape->times->end *= share;
+  ++shape->corrections;
+  ++records_;
+  shape->profile.reset();
+  shape->plan.reset();
+}
+
+std::vector<KnownStep> BudgetChooser::known() const {
+  std::vector<KnownStep> known;
+  for (const Shape& shape : shapes_) {
+    if (!shape.recorded || !shape.settled) continue;
+    known.push_back({shape.sizes, shape.rebuildable, *shape.recorded, shape.times});
+  }
+  return known;
+}
+
+Status BudgetChooser::learn(KnownStep step) {
+  SPILLWAY_RETURN_IF_ERROR(check_known(step));
+  const bool there = std::any_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
+    return shape.sizes == step.sizes && shape.rebuildable == step.rebuildable;
+  });
+  if (there || shapes_.size() >= kMostShapes) return {};
+  Shape& shape = shapes_.emplace_back();
+  shape.sizes = std::move(step.sizes);
+  shape.rebuildable = std::move(step.rebuildable);
+  shape.recorded = std::move(step.recorded);
+  shape.times = std::move(step.times);
+  shape.settled = true;
+  return {};
 }
 
 bool BudgetChooser::recording() const {
@@ -111,6 +161,7 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   Shape* const shape = std::exchange(recorded_last_, nullptr);
   if (shape == nullptr || !times) return;
   shape->times = times;
+  ++records_;
   shape->profile.reset();
   shape->plan.reset();
 }
@@ -174,6 +225,7 @@ void BudgetChooser::record(Shape& shape, const StepCurve& curve) {
   shape.profile.reset();
   shape.plan.reset();
   recorded_last_ = &shape;
+  ++records_;
 }
 
 void BudgetChooser::abandon_step() {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
 #include "allocator/plan/budget_plan.h"
-#include "allocator/plan/plan_curve.h"
-#include "allocator/plan/step_times.h"
+#include "allocator/plan/known_step.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +29,9 @@ struct PlannedStep {
   BudgetPlan plan;
   Bytes budget;  // of the profile
   Bytes live;    // when the step began
+  /// What the last step that followed it took on the device, from its first saved storage to the
+  /// end of its backward pass; none where that is not known yet.
+  std::optional<double> seconds;
 };
 
 /// Chooses which of a step's movable storages move, so that one device needs at most a budget.
@@ -40,12 +43,16 @@ struct PlannedStep {
 /// is moved. From the first difference to all of them on, everything is away, and the next step of
 /// that sequence is recorded. So is one that begins with
 /// other bytes live than when it was first recorded, once: the first step of a training allocates
-/// what the later ones find.
+/// what the later ones find. Where a step with a plan takes less time than predicted, the
+/// recorded one was held up by its host (memory was mapped, kernels were loaded, everything was
+/// copied), and what computing takes is corrected by it.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
  public:
-  explicit BudgetChooser(Bytes budget) : budget_(budget) {}
+  /// `slowdown`: as in Budget.
+  explicit BudgetChooser(Bytes budget, double slowdown = 0)
+      : budget_(budget), slowdown_(slowdown) {}
 
   [[nodiscard]] Bytes budget() const { return budget_; }
 
@@ -60,6 +67,17 @@ class BudgetChooser {
   [[nodiscard]] bool recording() const;
   /// The times of the step that ended last, if that was recorded; none where they are not known.
   void time(const std::optional<StepTimes>& times);
+  /// What the last step that followed a plan to its end took.
+  void took(double seconds);
+
+  /// What has been recorded and can be planned with, and how often that has changed.
+  [[nodiscard]] std::vector<KnownStep> known() const;
+
+  [[nodiscard]] std::uint64_t records() const { return records_; }
+
+  /// Plans with what was recorded elsewhere; what is known already stays as it is. Errors:
+  /// kInvalidArgument for what no step can have recorded.
+  Status learn(KnownStep step);
 
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }
@@ -94,9 +112,11 @@ class BudgetChooser {
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
-    Bytes allowed{};       // by the plan: what the recorded step might have needed
-    bool settled = false;  // recorded again already, or found as it was
-    Bytes margin{};        // what planned steps have needed beyond the budget
+    Bytes allowed{};                  // by the plan: what the recorded step might have needed
+    std::optional<double> seconds{};  // that the last step took that followed the plan
+    bool settled = false;             // recorded again already, or found as it was
+    int corrections = 0;              // of its times
+    Bytes margin{};                   // what planned steps have needed beyond the budget
   };
 
   void make_plan(Shape& shape, Bytes live) const;
@@ -105,9 +125,10 @@ class BudgetChooser {
   void record(Shape& shape, const StepCurve& curve);
 
   const Bytes budget_;
+  const double slowdown_;
   std::list<Shape> shapes_;
   Shape* recorded_last_ = nullptr;
-  const Shape* planned_last_ = nullptr;
+  Shape* planned_last_ = nullptr;
   std::vector<Bytes> sizes_;        // of this step so far
   std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so
@@ -116,6 +137,7 @@ class BudgetChooser {
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;
+  std::uint64_t records_ = 0;
 };
 
 }  // namespace spillway

@@ -13,7 +13,10 @@ double PlanPoint::of_limit() const {
 }
 
 PlanPoint plan_point(const StepProfile& profile, Bytes budget) {
-  const BudgetPlan plan = plan_step(profile, budget);
+  return point_of(profile, plan_step(profile, budget), budget);
+}
+
+PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget) {
   PlanPoint point{budget, plan.peak};
   point.kept = plan.bytes(profile, Action::kKeep);
   point.moved = plan.bytes(profile, Action::kMove);

@@ -25,7 +25,10 @@ struct PlanPoint {
   [[nodiscard]] double of_limit() const;
 };
 
-/// Requires: profile.timed().
+/// Of that plan for that budget. Requires: profile.timed().
+PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
+
+/// Of plan_step's. Requires: profile.timed().
 PlanPoint plan_point(const StepProfile& profile, Bytes budget);
 
 /// From everything away to everything kept, at equal distances. Requires: profile.timed(), and at

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/result.h"
 #include "allocator/lifetime/live_curve.h"
 
 #include <cstddef>
@@ -25,8 +26,9 @@ struct RecordedStep {
 
   std::vector<Absence> absences;  // by storage
   std::size_t storages = 0;
-  Bytes begin;  // live when it began
+  Bytes begin{};  // live when it began
 
+  RecordedStep() = default;
   RecordedStep(const StepCurve& curve, std::size_t storages);
 
   /// The place in which that place of the curve lies.

@@ -5,6 +5,7 @@
 #include "allocator/base/result.h"
 #include "allocator/heap/heap.h"
 #include "allocator/lifetime/live_curve.h"
+#include "allocator/plan/budget.h"
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/runtime/evictable.h"
@@ -118,6 +119,20 @@ class DeviceRuntime {
   /// What such a step costs, where a plan is to be made from it.
   StepRecording& step_recording() { return step_recording_; }
 
+  /// What the device has in all, and for this process, for budgets that are a share of it: asked
+  /// for once, before the first step of such a budget.
+  void offer(driver::MemoryInfo room) {
+    total_ = room.total.count();
+    available_ = room.free.count();
+  }
+
+  [[nodiscard]] bool offered() const { return total_ != 0; }
+
+  /// What a step with that budget may need. Requires: a budget in bytes, or offered().
+  [[nodiscard]] Bytes most(const Budget& budget) const {
+    return budget.on(Bytes{total_}, Bytes{available_});
+  }
+
   /// Memory of this process for others, and theirs for this one.
   Exports& exports() { return *exports_; }
 
@@ -141,6 +156,8 @@ class DeviceRuntime {
   const driver::Device device_;
   Evictable& evictable_;
   std::atomic<std::uint64_t> away_{0};
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> available_{0};
   LiveCurve curve_;
   StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;

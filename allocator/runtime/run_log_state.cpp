@@ -38,6 +38,7 @@ std::string_view name_of(driver::Span::Kind kind) {
     case driver::Span::Kind::kWanted:
     case driver::Span::Kind::kEnded:
     case driver::Span::Kind::kRebuild:
+    case driver::Span::Kind::kStep:
       break;
   }
   return "mark";

@@ -31,9 +31,8 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
 
 namespace {
 
-std::string share(Ratio ratio, std::optional<Bytes> budget) {
-  return budget ? "a budget of " + std::to_string(budget->count()) + " bytes"
-                : "offload ratio " + std::to_string(ratio.value());
+std::string share(Ratio ratio, const std::optional<Budget>& budget) {
+  return budget ? budget->text() : "offload ratio " + std::to_string(ratio.value());
 }
 
 }  // namespace
@@ -106,7 +105,7 @@ std::vector<DeviceRuntime*> Runtime::made_devices() const {
   return all;
 }
 
-Status Runtime::enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget) {
+Status Runtime::enter_region(TagId tag, Ratio ratio, const std::optional<Budget>& budget) {
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(settings_);
   const Lock lock(mutex_);
@@ -120,7 +119,7 @@ Status Runtime::enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget
   }
   const auto found = tags_.try_emplace(tag, ratio, budget).first;
   const Ratio before = found->second.chooser.ratio();
-  const std::optional<Bytes> budget_before = found->second.budget;
+  const std::optional<Budget> budget_before = found->second.budget;
   if (!(before == ratio) || budget_before != budget) {
     if (found->second.used || found->second.open > 0) {
       return SPILLWAY_ERROR(
@@ -209,11 +208,18 @@ Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   return decision;
 }
 
+BudgetChooser& Runtime::budget_on_locked(Tag& tag, DeviceRuntime& device) {
+  const DeviceId id = device.device().id;
+  const auto found = tag.budgets.find(id);
+  if (found != tag.budgets.end()) return found->second;
+  return tag.budgets.try_emplace(id, device.most(*tag.budget), tag.budget->slowdown).first->second;
+}
+
 bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage) {
   Site& site = decision.site;
-  BudgetChooser& chooser = tag.budgets.try_emplace(site.device, *tag.budget).first->second;
   const auto device = devices_.find(site.device);
   SPILLWAY_CHECK(device != devices_.end());
+  BudgetChooser& chooser = budget_on_locked(tag, *device->second);
   site.index = chooser.seen();
   site.watched = true;
   const Action action =

@@ -4,6 +4,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
+#include "allocator/plan/budget.h"
 #include "allocator/plan/budget_chooser.h"
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/runtime/device_runtime.h"
@@ -120,7 +121,7 @@ class Runtime {
   /// A region begins or ends. With a budget, each device that it saves tensors on is to need no
   /// more than that, and the ratio is of no account. Errors: kInvalidArgument where this tag
   /// already has another ratio or budget in this step, or another one has a budget.
-  Status enter_region(TagId tag, Ratio ratio, std::optional<Bytes> budget = std::nullopt);
+  Status enter_region(TagId tag, Ratio ratio, const std::optional<Budget>& budget = std::nullopt);
   void leave_region(TagId tag);
   /// Whether the tag has had no whole step yet since it has its ratio or budget.
   [[nodiscard]] bool is_new(TagId tag) const;
@@ -151,6 +152,15 @@ class Runtime {
   [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
   /// The times of the last recorded step on the device; none where they could not be had.
   void time(DeviceId device, const std::optional<StepTimes>& times);
+  /// What the last step on the device that followed a plan took, in seconds.
+  void took(DeviceId device, double seconds);
+  /// What budgets of that tag have recorded on the device, as BudgetChooser::known; empty without.
+  [[nodiscard]] std::vector<KnownStep> known_steps(TagId tag, DeviceId device) const;
+  /// How often that has changed, over all devices.
+  [[nodiscard]] std::uint64_t records(TagId tag) const;
+  /// Plans the tag's steps with them. Requires: the tag has a budget, or nothing happens. Errors:
+  /// as BudgetChooser::learn; those before a wrong one are learnt.
+  Status learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps);
   /// A saved tensor that cannot be moved, by reason; `size` is its storage's bytes, once per
   /// storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);
@@ -189,10 +199,10 @@ class Runtime {
 
  private:
   struct Tag {
-    Tag(Ratio ratio, std::optional<Bytes> of) : chooser(ratio), budget(of) {}
+    Tag(Ratio ratio, const std::optional<Budget>& of) : chooser(ratio), budget(of) {}
 
     RatioChooser chooser;
-    const std::optional<Bytes> budget;
+    const std::optional<Budget> budget;
     std::map<DeviceId, BudgetChooser> budgets{};  // of tags that have one
     int open = 0;
     bool used = false;   // something was saved in the running step
@@ -217,6 +227,9 @@ class Runtime {
   /// Whether the next storage of the decision's site moves; gives the site its index.
   bool choose_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] const BudgetChooser* budget_of_locked(TagId tag, DeviceId device) const
+      SPILLWAY_REQUIRES(mutex_);
+  BudgetChooser& budget_on_locked(Tag& tag, DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
   bool choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
   /// A tag's part of close_step_locked(). Whether the step went by a plan.

@@ -165,11 +165,49 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
 }
 
 void StepRecording::begin(driver::Stream stream) {
-  static_cast<void>(SpanLog::instance().take(SpanLog::Reader::kPlan));
+  keep_steps(SpanLog::instance().take(SpanLog::Reader::kPlan));
   whole_ = false;
   SpanLog::start(SpanLog::Reader::kPlan);
   on_ = true;
+  {
+    const driver::CurrentDevice current(*device_.api, device_.context);
+    const Lock lock(mutex_);
+    step_.emplace(Step{stream, SpanLog::instance().begin(device_, stream, Span::Kind::kStep)});
+  }
   mark(stream, Span::Kind::kSaved, kNoStorage);
+}
+
+void StepRecording::follow() {
+  if (on()) turn_off();
+}
+
+/// The running step, if it followed a plan, has come to its end.
+void StepRecording::end_step() {
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  const Lock lock(mutex_);
+  if (!step_) return;
+  step_seconds_.reset();
+  step_->begun.span.other = ++steps_;
+  SpanLog::instance().end(device_, step_->stream, step_->begun);
+  step_.reset();
+}
+
+void StepRecording::keep_steps(const std::vector<Span>& spans) {
+  const Lock lock(mutex_);
+  for (const Span& span : spans)
+    if (span.kind == Span::Kind::kStep && span.device == device_.id && span.other == steps_)
+      step_seconds_ = seconds(span.end - span.begin);
+}
+
+std::optional<double> StepRecording::step_seconds() {
+  const Lock lock(mutex_);
+  return std::exchange(step_seconds_, std::nullopt);
+}
+
+void StepRecording::forget_step() {
+  const Lock lock(mutex_);
+  if (step_) SpanLog::instance().drop(device_, step_->begun);
+  step_.reset();
 }
 
 void StepRecording::mark(driver::Stream stream, Span::Kind kind, std::size_t storage) {
@@ -187,7 +225,8 @@ void StepRecording::wanted(std::size_t storage, driver::Stream stream) {
 }
 
 void StepRecording::end() {
-  if (!on()) return;
+  if (!on()) return end_step();
+  forget_step();
   std::optional<driver::Stream> stream;
   {
     const Lock lock(mutex_);
@@ -201,6 +240,7 @@ void StepRecording::end() {
 }
 
 void StepRecording::stop() {
+  forget_step();
   if (on()) turn_off();
 }
 
@@ -210,10 +250,12 @@ void StepRecording::turn_off() {
 }
 
 std::optional<StepTimes> StepRecording::take(std::chrono::milliseconds most) {
-  if (!whole_.exchange(false)) return std::nullopt;
+  const bool whole = whole_.exchange(false);
   SpanLog& log = SpanLog::instance();
-  log.wait(most);
+  if (whole) log.wait(most);
   std::vector<Span> spans = log.take(SpanLog::Reader::kPlan);
+  keep_steps(spans);
+  if (!whole) return std::nullopt;
   std::erase_if(spans, [&](const Span& span) { return span.device != device_.id; });
   return step_times_of(std::move(spans));
 }

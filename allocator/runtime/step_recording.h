@@ -35,10 +35,12 @@ class StepRecording {
 
   /// A step begins, or goes on, that computes on `stream`.
   void begin(driver::Stream stream);
+  /// It follows a plan: only what it takes in all is measured.
+  void follow();
   /// Call these where on(), when what they tell is over.
   void saved(std::size_t storage, driver::Stream stream);
   void wanted(std::size_t storage, driver::Stream stream);
-  /// Its backward pass is over; nothing is measured any more, and take() gives it.
+  /// Its backward pass is over; nothing is measured any more, and take() gives it, or steps().
   void end();
   /// It is not to be measured after all.
   void stop();
@@ -47,7 +49,19 @@ class StepRecording {
   /// but no longer than `most`.
   std::optional<StepTimes> take(std::chrono::milliseconds most);
 
+  /// Seconds on the device of the last step, if that followed a plan and take() has found it at its
+  /// end; once.
+  std::optional<double> step_seconds();
+
  private:
+  struct Step {
+    driver::Stream stream;
+    driver::SpanLog::Begun begun;
+  };
+
+  void keep_steps(const std::vector<driver::Span>& spans);
+  void end_step();
+  void forget_step();
   void mark(driver::Stream stream, driver::Span::Kind kind, std::size_t storage);
   void turn_off();
 
@@ -57,6 +71,9 @@ class StepRecording {
   std::atomic<bool> whole_{false};
   Mutex mutex_;
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running one
+  std::uint64_t steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;   // that have ended
+  std::optional<double> step_seconds_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

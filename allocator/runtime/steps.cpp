@@ -78,24 +78,6 @@ std::vector<Site> Runtime::due_with(const Site& site) const {
   return due;
 }
 
-std::optional<PlannedStep> Runtime::planned_step(TagId tag, DeviceId device) const {
-  if (in_forked_child()) return std::nullopt;
-  const Lock lock(mutex_);
-  const auto found = tags_.find(tag);
-  if (found == tags_.end()) return std::nullopt;
-  const auto budget = found->second.budgets.find(device);
-  return budget == found->second.budgets.end() ? std::nullopt : budget->second.planned_last();
-}
-
-void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
-  if (in_forked_child()) return;
-  const Lock lock(mutex_);
-  for (auto& [id, tag] : tags_) {
-    const auto budget = tag.budgets.find(device);
-    if (budget != tag.budgets.end()) budget->second.time(times);
-  }
-}
-
 void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);

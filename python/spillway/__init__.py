@@ -51,6 +51,7 @@ from spillway.trace import read_trace, record_trace
 # After all others: the module of the same name is imported by now, and the function takes its place.
 from spillway.rebuild import rebuild  # isort: skip
 from spillway.budget import BudgetError, offload  # isort: skip
+from spillway.planning import explain  # isort: skip
 
 if TYPE_CHECKING:
     from spillway.offload_model import OffloadModel
@@ -67,6 +68,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_wrapper",
     "disable_checkpointing",
+    "explain",
     "forbid_eviction",
     "get_act_offloading_ctx_manager",
     "get_lora_act_offloading_ctx_manager",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -15,8 +16,11 @@ def wanted() -> dict[str, str]:
     for setting in JOB:
         if given[setting.option]:
             setting.check(setting.variable, given[setting.option])
-    if given["budget"] and given["ratio"]:
-        raise LaunchError("SPILLWAY_BUDGET and SPILLWAY_OFFLOAD_RATIO: set one of them")
+    if (given["budget"] or given["time_limit"]) and given["ratio"]:
+        which = "SPILLWAY_BUDGET" if given["budget"] else "SPILLWAY_TIME_LIMIT"
+        raise LaunchError(f"{which} and SPILLWAY_OFFLOAD_RATIO: set one of them")
+    if given["plans"] and not (given["budget"] or given["time_limit"]):
+        raise LaunchError("SPILLWAY_PLANS needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT, whose plans it keeps")
     of_a_report = [option for option in OF_A_REPORT if given[option] not in ("", "0")]
     if of_a_report and not given["report"]:
         raise LaunchError(f"SPILLWAY_REPORT_{of_a_report[0].upper()} needs SPILLWAY_REPORT, a folder")
@@ -71,16 +75,37 @@ def _set_up(given: dict[str, str]) -> None:
     except (RuntimeError, ValueError) as error:
         raise SystemExit(_say(str(error))) from None
     end_steps_with_optimizers()
-    if "rebuild" in given:
+    has_budget = "budget" in given or "time_limit" in given
+    if "rebuild" in given or (has_budget and os.environ.get("SPILLWAY_REBUILD") != "0"):
         from spillway.rebuild import note_fused_steps
 
         note_fused_steps()
+    if "plans" in given:
+        _keep_plans(given["plans"])
     if "report" in given:
         from spillway import recorder
 
         recorder.start(
             given["report"], operators="operators" in given, kernels=int(given.get("kernels", "0"))
         )
+
+
+def _keep_plans(path: str) -> None:
+    """Plans the first step by the file, if it is there, and writes what was recorded into it at the end."""
+    import torch
+
+    from spillway._plan_file import PlanFile
+
+    plans = PlanFile(path, "job")
+
+    def begin() -> None:
+        try:
+            plans.read()
+        except ValueError as error:
+            raise SystemExit(_say(str(error))) from None
+        atexit.register(plans.write)
+
+    torch.cuda._lazy_call(begin)
 
 
 def _say(text: str) -> int:

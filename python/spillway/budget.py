@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._arguments import flag, text_or_none
 from spillway._load import glue
+from spillway._plan_file import PlanFile
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
@@ -50,7 +52,7 @@ class BudgetError(RuntimeError):
         )
         return (
             f"budget={self.budget} cannot be met on GPU {self.device} by moving activations: with all "
-            f"of them moved the step needed {self.smallest} bytes, {smallest}"
+            f"of them moved, or to be computed again, the step needed {self.smallest} bytes, {smallest}"
         )
 
 
@@ -64,11 +66,22 @@ def raise_where_missed() -> None:
 class BudgetRegion(Region):
     """What :func:`offload` gives without a model."""
 
-    def __init__(self, budget: int | str, tag: str | None = None, rebuild: bool = True) -> None:
+    def __init__(
+        self,
+        budget: int | float | str | None,
+        tag: str | None = None,
+        rebuild: bool = True,
+        time_limit: float | None = None,
+        plans: str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__()
         self.tag = TAG if text_or_none("tag", tag) is None else tag
-        self.budget = size_of("budget", budget)
+        if budget is None and time_limit is None:
+            raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
+        self.budget = _budget_of("auto" if budget is None else budget)
+        self.time_limit = _time_limit_of(time_limit)
         self.rebuild = flag("rebuild", rebuild)
+        self.plans = None if plans is None else PlanFile(plans, self.tag)
 
     def _enter(self) -> int:
         import torch
@@ -76,7 +89,7 @@ class BudgetRegion(Region):
         raise_where_missed()
         device = torch.cuda.current_device()
         total = torch.cuda.get_device_properties(device).total_memory
-        if self.budget > total:
+        if isinstance(self.budget, int) and self.budget > total:
             raise ValueError(
                 f"budget must be above 0 and at most {total} bytes, what GPU {device} has, "
                 f"not {self.budget} bytes"
@@ -85,9 +98,18 @@ class BudgetRegion(Region):
         glue().take_end_of_memory()  # of a backward pass before
         if self.rebuild:
             note_fused_steps()
-        return glue().enter_region(
-            1.0, self.tag, prefetch=False, names_memory=False, budget=self.budget, rebuild=self.rebuild
+        budget = _as_glue_has_it(self.budget, self.time_limit)
+        region = glue().enter_region(
+            1.0, self.tag, prefetch=False, names_memory=False, budget=budget, rebuild=self.rebuild
         )
+        if self.plans is not None:
+            try:
+                self.plans.read()
+            except BaseException:
+                glue().leave_region(region)
+                raise
+            self.plans.write()
+        return region
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,7 +125,47 @@ class BudgetRegion(Region):
             self.__exit__(*sys.exc_info())  # of a forward pass that failed
 
     def __repr__(self) -> str:
-        return f"offload(budget={self.budget}, tag={self.tag!r}, rebuild={self.rebuild})"
+        limit = "" if self.time_limit is None else f", time_limit={self.time_limit}"
+        return f"offload(budget={self.budget!r}, tag={self.tag!r}, rebuild={self.rebuild}{limit})"
+
+
+def _budget_of(given: Any) -> int | float | str:
+    """Bytes, a share of the GPU above 0, or "auto". Errors: TypeError, ValueError."""
+    if isinstance(given, str) and given.endswith("%"):
+        try:
+            given = float(given[:-1]) / 100
+        except ValueError:
+            raise ValueError(
+                f'budget must be a size, a share such as "80%" or "auto", not {given!r}'
+            ) from None
+    if isinstance(given, float):
+        if not 0 < given <= 1:
+            raise ValueError(
+                f"budget must be a share of the GPU above 0 and at most 1, or bytes as a whole number, "
+                f"not {given!r}"
+            )
+        return given
+    return given if given == "auto" else size_of("budget", given)
+
+
+def _time_limit_of(given: Any) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError(f"time_limit must be a number such as 1.05, or None, not {given!r}")
+    if not 1 <= given <= 100:
+        raise ValueError(f"time_limit must be from 1 to 100 times the plain step's time, not {given!r}")
+    return float(given)
+
+
+def _as_glue_has_it(budget: int | float | str, time_limit: float | None) -> Any:
+    slowdown = time_limit or 0.0
+    make = glue().Budget
+    if budget == "auto":
+        return make(share=make.AUTO, rest=True, slowdown=slowdown)
+    if isinstance(budget, float):
+        return make(share=budget, slowdown=slowdown)
+    return make(bytes=budget, slowdown=slowdown)
 
 
 def _say_lower_bound(error: BaseException | None) -> None:
@@ -123,24 +185,49 @@ def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
         region = getattr(hook, "__self__", None)
         if isinstance(region, BudgetRegion):
             region.tag, region.budget, region.rebuild = wanted.tag, wanted.budget, wanted.rebuild
+            region.time_limit, region.plans = wanted.time_limit, wanted.plans
             return True
     return False
 
 
 @overload
 def offload(
-    model_or_region: None = None, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+    model_or_region: None = None,
+    *,
+    budget: int | float | str | None = None,
+    time_limit: float | None = None,
+    tag: str | None = None,
+    rebuild: bool = True,
+    plans: str | os.PathLike[str] | None = None,
 ) -> BudgetRegion: ...
 @overload
 def offload(
-    model_or_region: _Module, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+    model_or_region: _Module,
+    *,
+    budget: int | float | str | None = None,
+    time_limit: float | None = None,
+    tag: str | None = None,
+    rebuild: bool = True,
+    plans: str | os.PathLike[str] | None = None,
 ) -> _Module: ...
 @overload
 def offload(
-    model_or_region: _Function, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+    model_or_region: _Function,
+    *,
+    budget: int | float | str | None = None,
+    time_limit: float | None = None,
+    tag: str | None = None,
+    rebuild: bool = True,
+    plans: str | os.PathLike[str] | None = None,
 ) -> _Function: ...
 def offload(
-    model_or_region: Any = None, *, budget: int | str, tag: str | None = None, rebuild: bool = True
+    model_or_region: Any = None,
+    *,
+    budget: int | float | str | None = None,
+    time_limit: float | None = None,
+    tag: str | None = None,
+    rebuild: bool = True,
+    plans: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Keep what a GPU holds within `budget`, in the least time that a plan finds.
 
@@ -154,32 +241,39 @@ def offload(
     else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
     storage by storage it is kept, moved, or computed again (:func:`spillway.rebuild`), so that the peak is
     within the budget and the predicted time the least; what moves comes back as early as there is room.
-    Memory counts from the first
-    tensor that a step saves to the end of its backward pass, and on to the end of the first step of an
-    optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next entry. It counts as the
-    allocator does: over Spillway's what the heap has handed out, over PyTorch's what
+    :func:`spillway.explain` says what the plan is, and how near it comes to what any plan could.
+
+    Memory counts from the first tensor that a step saves to the end of its backward pass, and on to the end
+    of the first step of an optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next
+    entry. It counts as the allocator does: over Spillway's what the heap has handed out, over PyTorch's what
     ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for itself.
 
     Args:
         model_or_region: a module, whose forward passes run in the region from now on, and which is returned
             (one that is given again has the new budget and tag instead);
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
-        budget: bytes, or text such as ``"20GiB"``.
+        budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
+            or ``"auto"``, 95 % of what the GPU has for this process when the first step begins.
+        time_limit: instead of the least time the least memory, with a predicted time of at most so many times
+            that of the step with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
+            one, the budget is kept first.
         rebuild: whether storages may be computed again; without it they only move.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
             must have the same tag and the same budget, which a GPU holds for all of them; models that train
             in steps of their own keep their plans under a tag each. Default: ``"budget"``.
+        plans: a file that keeps what was recorded, so that the next run of the same job on such a GPU follows
+            a plan from its first step on. It is made where it is missing.
 
     Raises:
-        TypeError, ValueError: `budget` is no size, or not above 0; at the first entry, it is more than the
-            GPU has, or the step has another budget or a budget under another tag. The other argument is
-            neither a module nor a function, or `tag` no string.
+        TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
+            than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
+            that no such job has written. Another argument is none of what it may be.
         BudgetError: from the end of the step (``backward``, the optimizer's ``step``, ``spillway.step`` or
-            the next entry, whichever comes first): moving everything was not enough.
+            the next entry, whichever comes first): letting go of everything was not enough.
     """
     import torch
 
-    region = BudgetRegion(budget, tag, rebuild)
+    region = BudgetRegion(budget, tag, rebuild, time_limit, plans)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

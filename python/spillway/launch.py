@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,24 +126,37 @@ def _rates_over(profile: str, given: str) -> str:
     return ",".join({item.partition("=")[0]: item for item in f"{profile},{given}".split(",")}.values())
 
 
+def _check_against_ratio(
+    budget: Setting, env: Mapping[str, str], options: _Options, named: Callable[[Setting], str]
+) -> None:
+    ratio = _setting("ratio")
+    if not (env.get(budget.variable) and env.get(ratio.variable)):
+        return
+    inherited = [each for each in (budget, ratio) if each.option not in options]
+    if len(inherited) != 1:
+        raise LaunchError(
+            f"{named(budget)} and {named(ratio)}: give one of them; a budget moves as much as it takes"
+        )
+    (other,) = inherited
+    raise LaunchError(
+        f"{(budget if other is ratio else ratio).flag}: {other.variable}={env[other.variable]} is in the "
+        "environment, and only one of the two can be: unset it"
+    )
+
+
 def _check_together(env: Mapping[str, str], options: _Options) -> None:
     """LaunchError for settings that another one rules out, or that need another one."""
 
     def named(setting: Setting) -> str:
         return setting.flag if setting.option in options else setting.variable
 
-    budget, ratio = map(_setting, ("budget", "ratio"))
-    if env.get(budget.variable) and env.get(ratio.variable):
-        inherited = [each for each in (budget, ratio) if each.option not in options]
-        if len(inherited) != 1:
-            raise LaunchError(
-                f"{named(budget)} and {named(ratio)}: give one of them; a budget moves as much as it takes"
-            )
-        (other,) = inherited
-        raise LaunchError(
-            f"{(budget if other is ratio else ratio).flag}: {other.variable}={env[other.variable]} is in the "
-            "environment, and only one of the two can be: unset it"
-        )
+    for option in ("budget", "time_limit"):
+        _check_against_ratio(_setting(option), env, options, named)
+    plans = _setting("plans")
+    if env.get(plans.variable) and not any(
+        env.get(_setting(each).variable) for each in ("budget", "time_limit")
+    ):
+        raise LaunchError(f"{named(plans)}: needs --budget or --time-limit, whose plans it keeps")
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and _is_on(env, setting):
             raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")

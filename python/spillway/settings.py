@@ -56,7 +56,15 @@ def _size(name: str, value: str) -> str:
 
 
 def _budget(name: str, value: str) -> str:
-    """A size that a GPU's memory may have: so few bytes are a number whose unit is missing."""
+    """A size that a GPU's memory may have: so few bytes are a number whose unit is missing. Or a share, or
+    "auto"."""
+    if value == "auto":
+        return value
+    if value.endswith("%"):
+        share = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", value)
+        if share is None or not 0 < float(share[1]) <= 100:
+            raise LaunchError(f"{name}={value}: expected a share above 0% and at most 100%, such as 80%")
+        return value
     found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", _size(name, value))
     assert found is not None
     if float(found[1]) * 2 ** _UNITS[found[2]] < 2**20:
@@ -154,6 +162,19 @@ def _folder(name: str, value: str) -> str:
     return str(folder)
 
 
+def _time_limit(name: str, value: str) -> str:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 1 <= float(value) <= 100:
+        raise LaunchError(f"{name}={value}: expected a number from 1 to 100, such as 1.05")
+    return value
+
+
+def _plans(name: str, value: str) -> str:
+    path = Path(value).absolute()
+    if path.is_dir() or not path.parent.is_dir():
+        raise LaunchError(f"{name}={value}: expected a file in a folder that is there")
+    return str(path)
+
+
 def _profile(name: str, value: str) -> str:
     from spillway import profiles
 
@@ -181,7 +202,25 @@ class Setting:
 # What becomes of a job that is not changed for it.
 JOB = (
     Setting(
-        "budget", "SPILLWAY_BUDGET", _budget, "Keep each GPU within this much memory, such as 20GiB.", "SIZE"
+        "budget",
+        "SPILLWAY_BUDGET",
+        _budget,
+        "Keep each GPU within this much memory, such as 20GiB, 80% of it, or auto: what it has.",
+        "SIZE",
+    ),
+    Setting(
+        "time_limit",
+        "SPILLWAY_TIME_LIMIT",
+        _time_limit,
+        "Use as little memory as a step can in at most so many times the plain one's time, such as 1.05.",
+        "TIMES",
+    ),
+    Setting(
+        "plans",
+        "SPILLWAY_PLANS",
+        _plans,
+        "With --budget or --time-limit: keep what was recorded in FILE, and plan the next run by it.",
+        "FILE",
     ),
     Setting(
         "ratio",

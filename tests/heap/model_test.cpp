@@ -120,6 +120,8 @@ class HeapModelTest : public HeapTest {
       restore();
     } else if (action < 9'995) {
       heap_->set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
+    } else if (action < 9'997) {
+      heap_->set_target(random_() % 2 == 0 ? 0_B : 100_MiB);
     } else {
       heap_->trim_sync();
     }

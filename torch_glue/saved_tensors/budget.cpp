@@ -79,16 +79,35 @@ void begin_curve(DeviceRuntime& device) {
 
 }  // namespace
 
-void follow_step(DeviceRuntime& device, driver::Stream stream, Bytes budget) {
+void learn_room(DeviceRuntime& device) {
+  if (device.offered()) return;
+  // For this process there is what is left, and what it holds.
+  const auto room = driver::memory_info(device.device());
+  TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
+  const auto index = static_cast<c10::DeviceIndex>(device.device().id);
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const Bytes held = serves_torch()
+                         ? device.heap().stats().held
+                         : Bytes{static_cast<std::uint64_t>(
+                               caching::getDeviceStats(index).reserved_bytes.at(all).current)};
+  device.offer({room.value().free + held, room.value().total});
+}
+
+void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& budget) {
   LiveCurve& curve = device.curve();
   if (curve.on() && !curve.in_tail()) return;
   Runtime& runtime = Runtime::instance();
   runtime.end_tails();
   curve.end();  // of a tag that has another budget now
-  runtime.time(device.device().id, device.step_recording().take(kLongestStep));
-  if (serves_torch()) device.heap().set_target(budget);
+  StepRecording& recording = device.step_recording();
+  const std::optional<StepTimes> times = recording.take(kLongestStep);
+  if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
+  runtime.time(device.device().id, times);
+  if (budget.share > 0) learn_room(device);
+  // Where least memory is asked for, streams wait before more is held.
+  if (serves_torch()) device.heap().set_target(budget.slowdown > 0 ? Bytes{} : device.most(budget));
   begin_curve(device);
-  device.step_recording().begin(stream);
+  recording.begin(stream);
 }
 
 void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stream stream) {
@@ -97,7 +116,7 @@ void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stre
   if (decision.recording) {
     recording.saved(decision.site.index, stream);
   } else {
-    recording.stop();
+    recording.follow();
   }
 }
 

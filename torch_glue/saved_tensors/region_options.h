@@ -20,7 +20,7 @@ struct RegionOptions {
   /// Without a value no stream waits, and memory is held until a later save finds the copy done.
   std::optional<std::size_t> max_in_flight = std::nullopt;
   /// The most that each device is to need; the ratio is of no account then.
-  std::optional<Bytes> budget = std::nullopt;
+  std::optional<Budget> budget = std::nullopt;
   bool prefetch = true;  // storages come back before they are unpacked
   /// The most bytes that are back before they are; none for one storage at a time.
   std::optional<Bytes> prefetch_headroom = std::nullopt;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/known_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway {
+namespace {
+
+/// Beyond this sums of bytes might wrap.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 56;
+constexpr std::size_t kMostPlaces = std::size_t{1} << 32;
+
+bool is_time(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0;
+}
+
+const char* wrong_with(const RecordedStep& step, std::size_t storages) {
+  const std::size_t places = step.peaks.size();
+  if (places == 0 || step.edges.size() != places || places > kMostPlaces) return "places";
+  if (step.storages != storages) return "storages";
+  if (!std::is_sorted(step.edges.begin(), step.edges.end())) return "edges";
+  for (const std::uint64_t peak : step.peaks)
+    if (peak > kMostBytes) return "peaks";
+  if (step.begin.count() > kMostBytes) return "begin";
+  std::size_t before = 0;
+  for (const RecordedStep::Absence& away : step.absences) {
+    if (away.storage >= storages || away.storage < before) return "absences";
+    if (away.from >= away.to || away.to > places) return "absences";
+    if (away.bytes > kMostBytes) return "absences";
+    before = away.storage;
+  }
+  return nullptr;
+}
+
+const char* wrong_with(const StepTimes& times, std::size_t storages) {
+  if (times.saved.size() > storages || times.rebuild.size() > storages) return "times";
+  double before = 0;
+  for (const StepTimes::Mark& mark : times.marks) {
+    if (!is_time(mark.seconds) || mark.seconds < before) return "marks";
+    before = mark.seconds;
+  }
+  if (!is_time(times.end) || times.end < before) return "end";
+  if (!std::all_of(times.rebuild.begin(), times.rebuild.end(), is_time)) return "rebuild";
+  const LinkRates& link = times.link;
+  if (!is_time(link.out) || !is_time(link.in) || !is_time(link.per_copy)) return "link";
+  return nullptr;
+}
+
+}  // namespace
+
+Status check_known(const KnownStep& step) {
+  const std::size_t storages = step.sizes.size();
+  const char* wrong = step.rebuildable.size() == storages ? nullptr : "rebuildable";
+  if (storages == 0) wrong = "sizes";
+  for (const Bytes size : step.sizes)
+    if (size.count() > kMostBytes) wrong = "sizes";
+  if (wrong == nullptr) wrong = wrong_with(step.recorded, storages);
+  if (wrong == nullptr && step.times) wrong = wrong_with(*step.times, storages);
+  if (wrong == nullptr) return {};
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "no step can have recorded this: its " + std::string(wrong) + " are wrong");
+}
+
+}  // namespace spillway

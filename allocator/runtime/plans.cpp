@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+
+#include <utility>
+
+// What is known of the plans of tags with a budget.
+namespace spillway {
+
+const BudgetChooser* Runtime::budget_of_locked(TagId tag, DeviceId device) const {
+  const auto found = tags_.find(tag);
+  if (found == tags_.end()) return nullptr;
+  const auto budget = found->second.budgets.find(device);
+  return budget == found->second.budgets.end() ? nullptr : &budget->second;
+}
+
+std::optional<PlannedStep> Runtime::planned_step(TagId tag, DeviceId device) const {
+  if (in_forked_child()) return std::nullopt;
+  const Lock lock(mutex_);
+  const BudgetChooser* const budget = budget_of_locked(tag, device);
+  return budget == nullptr ? std::nullopt : budget->planned_last();
+}
+
+void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  for (auto& [id, tag] : tags_) {
+    const auto budget = tag.budgets.find(device);
+    if (budget != tag.budgets.end()) budget->second.time(times);
+  }
+}
+
+void Runtime::took(DeviceId device, double seconds) {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  for (auto& [id, tag] : tags_) {
+    const auto budget = tag.budgets.find(device);
+    if (budget != tag.budgets.end()) budget->second.took(seconds);
+  }
+}
+
+std::vector<KnownStep> Runtime::known_steps(TagId tag, DeviceId device) const {
+  if (in_forked_child()) return {};
+  const Lock lock(mutex_);
+  const BudgetChooser* const budget = budget_of_locked(tag, device);
+  return budget == nullptr ? std::vector<KnownStep>() : budget->known();
+}
+
+std::uint64_t Runtime::records(TagId tag) const {
+  if (in_forked_child()) return 0;
+  const Lock lock(mutex_);
+  const auto found = tags_.find(tag);
+  std::uint64_t records = 0;
+  if (found == tags_.end()) return records;
+  for (const auto& [device, budget] : found->second.budgets)
+    records += budget.records();
+  return records;
+}
+
+Status Runtime::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {
+  if (in_forked_child()) return {};
+  SPILLWAY_RETURN_IF_ERROR(this->device(device).status());
+  const Lock lock(mutex_);
+  Tag* const found = find_tag_locked(tag);
+  if (found == nullptr || !found->budget) return {};
+  BudgetChooser& budget = budget_on_locked(*found, *devices_.at(device));
+  for (KnownStep& step : steps)
+    SPILLWAY_RETURN_IF_ERROR(budget.learn(std::move(step)));
+  return {};
+}
+
+}  // namespace spillway

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of full-size models under budgets and beside other ways, in a dry run:
+`planning.py MODEL budgets|SHARE…|WAY…`.
+
+Prints one JSON: for plain PyTorch, for each budget and for each way the peak and the predicted time of a
+step. A SHARE is what is to be gone of the bytes that plain PyTorch keeps for the backward pass; `budgets`
+takes shares from nothing to 1.1 times the least budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import spillway
+import torch
+from full_size import Head, LlamaBlock, TransformerBlock, with_adapters
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+LAYERS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def lora(names: tuple[str, ...]) -> list[nn.Module]:
+    blocks = [with_adapters(LlamaBlock(), names) for _ in range(32)]
+    return [*blocks, Head(32000).requires_grad_(False)]
+
+
+#: The blocks, and what they are given: the workloads that plans are judged by.
+MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
+    "llama-8b-8-layers": (lambda: [*(LlamaBlock() for _ in range(8)), Head(32000)], (4, 4096, 4096)),
+    "gpt2-xl": (lambda: [TransformerBlock(1600, 25, 0.1, True) for _ in range(48)], (8, 1024, 1600)),
+    "lora-8b-qv": (lambda: lora(("q", "v")), (1, 4096, 4096)),
+    "lora-8b-all": (lambda: lora(LAYERS), (1, 4096, 4096)),
+    "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
+}
+STEPS = 9  # the first one is recorded, and a few others where a plan takes other times than predicted
+
+
+class Step:
+    """A training step of the model, in any region."""
+
+    def __init__(self, model: str) -> None:
+        make, shape = MODELS[model]
+        with torch.device("cuda"):
+            self.net = nn.Sequential(*make()).to(torch.bfloat16)
+            self.x = torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
+        trained = [each for each in self.net.parameters() if each.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, fused=True)
+
+    def forward(self) -> torch.Tensor:
+        return self.net(self.x).sum()
+
+    def checkpointed(self) -> torch.Tensor:
+        x = self.x
+        for block in self.net:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x.sum()
+
+    def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
+        """Of the last of a few steps: peak bytes, held bytes, milliseconds."""
+        for _ in range(STEPS):
+            torch.cuda.reset_peak_memory_stats()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            with region:
+                loss = (forward or self.forward)()
+            loss.backward()
+            del loss
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            end.record()
+            torch.cuda.synchronize()
+        return {
+            "peak": torch.cuda.max_memory_allocated(),
+            "held": torch.cuda.max_memory_reserved(),
+            "ms": begin.elapsed_time(end),
+        }
+
+
+def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
+    region = spillway.offload(budget=budget, tag=tag)
+    found = {"budget": budget, **step.measured(region)}
+    explained = spillway.explain(tag)
+    if explained is not None:
+        found |= {
+            "of_limit": explained.of_limit,
+            "predicted_of_limit": explained.chosen.of_limit,
+            "limit": explained.chosen.limit,
+            "least": explained.curve[0].budget,
+            "kept": explained.chosen.kept,
+            "moved": explained.chosen.moved,
+            "rebuilt": explained.chosen.rebuilt,
+            "predicted": explained.chosen.seconds,
+            "taken": explained.taken,
+        }
+    return found
+
+
+def the_way(name: str, step: Step) -> dict[str, Any]:
+    """One of: checkpoint, save_on_cpu, trl, torchtune; the last two need those packages."""
+    if name == "checkpoint":
+        return step.measured(contextlib.nullcontext(), step.checkpointed)
+    if name == "rebuild":
+        return step.measured(spillway.rebuild())
+    if name == "save_on_cpu":
+        return step.measured(torch.autograd.graph.save_on_cpu(pin_memory=True))
+    if name == "trl":
+        from trl.models.activation_offloading import OffloadActivations
+
+        return step.measured(OffloadActivations())
+    from torchtune.training import OffloadActivations
+
+    return step.measured(OffloadActivations())
+
+
+def shares_down_to(kept: int, peak: int, least: int) -> Iterator[float]:
+    """From nothing gone to 1.1 times the least budget, in ten parts."""
+    most = (peak - 1.1 * least) / kept
+    return (most * each / 10 for each in range(11))
+
+
+def main(model: str, *asked: str) -> None:
+    spillway.use_allocator()
+    step = Step(model)
+    # A ratio of 0 keeps everything, and counts each storage once.
+    plain = step.measured(spillway.CPUOffload(0, tag="plain"))
+    plain["kept"] = spillway.stats()["tags"]["plain"]["last"]["movable_bytes"]
+    found: dict[str, Any] = {"plain": plain, "budgets": [], "ways": {}}
+    for each in asked:
+        if each == "budgets":
+            least = under(step, plain["peak"], "probe").get("least", plain["peak"])
+            shares = list(shares_down_to(plain["kept"], plain["peak"], least))
+        elif each[0].isdigit():
+            shares = [float(each)]
+        else:
+            found["ways"][each] = the_way(each, step)
+            continue
+        for share in shares:
+            budget = plain["peak"] - int(share * plain["kept"])
+            tag = f"gone-{share:.3f}".replace(".", "-")
+            found["budgets"].append({"gone": share, **under(step, budget, tag)})
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a budget's plan is, what it costs, and what no plan could beat."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spillway._load import glue
+from spillway.report.sizes import size
+from spillway.summary import device_index
+
+__all__ = ["Explanation", "PlanPoint", "explain"]
+
+_LIMITS = {
+    "compute": "computing",
+    "rebuild": "computing again",
+    "link out": "the link to the host",
+    "link in": "the link to the GPU",
+}
+
+
+@dataclass(frozen=True)
+class PlanPoint:
+    """One budget and the plan for it. Bytes; seconds from the first saved storage to the end of the backward
+    pass, predicted. ``bound`` is the least that any plan could take, and ``limit`` what decides it."""
+
+    budget: int
+    peak: int
+    kept: int
+    moved: int
+    rebuilt: int
+    seconds: float
+    compute: float
+    rebuild: float
+    stall_out: float
+    stall_in: float
+    bound: float
+    limit: str
+
+    @property
+    def of_limit(self) -> float:
+        """The bound's share of the predicted time: 1 for a plan that none can beat."""
+        return self.bound / self.seconds if self.seconds else 1.0
+
+    @property
+    def slowdown(self) -> float:
+        """The predicted time over that with everything kept."""
+        return self.seconds / self.compute if self.compute else 1.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The plan of a budget's last planned step, and the budgets around it, the smallest first."""
+
+    tag: str
+    device: int
+    chosen: PlanPoint
+    curve: tuple[PlanPoint, ...]
+    storages: int
+    link_out: float  # bytes per second, measured
+    link_in: float
+    taken: float | None  # seconds that the last step with this plan took; none until one has ended
+
+    @property
+    def of_limit(self) -> float:
+        """η: the least that any plan could take for this budget, over what a step took; predicted until one
+        has been measured."""
+        return self.chosen.bound / self.taken if self.taken else self.chosen.of_limit
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "of_limit": self.of_limit}
+
+    @staticmethod
+    def from_dict(found: dict[str, Any]) -> Explanation:
+        names = set(Explanation.__dataclass_fields__) - {"chosen", "curve"}
+        return Explanation(
+            chosen=PlanPoint(**found["chosen"]),
+            curve=tuple(PlanPoint(**point) for point in found["curve"]),
+            **{name: found[name] for name in names},
+        )
+
+    def __str__(self) -> str:
+        lines = [*self._head(), "", _row(_TITLES), *map(self._line, self._points())]
+        return "\n".join(lines)
+
+    def _head(self) -> list[str]:
+        chosen = self.chosen
+        title = f"Plan of {self.tag!r} on GPU {self.device}: {self.storages} storages"
+        took = f"took {_ms(self.taken)}" if self.taken else "has not been timed yet"
+        return [
+            title,
+            f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
+            f"{size(chosen.moved)}, computed again {size(chosen.rebuilt)}",
+            f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
+            f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
+            f"{_ms(chosen.stall_in)}; the last step {took}",
+            f"{self.of_limit:.1%} of the limit: no plan could take less than {_ms(chosen.bound)}, because of "
+            f"{_LIMITS[chosen.limit]}",
+            f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
+        ]
+
+    def _points(self) -> list[PlanPoint]:
+        return sorted({*self.curve, self.chosen}, key=lambda point: point.budget)
+
+    def _line(self, point: PlanPoint) -> str:
+        cells = [
+            size(point.budget) + (" *" if point == self.chosen else "  "),
+            size(point.kept),
+            size(point.moved),
+            size(point.rebuilt),
+            _ms(point.seconds),
+            f"{point.slowdown:.3f}",
+            f"{point.of_limit:.1%}",
+            _LIMITS[point.limit],
+        ]
+        return _row(cells)
+
+
+_TITLES = ["budget  ", "kept", "moved", "again", "step", "relative", "of limit", "limited by"]
+_WIDTHS = (13, 10, 10, 10, 10, 9, 9)
+
+
+def _row(cells: list[str]) -> str:
+    padded = [cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=False)]
+    return " ".join([*padded, " " + cells[-1]])
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms"
+
+
+def explain(tag: str = "budget", device: Any = None, points: int = 13) -> Explanation | None:
+    """The plan that the last planned step of ``spillway.offload`` followed, and what others would cost.
+
+    ``print(spillway.explain())`` shows both. Nothing is planned before a step has been recorded, and None
+    comes where the tag has no plan yet, or its recorded step could not be timed. In a job of ``spillway run
+    --budget`` the tag is ``"job"``.
+
+    Args:
+        tag: that of the region.
+        device: which GPU; default: the current one.
+        points: how many budgets, at equal distances from the smallest that can be met to all that the step
+            would need with everything kept.
+
+    Raises:
+        ValueError: there is no such GPU, or fewer than two points.
+    """
+    if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= 1000:
+        raise ValueError(f"points must be a whole number from 2 to 1000, not {points!r}")
+    index = device_index(device)
+    found = glue().explain(tag, index, points)
+    if found is None:
+        return None
+    return Explanation(
+        tag,
+        index,
+        PlanPoint(**found["chosen"]),
+        tuple(PlanPoint(**point) for point in found["curve"]),
+        found["storages"],
+        found["out"],
+        found["in"],
+        found["taken"],
+    )

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/heap/heap_fixture.h"
+
+namespace spillway {
+namespace {
+
+/// A heap that may hold some memory rather than let streams wait.
+class HeapTargetTest : public HeapTest {
+ protected:
+  /// A free block that a copy still reads.
+  driver::DevicePtr freed_under_a_copy(Bytes size) {
+    const auto block = allocate(size);
+    EXPECT_TRUE(heap_->add_fence(block, stuck_fence()));
+    free(block);
+    return block;
+  }
+
+  [[nodiscard]] std::uint64_t waits() const { return heap_->stats().fence_waits; }
+};
+
+TEST_F(HeapTargetTest, UpToItTheHeapGrowsWhereAStreamWouldHaveToWait) {
+  heap_->set_target(16_MiB);
+  const auto read = freed_under_a_copy(4_MiB);
+
+  EXPECT_NE(allocate(4_MiB), read);
+  EXPECT_EQ(waits(), 0U);
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
+TEST_F(HeapTargetTest, BeyondItStreamsWaitBeforeTheHeapGrows) {
+  heap_->set_target(6_MiB);
+  const auto read = freed_under_a_copy(4_MiB);
+
+  EXPECT_EQ(allocate(4_MiB), read);
+  EXPECT_EQ(waits(), 1U);
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+}
+
+TEST_F(HeapTargetTest, WhatNobodyReadsIsHandedOutBesideWhatACopyStillReads) {
+  heap_->set_target(16_MiB);
+  const auto first = allocate(4_MiB);
+  const auto second = allocate(4_MiB);  // beside it
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+
+  EXPECT_EQ(allocate(4_MiB), second);
+  EXPECT_EQ(waits(), 0U);
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
+TEST_F(HeapTargetTest, PiecesSideBySideServeWhatNoneOfThemHolds) {
+  heap_->set_target(8_MiB);
+  const auto first = allocate(4_MiB);
+  const auto second = allocate(4_MiB);
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+
+  EXPECT_EQ(allocate(8_MiB), first);
+  EXPECT_EQ(waits(), 1U);
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
+TEST_F(HeapTargetTest, AnEmptyChunkGoesBackInHoweverManyPiecesItLies) {
+  heap_->set_target(16_MiB);
+  const auto first = allocate(1_MiB);
+  const auto second = allocate(1_MiB);  // of the same 2 MiB
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+
+  heap_->trim_sync();
+
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
+TEST_F(HeapTargetTest, ASmallerOneGivesBackWhatIsCachedAboveIt) {
+  heap_->set_target(16_MiB);
+  free(allocate(12_MiB));
+
+  heap_->set_target(8_MiB);
+
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
+TEST_F(HeapTargetTest, WithoutItStreamsWait) {
+  heap_->set_target(16_MiB);
+  heap_->set_target(0_B);
+  const auto read = freed_under_a_copy(4_MiB);
+
+  EXPECT_EQ(allocate(4_MiB), read);
+  EXPECT_EQ(waits(), 1U);
+}
+
+}  // namespace
+}  // namespace spillway
