@@ -21,6 +21,16 @@ def allocate(size):
 """
 
 
+def test_it_brings_nothing_but_the_c_and_the_c_plus_plus_library_along() -> None:
+    """Neither libtorch, nor libpython, nor a CUDA runtime; and no name of it is left to be found later."""
+    done = run(["cat", "/proc/self/maps"], environment(SHIM, LD_BIND_NOW="1"))
+    mapped = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if ".so" in line}
+    assert done.stderr == "" and SHIM.name in mapped
+    assert {name.split(".so")[0] for name in mapped - {SHIM.name}} <= {
+        *("ld-linux-x86-64", "libc", "libgcc_s", "libm", "libstdc++"),
+    }
+
+
 def test_a_forked_child_passes_everything_through() -> None:
     printed = python(
         ALLOCATE
