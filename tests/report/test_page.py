@@ -13,6 +13,7 @@ import synthetic
 from browser import drawn
 from rich.console import Console
 from spillway.report import terminal, words
+from spillway.report.log import ReportError
 from spillway.report.page import page as page_of
 from spillway.report.write import read, write
 
@@ -91,6 +92,16 @@ def test_a_log_without_any_event_makes_a_page(tmp_path):
     synthetic.write(tmp_path / "7-1.spillway", [], done=False)
     write(read(tmp_path), tmp_path / "report.html")
     assert "Nothing was copied." in " ".join(parse(tmp_path / "report.html").words)
+
+
+@pytest.mark.parametrize("word", ["bytes", "devices", "pinned_peak", "refused", "command"])
+def test_a_log_that_lacks_a_part_is_one_line_and_no_page(tmp_path, word):
+    path = synthetic.write(tmp_path / "7-1.spillway")
+    path.write_text(path.read_text().replace(f'"{word}"', '"else"'))
+    with pytest.raises(ReportError, match="is damaged: its lines do not fit together") as caught:
+        write(read(tmp_path), tmp_path / "report.html")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
