@@ -178,6 +178,22 @@ print(process.cudaStreamEndCapture(stream, byref(graph)), allocate(4096)[0], emu
     assert printed.splitlines() == ["0 0 1 a CUDA graph is being captured", "0 0 1"]
 
 
+@pytest.mark.parametrize("begin", ["cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph_ptsz"])
+def test_a_capture_is_known_by_every_name_that_begins_one(begin: str) -> None:
+    printed = python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+at = c_uint64()
+refused = lambda: driver.cuMemAlloc_v2(byref(at), c_size_t(4096)) or process.spillway_preload_refusal()
+print(driver.{begin}(c_void_p(5), None, None, None, c_size_t(0), 2), refused())
+print(count({begin!r}))
+""",
+        SHIM,
+        SPILLWAY_PRELOAD="substitute",
+    )
+    assert printed.splitlines() == ["0 b'a CUDA graph is being captured'", "1"]
+
+
 def test_a_served_block_is_freed_behind_its_uses_on_any_stream() -> None:
     printed = python(
         ALLOCATE
