@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,26 @@ print(count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyHtoDAsync_v2_ptsz_bytes"), c
         "0 cuMemcpyAsync_ptsz",
         "1 64 0",
     ]
+
+
+def test_launches_take_a_quick_way_to_their_own_functions_and_counts() -> None:
+    rows = (Path(__file__).parents[2] / "interpose" / "driver_functions.inc").read_text()
+    pattern = r"^SPILLWAY_DRIVER_PER_THREAD\((\w+),.*, (_ptsz), k(?:Graph)?Launch,"
+    names = [name + end for name, twin in re.findall(pattern, rows, re.MULTILINE) for end in ("", twin)]
+    assert len(names) == 8
+    printed = python(
+        GET
+        + f"""
+for name in {names!r}:
+    driver.stub_answer(7)
+    for _ in range(3):
+        getattr(driver, name)(*[c_void_p(1)] * 11)
+    print(name, driver.stub_last().decode(), getattr(driver, name)(*[c_void_p(1)] * 11))
+print([count(name) for name in {names!r}], count("cuMemsetD32Async_ptsz"), count("cuStreamCreate"))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == [f"{name} {name} 7" for name in names] + [f"{[4] * 8} 0 0"]
 
 
 def test_what_the_driver_refuses_stays_refused() -> None:
