@@ -51,6 +51,13 @@ def test_what_is_cheap_is_computed_again(tmp_path: Path) -> None:
     assert off.movable == plain.movable
 
 
+def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) -> None:
+    plain = under_spillway("compiled", tmp_path)
+    ours = under_spillway("compiled", tmp_path, "--ratio", "0.5", "--report", str(tmp_path / "out"))
+    assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert [log.suffix for log in (tmp_path / "out").iterdir()] == [".spillway"]
+
+
 UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
 
 
