@@ -46,8 +46,9 @@ struct Local {
 };
 
 // Initial-exec: the library is there from the start of the process, and dynamic TLS would allocate
-// inside the call.
-extern __attribute__((tls_model("initial-exec"))) constinit thread_local Local local;
+// inside the call. exports.cpp reads it in assembly.
+extern __attribute__((tls_model("initial-exec"))) constinit thread_local Local local __asm__(
+    "spillway_local");
 
 /// This thread's books, made on first use; null where the host has no memory for them.
 Books* my_books();

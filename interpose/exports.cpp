@@ -9,6 +9,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <type_traits>
 
 namespace spillway::interpose {
@@ -44,18 +45,60 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 #define SPILLWAY_RUNTIME(symbol, kind, ...) SPILLWAY_WRAPPER(symbol, __VA_ARGS__)
 #include "interpose/functions.inc"
 
+// A launch of the driver's is counted before its wrapper is reached: the driver calls nothing of
+// ours from it, and errors that stay show elsewhere, so nothing is left to do behind it. In
+// assembly, because a compiler copies arguments that lie on the stack, and a launch has up to
+// eleven.
+#define SPILLWAY_QUICK                                          \
+  "cmpb $1, spillway_mode_now(%rip)\n"                          \
+  "jne 1f\n"                                                    \
+  "movq spillway_local@gottpoff(%rip), %rax\n"                  \
+  "cmpl $0, %fs:(%rax)\n"                                       \
+  "jne 1f\n"                                                    \
+  "movq %fs:8(%rax), %rax\n"                                    \
+  "testq %rax, %rax\n"                                          \
+  "je 1f\n"                                                     \
+  "movq spillway_next_functions+8*spillway_place(%rip), %r11\n" \
+  "testq %r11, %r11\n"                                          \
+  "je 1f\n"                                                     \
+  "addq $1, 16*spillway_place(%rax)\n"                          \
+  "jmp *%r11\n"                                                 \
+  "1:\n"
+
+// What that takes for granted.
+static_assert(static_cast<int>(Mode::kCount) == 1 && sizeof(mode_now) == 1);
+static_assert(offsetof(Local, depth) == 0 && sizeof(Local::depth) == 4);
+static_assert(offsetof(Local, books) == 8 && offsetof(Books, counts) == 0);
+static_assert(offsetof(Count, calls) == 0 && sizeof(Count) == 16);
+static_assert(sizeof(next_functions) == kEntries * 8);
+
+// What comes before the jump in functions of a kind, as SPILLWAY_BEFORE(kLaunch): mostly nothing.
+#define SPILLWAY_BEFORE_kLaunch , SPILLWAY_QUICK
+#define SPILLWAY_BEFORE_kGraphLaunch , SPILLWAY_QUICK
+#define SPILLWAY_SECOND(first, second, ...) second
+#define SPILLWAY_CHOOSE(...) SPILLWAY_SECOND(__VA_ARGS__)
+#define SPILLWAY_BEFORE(kind) SPILLWAY_CHOOSE(SPILLWAY_BEFORE_##kind, "", )
+
 // One function of each name, with one address: an indirect jump, which leaves all arguments as they
-// are, however many.
-#define SPILLWAY_EXPORT(symbol)                                    \
-  __asm__(".pushsection .text\n.globl " #symbol "\n.type " #symbol \
-          ", @function\n.p2align 4\n" #symbol                      \
-          ":\n"                                                    \
-          "jmp *spillway_wrapper_" #symbol                         \
-          "(%rip)\n"                                               \
-          ".size " #symbol ", .-" #symbol "\n.popsection");
-#define SPILLWAY_DRIVER(symbol, ...) SPILLWAY_EXPORT(symbol)
-#define SPILLWAY_RUNTIME(symbol, ...) SPILLWAY_EXPORT(symbol)
+// are, however many. All in one piece: spillway_place is that of the row in the lists.
+#define SPILLWAY_EXPORT(symbol, before)                                \
+  ".globl " #symbol                                                    \
+  "\n"                                                                 \
+  ".type " #symbol                                                     \
+  ", @function\n"                                                      \
+  ".p2align 4\n" #symbol ":\n" before "jmp *spillway_wrapper_" #symbol \
+  "(%rip)\n"                                                           \
+  ".size " #symbol ", .-" #symbol                                      \
+  "\n"                                                                 \
+  ".set spillway_place, spillway_place + 1\n"
+#define SPILLWAY_DRIVER(symbol, base, version, kind, ...) \
+  SPILLWAY_EXPORT(symbol, SPILLWAY_BEFORE(kind))
+#define SPILLWAY_RUNTIME(symbol, ...) SPILLWAY_EXPORT(symbol, "")
+__asm__(
+    ".pushsection .text\n"
+    ".set spillway_place, 0\n"
 #include "interpose/functions.inc"
+    ".popsection\n");
 
 void* exported(Entry entry) {
   static const std::array<void*, kEntries> functions = {{

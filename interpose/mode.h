@@ -15,8 +15,8 @@ enum class Mode : std::uint8_t {
   kRecord,  ///< counts, and writes each call into its thread's ring
 };
 
-// Read by every wrapped call.
-extern std::atomic<Mode> mode_now;
+// Read by every wrapped call, also in assembly (exports.cpp).
+extern std::atomic<Mode> mode_now __asm__("spillway_mode_now");
 
 inline Mode mode() {
   return mode_now.load(std::memory_order_relaxed);

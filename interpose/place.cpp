@@ -52,7 +52,11 @@ std::string own_path() {
 }
 
 bool comes_first() {
-  return path_of(plain_dlsym(RTLD_DEFAULT, kOfACopy)) == own_path();
+  // Not RTLD_DEFAULT, which begins with whoever asks: this library is linked with -Bsymbolic.
+  void* program = dlopen(nullptr, RTLD_LAZY);
+  const std::string first = path_of(plain_dlsym(program, kOfACopy));
+  dlclose(program);
+  return first == own_path();
 }
 
 std::string copy_behind() {

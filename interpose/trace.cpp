@@ -176,15 +176,11 @@ void trace_forget() {
   if (const int number = to.number.exchange(-1); number >= 0) close(number);
 }
 
-void trace_add(Books& books, const Event& event) {
+Event* trace_make_room(Books& books) {
+  drain(books);
   Event* place = books.ring.next();
-  if (place == nullptr) {
-    drain(books);
-    place = books.ring.next();
-  }
-  if (place == nullptr) return books.ring.lose();
-  *place = event;
-  books.ring.publish();
+  if (place == nullptr) books.ring.lose();
+  return place;
 }
 
 void trace_thread_ends(Books& books) {

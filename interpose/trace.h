@@ -21,8 +21,16 @@ Status trace_end();
 /// For a forked child, which has its parent's: leaves the file alone.
 void trace_forget();
 
-/// Puts an event into a thread's ring, and the ring into the file when it is full.
-void trace_add(Books& books, const Event& event);
+/// The place for the next event of a full ring, which goes into the file first; null where there is
+/// none, and the event is lost.
+Event* trace_make_room(Books& books);
+
+/// The place for a thread's next event, to be written there and then published; null as above. Not
+/// copied to: the processor waits where wide loads follow narrow stores of the same bytes.
+inline Event* trace_place(Books& books) {
+  Event* place = books.ring.next();
+  return place != nullptr ? place : trace_make_room(books);
+}
 
 /// For a thread that ends: whoever gets its books next is another thread.
 void trace_thread_ends(Books& books);

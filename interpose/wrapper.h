@@ -21,7 +21,8 @@
 namespace spillway::interpose {
 
 /// What a wrapper passes its calls on to; null before the first look-up or call.
-extern constinit std::array<std::atomic<void*>, kEntries> next_functions;
+extern constinit std::array<std::atomic<void*>, kEntries> next_functions __asm__(
+    "spillway_next_functions");
 
 inline std::atomic<void*>& next_of(Entry entry) {
   return next_functions[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
@@ -75,27 +76,10 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   using Tuple = std::tuple<Arguments...>;
   using Next = Result(Arguments...);
   static constexpr Kind kKind = function_of(kEntry).kind;
-  /// The driver calls nothing of ours from a launch, so nothing is left to do behind it.
-  static constexpr bool kJumps = function_of(kEntry).library == Library::kDriver &&
-                                 (kKind == Kind::kLaunch || kKind == Kind::kGraphLaunch);
   /// 302 of both libraries: a function of CUDA that the process does not have.
   static constexpr auto kMissing = static_cast<Result>(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND);
 
   static Result call(Arguments... arguments) {
-    if constexpr (kJumps) {
-      // The cheapest way: the driver returns to the caller, and errors that stay show elsewhere.
-      void* next = next_of(kEntry).load(std::memory_order_relaxed);
-      if (mode() == Mode::kCount && local.depth == 0 && local.books != nullptr && next != nullptr)
-          [[likely]] {
-        local.books->of(kEntry).calls_only();
-        return reinterpret_cast<Next*>(next)(arguments...);
-      }
-    }
-    return pass_on(arguments...);
-  }
-
-  // Apart, so that the way above saves no registers.
-  [[gnu::noinline]] static Result pass_on(Arguments... arguments) {
     void* found = next_of(kEntry).load(std::memory_order_relaxed);
     if (found == nullptr) [[unlikely]] {
       found = find_next(kEntry);
@@ -134,15 +118,15 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     const bool good = static_cast<int>(result) == 0;
     const std::uint64_t bytes = good || !Bytes::kReads ? Bytes::of(arguments) : 0;
     books->of(kEntry).add(bytes);
-    if (record) {
-      trace_add(*books,
-                {.ticks = when,
-                 .address = good || !Address::kReads ? Address::of(arguments) : 0,
-                 .bytes = bytes,
-                 .stream = good || !Stream::kReads ? Stream::of(arguments) : 0,
-                 .entry = static_cast<std::uint16_t>(kEntry),
-                 .kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments)),
-                 .result = static_cast<std::int32_t>(result)});
+    if (Event* place = record ? trace_place(*books) : nullptr; place != nullptr) {
+      place->ticks = when;
+      place->address = good || !Address::kReads ? Address::of(arguments) : 0;
+      place->bytes = bytes;
+      place->stream = good || !Stream::kReads ? Stream::of(arguments) : 0;
+      place->entry = static_cast<std::uint16_t>(kEntry);
+      place->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments));
+      place->result = static_cast<std::int32_t>(result);
+      books->ring.publish();
     }
     if constexpr (kKind == Kind::kCaptureBegin || kKind == Kind::kCaptureEnd) {
       if (good || kKind == Kind::kCaptureEnd) note_capture(kKind == Kind::kCaptureBegin);

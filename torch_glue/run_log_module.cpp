@@ -21,10 +21,27 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-/// Whether code of a file is the program's own, and neither torch's nor ours.
+/// Where code of the libraries lies, which a program's line is not in.
+struct Libraries {
+  std::string torch = folder_of("torch");
+  std::string ours = folder_of("spillway");
+
+  static std::string folder_of(const char* package) {
+    return py::module_::import(package).attr("__path__")[py::int_(0)].cast<std::string>() + "/";
+  }
+
+  /// Made by start(): an import gives Python's lock to other threads.
+  static const Libraries& known() {
+    static const Libraries only;
+    return only;
+  }
+};
+
+/// A program may lie in a folder of any name; Spillway's demonstration is one.
 bool is_of_the_program(const std::string& file) {
-  return file.find("/torch/") == std::string::npos &&
-         file.find("/spillway/") == std::string::npos && file.rfind('<', 0) != 0;
+  const Libraries& of = Libraries::known();
+  if (file.starts_with(of.ours)) return file.starts_with(of.ours + "demo/");
+  return !file.starts_with(of.torch) && !file.starts_with('<');
 }
 
 /// The innermost line of this thread that is the program's own.
@@ -49,6 +66,7 @@ std::string line_of_the_program() {
 void start(const std::string& log, const std::string& about, const std::string& page) {
   RunLog::Options options{log, about, page, serves_torch()};
   raise(RunLog::instance().start(options));
+  Libraries::known();
   set_line_teller(line_of_the_program);
   if (!options.ours) follow_torch_memory();
 }

@@ -45,7 +45,7 @@ def foreign_look_up(session: Session) -> float:
 @figure("preload_share_of_step", "share of a step of the demonstration", "<= 0.005", "gpu")
 def share_of_step(session: Session) -> float:
     """What recording adds to all calls of a training step; on the emulated GPU kernels are no calls."""
-    return _share(session, session.probe("preload_step"))
+    return _share(session, session.preloaded("preload_step"))
 
 
 @figure("preload_share_of_step_predicted", "share of a step of the demonstration", "<= 0.005", "cpu")

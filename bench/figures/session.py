@@ -31,6 +31,7 @@ class Session:
         self.programs = programs
         self.demo = cache(self._demo)
         self.probe = cache(self._probe)
+        self.preloaded = cache(self._preloaded)
         self.dry = cache(self._dry)
         self.benchmark = cache(self._benchmark)
         self.program = cache(self._program)
@@ -39,13 +40,17 @@ class Session:
     def _probe(self, name: str, *arguments: str) -> dict[str, Any]:
         """The JSON that probes/NAME.py prints."""
         environment = launch.environment(True) if self.device == "emulated" else dict(os.environ)
-        return json.loads(self._run([sys.executable, str(PROBES / f"{name}.py"), *arguments], environment))
+        return json.loads(self._run(_probing(name, *arguments), environment))
+
+    def _preloaded(self, name: str, *arguments: str) -> dict[str, Any]:
+        """The same under the preload library, which is there on the emulated GPU anyway."""
+        environment = launch.environment(self.device == "emulated")
+        return json.loads(self._run(_probing(name, *arguments), environment))
 
     def _dry(self, profile: str, name: str, *arguments: str) -> dict[str, Any]:
         """The same in a dry run with that profile, on every machine alike."""
         dry = ["-m", "spillway", "run", "--emulate", profile, "--shape-only", "--"]
-        script = [sys.executable, str(PROBES / f"{name}.py"), *arguments]
-        text = self._run([sys.executable, *dry, *script], dict(os.environ))
+        text = self._run([sys.executable, *dry, *_probing(name, *arguments)], dict(os.environ))
         return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
     def _demo(self, allocator: str = "spillway") -> dict[str, Any]:
@@ -97,3 +102,7 @@ class Session:
                 "\n".join([f"{' '.join(command)} ended with status {done.returncode}:", *tail])
             )
         return done.stdout
+
+
+def _probing(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(PROBES / f"{name}.py"), *arguments]

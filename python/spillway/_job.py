@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import atexit
+import filecmp
 import os
 import sys
 
+from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, OF_A_REPORT, LaunchError, tag_ratios
 
 
@@ -44,6 +46,11 @@ def start() -> None:
         raise SystemExit(_say(str(error))) from None
     if not given:
         return
+    other = _of_another_version()
+    if other:
+        raise SystemExit(
+            _say(f"{other} is preloaded, of another version than this package, {SHIM.parent.parent}: use one")
+        )
 
     from spillway import _load
 
@@ -60,6 +67,19 @@ def start() -> None:
             return
         raise SystemExit(warned) from None
     _set_up(given)
+
+
+def _of_another_version() -> str | None:
+    """A preloaded library of ours, where the one of this package is another."""
+    with open("/proc/self/maps") as maps:
+        mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in maps if "/libspillway_" in line}
+    for path in sorted(mapped):
+        mine = next((each for each in (SHIM, EMULATOR) if each.name == os.path.basename(path)), None)
+        if mine is None or not os.path.exists(path):
+            continue
+        if not mine.exists() or not filecmp.cmp(path, mine, shallow=False):
+            return path
+    return None
 
 
 def _set_up(given: dict[str, str]) -> None:

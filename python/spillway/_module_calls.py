@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -12,9 +13,15 @@ from typing import Generic, TypeVar
 
 from torch.nn import Module
 
-__all__ = ["OpenCalls"]
+__all__ = ["OpenCalls", "expect_global_hooks"]
 
 _Value = TypeVar("_Value")
+
+
+def expect_global_hooks() -> None:
+    """PyTorch warns of those that fire an extra time for a compiled module. Ours may: it is the module around
+    a compiled one that has the name, so the extra call is the one that counts."""
+    warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
 
 
 class OpenCalls(threading.local, Generic[_Value]):

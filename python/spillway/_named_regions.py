@@ -9,7 +9,6 @@ import os
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.optim import optimizer
 
-from spillway._module_calls import OpenCalls
+from spillway._module_calls import OpenCalls, expect_global_hooks
 from spillway.cpu_offload import CPUOffload
 
 __all__ = ["start"]
@@ -95,8 +94,7 @@ class _Modules:
         self._calls: OpenCalls[CPUOffload] = OpenCalls(lambda region: region.__exit__(None, None, None))
 
     def watch(self) -> None:
-        # It is the module around a compiled one that has the name, so the extra call is the one that counts.
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        expect_global_hooks()
         modules.register_module_forward_pre_hook(self._before)
         modules.register_module_forward_hook(self._after, always_call=True)
         optimizer.register_optimizer_step_pre_hook(lambda *_: self._calls.end_left())

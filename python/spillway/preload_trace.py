@@ -73,8 +73,10 @@ class _Reader:
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
             raise ValueError(f"{path}: no trace of the preload library")
         _, version, names, ticks, nanoseconds, self.process, size = _HEAD.unpack_from(data)
-        if version != _VERSION or size != _EVENT.size:
+        if version != _VERSION:
             raise ValueError(f"{path}: version {version} of the format, {_VERSION} is known")
+        if size != _EVENT.size:
+            raise ValueError(f"{path}: calls of {size} bytes, {_EVENT.size} are known")
         self.at = _HEAD.size + names
         lists = data[_HEAD.size : self.at].decode(errors="replace").split("\n\n")
         if len(data) < self.at or len(lists) != 3:

@@ -83,6 +83,7 @@ def _cupti_folders() -> list[Path]:
 
 
 def _begin_in(folder: Path | None, operators: bool) -> None:
+    from spillway._module_calls import expect_global_hooks
     from spillway.cpu_offload import end_steps_with_optimizers
     from spillway.roles import watch
 
@@ -97,6 +98,7 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
     atexit.register(stop)
     end_steps_with_optimizers()
     if glue().stats()["ours"]:
+        expect_global_hooks()
         watch()
     if operators:  # after what gives the nodes of backward passes their tags, to be called after it
         glue().time_operators()

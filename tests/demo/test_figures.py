@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from conftest import Script
+from spillway import launch
 
 import bench.figures  # noqa: F401 (importing registers)
 from bench.figures import readme, registry
 from bench.figures.__main__ import measure
-from bench.figures.session import MeasureFailed
+from bench.figures.session import MeasureFailed, Session
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +70,26 @@ def test_figure_whose_program_fails_is_short() -> None:
     entry = measure(figure, Device(), Silent())
 
     assert (entry["value"], entry["status"]) == (None, "short")
+
+
+def test_what_a_gpu_s_step_calls_is_counted_under_the_preload_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session("cuda", tmp_path)
+    printed = '{"calls": 1000, "kernels": 0, "nanoseconds": 4000000}'
+    seen: dict[str, str] = {}
+
+    def run(command: list[str], environment: dict[str, str]) -> str:
+        seen.update(environment)
+        return printed
+
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(session, "_run", run)
+    monkeypatch.setattr(session, "program", lambda _name: {"direct": 2.0, "recording": 12.0})
+
+    assert registry.FIGURES["preload_share_of_step"].measure(session) == 1000 * 10 / 4_000_000
+    assert seen["LD_PRELOAD"] == str(launch.SHIM)
+    assert "SPILLWAY_EMULATE" not in seen
 
 
 def test_unknown_name_is_refused_before_set_up(script: Script) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,10 @@ for name in names.split():
         ("cuMemcpyBatchAsync", 12090, 2, True, "cuMemcpyBatchAsync_ptsz"),
         ("cuMemcpyBatchAsync", 13000, 0, True, "cuMemcpyBatchAsync_v2"),
         ("cuMemcpyBatchAsync", 13000, 2, True, "cuMemcpyBatchAsync_v2_ptsz"),
+        ("cuMemcpy2D", 3020, 0, True, "cuMemcpy2D_v2"),
+        ("cuMemcpy3DPeer", 7000, 2, True, "cuMemcpy3DPeer_ptds"),
+        ("cuMemsetD8", 7000, 2, True, "cuMemsetD8_v2_ptds"),
+        ("cuStreamBeginCaptureToGraph", 12030, 0, True, "cuStreamBeginCaptureToGraph"),
         ("cuLaunchKernel", 4000, 0, True, "cuLaunchKernel"),
         ("cuLaunchKernel", 7000, 2, True, "cuLaunchKernel_ptsz"),
         ("cuCtxSynchronize", 12000, 0, True, "cuCtxSynchronize"),
@@ -104,6 +109,26 @@ print(count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyHtoDAsync_v2_ptsz_bytes"), c
         "0 cuMemcpyAsync_ptsz",
         "1 64 0",
     ]
+
+
+def test_launches_take_a_quick_way_to_their_own_functions_and_counts() -> None:
+    rows = (Path(__file__).parents[2] / "interpose" / "driver_functions.inc").read_text()
+    pattern = r"^SPILLWAY_DRIVER_PER_THREAD\((\w+),.*, (_ptsz), k(?:Graph)?Launch,"
+    names = [name + end for name, twin in re.findall(pattern, rows, re.MULTILINE) for end in ("", twin)]
+    assert len(names) == 8
+    printed = python(
+        GET
+        + f"""
+for name in {names!r}:
+    driver.stub_answer(7)
+    for _ in range(3):
+        getattr(driver, name)(*[c_void_p(1)] * 11)
+    print(name, driver.stub_last().decode(), getattr(driver, name)(*[c_void_p(1)] * 11))
+print([count(name) for name in {names!r}], count("cuMemsetD32Async_ptsz"), count("cuStreamCreate"))
+""",
+        SHIM,
+    )
+    assert printed.splitlines() == [f"{name} {name} 7" for name in names] + [f"{[4] * 8} 0 0"]
 
 
 def test_what_the_driver_refuses_stays_refused() -> None:

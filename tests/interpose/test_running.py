@@ -21,6 +21,16 @@ def allocate(size):
 """
 
 
+def test_it_brings_nothing_but_the_c_and_the_c_plus_plus_library_along() -> None:
+    """Neither libtorch, nor libpython, nor a CUDA runtime; and no name of it is left to be found later."""
+    done = run(["cat", "/proc/self/maps"], environment(SHIM, LD_BIND_NOW="1"))
+    mapped = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if ".so" in line}
+    assert done.stderr == "" and SHIM.name in mapped
+    assert {name.split(".so")[0] for name in mapped - {SHIM.name}} <= {
+        *("ld-linux-x86-64", "libc", "libgcc_s", "libm", "libstdc++"),
+    }
+
+
 def test_a_forked_child_passes_everything_through() -> None:
     printed = python(
         ALLOCATE
@@ -166,6 +176,22 @@ print(process.cudaStreamEndCapture(stream, byref(graph)), allocate(4096)[0], emu
         **EMULATED,
     )
     assert printed.splitlines() == ["0 0 1 a CUDA graph is being captured", "0 0 1"]
+
+
+@pytest.mark.parametrize("begin", ["cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph_ptsz"])
+def test_a_capture_is_known_by_every_name_that_begins_one(begin: str) -> None:
+    printed = python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+at = c_uint64()
+refused = lambda: driver.cuMemAlloc_v2(byref(at), c_size_t(4096)) or process.spillway_preload_refusal()
+print(driver.{begin}(c_void_p(5), None, None, None, c_size_t(0), 2), refused())
+print(count({begin!r}))
+""",
+        SHIM,
+        SPILLWAY_PRELOAD="substitute",
+    )
+    assert printed.splitlines() == ["0 b'a CUDA graph is being captured'", "1"]
 
 
 def test_a_served_block_is_freed_behind_its_uses_on_any_stream() -> None:

@@ -91,6 +91,12 @@ driver = ctypes.CDLL({str(DRIVER)!r})
 at = c_uint64(4096)
 driver.cuMemAlloc_v2(byref(at), c_size_t(512))
 driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+driver.cuMemsetD32_v2(at, 7, c_size_t(16))
+driver.cuMemcpyPeer(at, None, c_uint64(8192), None, c_size_t(96))
+box = (c_size_t * 16)()  # CUDA_MEMCPY2D ends with its width and height
+box[14], box[15] = 24, 5
+driver.cuMemcpy2D_v2(box)
+driver.cuMemcpy2DUnaligned_v2(box)
 driver.cuMemFree_v2(at)
 """
     python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
@@ -98,6 +104,10 @@ driver.cuMemFree_v2(at)
     assert told == [
         ("cuMemAlloc_v2", 4096, 512, 0),
         ("cuLaunchKernel", 7, 0, 5),
+        ("cuMemsetD32_v2", 4096, 64, 0),
+        ("cuMemcpyPeer", 4096, 96, 0),
+        ("cuMemcpy2D_v2", 0, 120, 0),
+        ("cuMemcpy2DUnaligned_v2", 0, 120, 0),
         ("cuMemFree_v2", 4096, 0, 0),
     ]
 
@@ -173,6 +183,7 @@ def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
         "empty": (b"", "no trace"),
         "other": (b"SPILLTRC" + bytes(64), "no trace"),
         "newer": (newer, "version 9"),
+        "wider": (data[:36] + struct.pack("<I", 48) + data[40:], "calls of 48 bytes, 40 are known"),
         "cut": (data[:100], "ends in its header"),
         "section": (section, "77 is no kind of section"),
     }
@@ -200,7 +211,8 @@ def test_the_command_shows_it(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert failed.returncode != 0 and len(failed.stderr.strip().splitlines()) == 1, failed.stderr
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == f"spillway trace: {broken}: no trace of the preload library\n"
 
 
 def test_what_torch_allocates_is_in_the_trace(tmp_path: Path) -> None:

@@ -51,6 +51,13 @@ def test_what_is_cheap_is_computed_again(tmp_path: Path) -> None:
     assert off.movable == plain.movable
 
 
+def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) -> None:
+    plain = under_spillway("compiled", tmp_path)
+    ours = under_spillway("compiled", tmp_path, "--ratio", "0.5", "--report", str(tmp_path / "out"))
+    assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert [log.suffix for log in (tmp_path / "out").iterdir()] == [".spillway"]
+
+
 UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
 
 
@@ -239,6 +246,32 @@ def test_another_python_is_told_and_left_alone(tmp_path: Path) -> None:
     assert (ours.status, ours.stdout) == (0, "1\n")
     assert ours.stderr.startswith("spillway: this build is not for Python cpython-3")
     assert ours.stderr.count("\n") == 1
+
+
+def two_preloaded(folder: Path, more: bytes) -> tuple[Done, Path]:
+    """A job with a copy of the preload library, and this one behind it."""
+    other = folder / launch.SHIM.name
+    other.write_bytes(launch.SHIM.read_bytes() + more)
+    libraries = {"LD_PRELOAD": f"{other}:{launch.SHIM}:{launch.EMULATOR}", "SPILLWAY_OFFLOAD_RATIO": "0.5"}
+    return directly(folder, sys.executable, SCRIPT, **libraries), other
+
+
+def test_two_copies_of_one_version_are_told_and_the_job_goes_on(tmp_path: Path) -> None:
+    ours, other = two_preloaded(tmp_path, b"")
+    assert ours.stderr == (
+        f"spillway: two copies of its preload library are in this process, {other} and {launch.SHIM}: "
+        "take one out of LD_PRELOAD\n"
+    )
+    assert (ours.status, ours.stdout) == (0, under_spillway("compiled", tmp_path).stdout)
+    assert ours.moved[-1] > 0
+
+
+def test_two_versions_at_once_end_the_job_with_one_line(tmp_path: Path) -> None:
+    ours, other = two_preloaded(tmp_path, b"newer")
+    assert (ours.status, ours.stdout, ours.moved) == (2, "", [])
+    assert ours.stderr == (
+        f"spillway: {other} is preloaded, of another version than this package, {launch.PACKAGE}: use one\n"
+    )
 
 
 def test_a_job_that_opens_regions_itself_keeps_them(tmp_path: Path) -> None:

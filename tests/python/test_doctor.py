@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import spillway
-from spillway import _load
+from spillway import _load, launch
 from spillway.doctor import environment, gpu, host, software
 from spillway.doctor.finding import Finding, Level
 
@@ -141,6 +141,9 @@ def test_memory_of_one_node_only(allowed: str, level: Level, machine: Path) -> N
     [
         ("LD_PRELOAD", "/opt/libnvshare.so", environment.interposers, Level.WARNING),
         ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2", environment.interposers, Level.OK),
+        ("LD_PRELOAD", "/opt/libspillway_preload.so", environment.interposers, Level.PROBLEM),
+        ("LD_PRELOAD", f"{launch.SHIM}:{launch.EMULATOR}", environment.interposers, Level.OK),
+        ("LD_PRELOAD", launch.SHIM.name, environment.interposers, Level.OK),  # with a space in its path
         ("CUDA_INJECTION64_PATH", "/opt/nsys.so", environment.profilers, Level.WARNING),
         ("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", environment.pytorch, Level.PROBLEM),
         ("PYTORCH_ALLOC_CONF", "expandable_segments:True", environment.pytorch, Level.WARNING),

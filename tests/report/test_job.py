@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from browser import drawn
 from conftest import JOB, clean_environment, command, run_job, spillway
 from spillway import launch
 from spillway.report.operators import by_name, by_tag
@@ -105,6 +106,11 @@ def test_the_terminal_says_the_same(job, report):
     said = " ".join(report.stdout.split())
     assert f"({job.plain['peak']} bytes)" in said
     assert "of the emulated GPU" in said
+
+
+def test_a_browser_draws_the_page_of_a_job_too(job, report, tmp_path):
+    said = drawn(job.folder / "report.html", tmp_path)
+    assert said == {"problems": [], "charts": 2, "inside": True, "first": "5", "then": "0", "fits": True}
 
 
 def test_only_the_user_can_read_what_was_recorded(job):

@@ -41,3 +41,15 @@ def test_the_maker_is_no_view(tmp_path):
     assert not {"", "View", "UnsafeView", "Transpose", "Split", "Squeeze"} & {
         name for names in made_by.values() for name in names
     }
+
+
+def test_a_program_may_lie_in_folders_of_the_libraries_names(tmp_path):
+    program = tmp_path / "torch" / "spillway" / "train.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(SOURCE)
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--ratio", "1", "--report", folder, "--"]
+    subprocess.run([*command, sys.executable, program], env=clean_environment(), check=True)
+    (path,) = folder.glob("*.spillway")
+    lines = {line for site in digest(read_log(path)).sites for line in site.lines}
+    assert lines and all(line.startswith(f"{program}:") for line in lines)

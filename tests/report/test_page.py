@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import synthetic
+from browser import drawn
 from rich.console import Console
 from spillway.report import terminal, words
+from spillway.report.log import ReportError
 from spillway.report.page import page as page_of
 from spillway.report.write import read, write
 
@@ -94,6 +94,16 @@ def test_a_log_without_any_event_makes_a_page(tmp_path):
     assert "Nothing was copied." in " ".join(parse(tmp_path / "report.html").words)
 
 
+@pytest.mark.parametrize("word", ["bytes", "devices", "pinned_peak", "refused", "command"])
+def test_a_log_that_lacks_a_part_is_one_line_and_no_page(tmp_path, word):
+    path = synthetic.write(tmp_path / "7-1.spillway")
+    path.write_text(path.read_text().replace(f'"{word}"', '"else"'))
+    with pytest.raises(ReportError, match="is damaged: its lines do not fit together") as caught:
+        write(read(tmp_path), tmp_path / "report.html")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
     stayed = {"tiny": {"storages": 2, "bytes": 20}, "parameter": {"storages": 1, "bytes": 3000}}
     step = ["tagstep", 199, 0, 5, {"movable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
@@ -119,50 +129,10 @@ def test_stalls_that_belong_to_no_region_are_in_the_terminal_s_table_too(tmp_pat
     ]
 
 
-def browser(*arguments: str) -> str:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,900"]
-    done = subprocess.run(
-        [program, *options, *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-PROBE = """<script>
-addEventListener("load", () => {
-  const problems = window.problems;
-  const charts = [...document.querySelectorAll("svg")].filter(each => each.checkVisibility());
-  const inside = charts.every(chart => [...chart.querySelectorAll("text")].every(text => {
-    const box = text.getBoundingClientRect(), around = chart.getBoundingClientRect();
-    return box.left >= around.left - 1 && box.right <= around.right + 1 && box.bottom <= around.bottom + 1;
-  }));
-  const choice = document.querySelector("select");
-  const shown = () => [...document.querySelectorAll("[data-step]")].filter(each => !each.hidden)
-    .map(each => each.dataset.step).join();
-  const first = shown();
-  choice.value = "0";
-  choice.dispatchEvent(new Event("change"));
-  document.title = JSON.stringify({problems, charts: charts.length, inside, first, then: shown(),
-    wide: document.documentElement.scrollWidth <= innerWidth});
-});
-</script>"""
-
-
 def test_a_browser_draws_it_without_a_complaint(tmp_path):
     lines = [*synthetic.LINES, ["mark", 290, 12000, 12000, 0, synthetic.COMPUTE, 0, 0, 0],
              ["step", 290, 2, synthetic.STATE]]  # fmt: skip
     synthetic.write(tmp_path / "7-1.spillway", lines)
-    page = tmp_path / "report.html"
-    write(read(tmp_path), page)
-    watch = """<script>window.problems = []; addEventListener("error", e => problems.push(String(e.message)));
-    addEventListener("securitypolicyviolation", e => problems.push(e.blockedURI));</script>"""
-    text = page.read_text().replace("<style>", watch + "<style>", 1).replace("</body>", PROBE + "</body>", 1)
-    page.write_text(text)
-    drawn = browser("--virtual-time-budget=5000", "--dump-dom", page.as_uri())
-    found = re.search(r"<title>(.*?)</title>", drawn)
-    assert found is not None
-    said = found[1].replace("&quot;", '"')
-    assert said == ('{"problems":[],"charts":2,"inside":true,"first":"1","then":"0","wide":true}')
+    write(read(tmp_path), tmp_path / "report.html")
+    said = drawn(tmp_path / "report.html", tmp_path)
+    assert said == {"problems": [], "charts": 2, "inside": True, "first": "1", "then": "0", "fits": True}

@@ -5,8 +5,14 @@ import json
 
 import click
 
+_EXAMPLES = """\b
+Examples:
+  SPILLWAY_PRELOAD_TRACE=calls spillway run -- python train.py
+  spillway trace show calls
+"""
 
-@click.group(no_args_is_help=False, invoke_without_command=True)
+
+@click.group(epilog=_EXAMPLES, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def trace(context: click.Context) -> None:
     """Show what a trace of allocations or of CUDA calls holds."""
@@ -14,7 +20,7 @@ def trace(context: click.Context) -> None:
         raise click.UsageError("expected a command: show")
 
 
-@trace.command()
+@trace.command(epilog=_EXAMPLES)
 @click.argument("file")
 def show(file: str) -> None:
     """Print a summary, as JSON, of a trace: of spillway.record_trace(), or of SPILLWAY_PRELOAD_TRACE."""

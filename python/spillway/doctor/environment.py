@@ -44,6 +44,12 @@ def interposers() -> Iterator[Finding]:
     preloaded = [each for each in re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", "")) if each]
     with contextlib.suppress(OSError):
         preloaded += Path("/etc/ld.so.preload").read_text().split()
+    ours = (launch.SHIM, launch.EMULATOR)
+    allowed = {str(each) for each in ours} | {each.name for each in ours}  # by name: its path has a space
+    for each in preloaded:
+        if Path(each).name in allowed and each not in allowed:
+            yield problem("interposers", f"{each} is of another Spillway", "take it out of LD_PRELOAD")
+            return
     known = {who for each in preloaded for part, who in INTERPOSERS.items() if part in Path(each).name}
     if known:
         yield warning(

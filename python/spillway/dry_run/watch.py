@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,12 +54,14 @@ class _Watch:
         from torch.nn.modules import module
         from torch.optim import optimizer
 
+        from spillway._module_calls import expect_global_hooks
+
         if self.layers is not None:
             self.layers.watch()
         self.knows_holders = self.books.watch_memory()
         self._keep_peaks_over_resets()
         self.moments.append(self.moment())
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        expect_global_hooks()
         module.register_module_forward_pre_hook(self.before_module)
         optimizer.register_optimizer_step_pre_hook(self.before_step)
         optimizer.register_optimizer_step_post_hook(self.after_step)

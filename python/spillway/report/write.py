@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from spillway.report.digest import Digest, digest
@@ -25,15 +25,28 @@ def read(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[D
     digests = []
     for number, log in enumerate(logs, 1):
         tell(f"adding up process {number} of {len(logs)}")
-        digests.append(digest(log))
+        with _one_line_if_damaged(log.path):
+            digests.append(digest(log))
     return digests
+
+
+@contextlib.contextmanager
+def _one_line_if_damaged(path: Path) -> Iterator[None]:
+    """Each line of a log can be read, and still they may not be what a job has written."""
+    try:
+        yield
+    except ReportError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ReportError(f"{path}: is damaged: its lines do not fit together ({error!r})") from error
 
 
 def write(digests: Sequence[Digest], output: Path) -> Path:
     """Writes the page to `output` and the trace beside it, whose path it returns. Both are the user's alone.
     Raises ReportError; what was there before is as it was then."""
     trace = output.with_name("trace.json" if output.name == "report.html" else f"{output.stem}.trace.json")
-    texts = {output: page(digests), trace: json.dumps(trace_document(digests)) + "\n"}
+    with _one_line_if_damaged(digests[0].log.path.parent):
+        texts = {output: page(digests), trace: json.dumps(trace_document(digests)) + "\n"}
     made: dict[Path, str] = {}
     try:
         for path, text in texts.items():

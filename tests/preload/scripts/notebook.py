@@ -1,6 +1,6 @@
 """Runs cells in a kernel, as a notebook does."""
 
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 CELLS = (
     "import torch; from torch import nn; _ = torch.manual_seed(0)",
@@ -27,8 +27,12 @@ def show(message):
         print(content["ename"], content["evalue"])
 
 
-manager, client = start_new_kernel(startup_timeout=120)
+manager = KernelManager(transport="ipc")  # ports may be taken by others
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
 try:
+    client.wait_for_ready(timeout=120)
     for cell in CELLS:
         client.execute_interactive(cell, output_hook=show, timeout=120)
 finally:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot be done is one clear line and status 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment
+from spillway.top import pages
+
+
+def broken_log(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "7-1.spillway").write_text('{"spillway_run_log": 1}\n')
+
+
+RUN = ("run", "--emulate")
+# What is asked, what the line begins with, and what is there before.
+CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] = {
+    "no command": ((), "spillway: expected a command: run, env", None),
+    "unknown command": (("train",), "spillway: no such command 'train'", None),
+    "unknown option": (("--speed",), "spillway: no such option '--speed'", None),
+    "unknown option of a command": ((*RUN, "--speed", "--", "true"), "spillway run: no such option", None),
+    "no program": ((*RUN, "--ratio", "1", "--"), "spillway run: expected a command after --", None),
+    "no size": ((*RUN, "--budget", "lots", "--", "true"), "spillway run: --budget=lots: expected", None),
+    "no size for env": (("env", "--budget", "20GB"), "spillway env: --budget=20GB: expected", None),
+    "no trace": (
+        ("trace", "show", "in"),
+        "spillway trace: in: trace, byte 0",
+        lambda at: at.write_text("x" * 99),
+    ),
+    "missing trace": (("trace", "show", "in"), "spillway trace: in: No such file", None),
+    "cut trace": (
+        ("trace", "show", "in"),
+        "spillway trace: in: no trace of the preload library",
+        lambda at: at.write_text("SPILLPRE"),
+    ),
+    "no log": (("report", "in"), "spillway report: in: holds no log of a run", Path.mkdir),
+    "broken log": (("report", "in"), "spillway report: in/7-1.spillway: is no log of a run", broken_log),
+    "nothing to watch": (("top", "in"), "spillway top: in: ", Path.mkdir),
+    "unknown benchmark": (("bench", "--emulate", "speed"), "spillway bench: speed: unknown group", None),
+    "no GPU": (("run", "--", "touch", "started"), "spillway run: there is no GPU here: add --emulate", None),
+    "no GPU for benchmarks": (("bench",), "spillway bench: there is no GPU here: add --emulate", None),
+    "another Spillway": (
+        (*RUN, "--", "touch", "started"),
+        "spillway run: /else/libspillway_preload.so is",
+        None,
+    ),
+}
+CHANGES = {"another Spillway": {"LD_PRELOAD": "/else/libspillway_preload.so"}}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_one_line_and_nothing_is_left(case: str, tmp_path: Path) -> None:
+    arguments, said, before = CASES[case]
+    work, others = tmp_path / "work", tmp_path / "others"
+    work.mkdir()
+    others.mkdir()
+    if before:
+        before(work / "in")
+    there = sorted(tmp_path.rglob("*"))
+    folders = {name: str(others) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spillway", *arguments],
+        env=clean_environment() | folders | {"CUDA_VISIBLE_DEVICES": ""} | CHANGES.get(case, {}),
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    stdout, stderr = process.communicate(timeout=120)
+    told = [line for line in stderr.splitlines() if not line.startswith("ERROR: ld.so:")]  # of LD_PRELOAD
+    assert (process.returncode, stdout, len(told)) == (2, "", 1), stderr
+    assert told[0].startswith(said)
+    assert sorted(tmp_path.rglob("*")) == there
+    assert not [name for name in os.listdir(pages.FOLDER) if f"-{process.pid}-" in name]
