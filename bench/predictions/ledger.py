@@ -70,12 +70,22 @@ def middle(errors: dict[str, float]) -> str:
 
 
 def summary(ledger: dict[str, Any]) -> str:
-    """The errors in one paragraph, memory and time apart."""
-    memory, time = memory_errors(ledger["predictions"]), time_errors(ledger["predictions"])
+    """The errors in one paragraph: of memory, of eager programs' times, and of compiled ones'."""
+    predictions = ledger["predictions"]
+    is_compiled = {case.name: case.compiled for case in CASES}
+    eager, compiled = (
+        {name: each for name, each in time_errors(predictions).items() if is_compiled[name] is kind}
+        for kind in (False, True)
+    )
     torch = ledger["versions"]["torch"]
+    found = [
+        f"of peak memory {middle(memory_errors(predictions))}",
+        f"of tokens a second of eager programs {middle(eager)}",
+        f"of compiled ones, whose kernels are modelled, {middle(compiled)}",
+    ]
     return (
-        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
-        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours."
+        f"Predicted on {ledger['date']} with torch {torch}. Median error {', '.join(found)}. "
+        "Not yet compared with hardware of ours."
     )
 
 
@@ -96,14 +106,15 @@ def section(ledger: dict[str, Any]) -> str:
         "|---|---|---|",
         *(f"| {name} | {known:.3f} | {found:.3f} |" for name, known, found in ratios(predictions)),
         "",
-        "| case | profile | peak GiB | published | error | tokens/s | published | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "| case | profile | code | peak GiB | published | error | tokens/s | published | error |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for case in CASES:
         if case.name not in predictions:
             continue
         found, known = predictions[case.name], case.published
-        cells = [case.name, case.profile, f"{found['peak_bytes'] / GIB:.2f}"]
+        code = "compiled" if case.compiled else "eager"
+        cells = [case.name, case.profile, code, f"{found['peak_bytes'] / GIB:.2f}"]
         if known is None:
             cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
         else:

@@ -58,6 +58,17 @@ def test_error_is_in_percent_of_the_truth() -> None:
     assert ledger.middle(errors) == "30.0 % (2 published rows)"
 
 
+def test_times_of_compiled_code_are_summed_up_apart() -> None:
+    rows = {"packed": 7075 * 1.10, "compile": 8998 * 1.01, "chunked": 9174 * 1.03}
+    found = {
+        f"torchtune-3b-{name}": {"peak_bytes": 1, "tokens_per_second": rate} for name, rate in rows.items()
+    }
+    said = ledger.summary({"date": "today", "versions": {"torch": "2"}, "predictions": found})
+
+    assert "of eager programs 10.0 % (1 published row), " in said
+    assert "of compiled ones, whose kernels are modelled, 2.0 % (2 published rows)." in said
+
+
 def test_program_that_fails_is_named_with_its_last_lines() -> None:
     broken = dataclasses.replace(CASE["llama-8b-plain"], arguments=("sideways",))
 
