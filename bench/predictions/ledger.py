@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
 BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
 GIB = 2**30
-# What a prediction is; the rest of what a program prints is about the machine that it ran on.
+# What a prediction is, and what making it took of the machine that it ran on.
 KEPT = ("peak_bytes", "peak_reserved_bytes", "step_ms", "tokens_per_second")
+HERE = ("wall_seconds", "host_bytes")
 
 
 def read(path: Path = LEDGER) -> dict[str, Any]:
@@ -89,6 +90,16 @@ def summary(ledger: dict[str, Any]) -> str:
     )
 
 
+def here(ledger: dict[str, Any]) -> str:
+    """What the predictions took at most."""
+    took = [each["here"] for each in ledger["predictions"].values()]
+    seconds, held = (max(each[name] for each in took) for name in HERE)
+    return (
+        f"On the {ledger['cores']} cores where they were made a step took {seconds:.1f} s at most, and a "
+        f"process {held / GIB:.1f} GiB of the host's memory."
+    )
+
+
 def short(ledger: dict[str, Any]) -> str:
     """The ledger as the README shows it, with the markers around it."""
     return "\n".join([BEGIN, summary(ledger), END])
@@ -100,7 +111,7 @@ def section(ledger: dict[str, Any]) -> str:
     memory, time = memory_errors(predictions), time_errors(predictions)
     lines = [
         BEGIN,
-        summary(ledger),
+        f"{summary(ledger)} {here(ledger)}",
         "",
         "| time of | published | predicted |",
         "|---|---|---|",

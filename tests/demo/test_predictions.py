@@ -51,6 +51,17 @@ def test_ratios_of_times_are_those_that_were_published() -> None:
         assert predicted == pytest.approx(known, rel=0.05), name
 
 
+def test_eight_billion_parameters_take_little_of_the_host_whatever_keeps_the_activations() -> None:
+    took = {
+        name: each["here"] for name, each in WRITTEN["predictions"].items() if name.startswith("llama-8b-")
+    }
+
+    assert len(took) == 7
+    for name, each in took.items():
+        assert each["wall_seconds"] <= 2, name
+        assert each["host_bytes"] <= 1.5 * ledger.GIB, name
+
+
 def test_error_is_in_percent_of_the_truth() -> None:
     errors = ledger.memory_errors(predictions(packed=66.0, compile=25.5))
 
@@ -89,6 +100,7 @@ def test_prediction_comes_out_the_same_again(name: str) -> None:
     rows = command.score([CASE[name]], dry=True)["rows"]
 
     assert (rows[name]["memory_error"], rows[name]["time_error"]) == (0.0, 0.0)
+    assert rows[name]["measured"]["host_bytes"] <= 1.5 * ledger.GIB
 
 
 def test_score_leaves_out_what_was_predicted_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
