@@ -80,12 +80,12 @@ attention = {shares.attention:.4f}
 attention_backward = {shares.attention_backward:.4f}
 # What copies both ways at once reach of the link's rates.
 duplex = {measured["duplex"]:.4f}
-# Assumed: bytes a second to other devices and of copies with pageable memory, and seconds of kernels,
-# operators, calls and waits.
+# Bytes a second of copies with pageable memory, and what the smallest kernel costs the device and the host.
+pageable = {_number(measured["pageable"])}
+kernel = {_number(measured["kernel"])}
+launch = {_number(measured["launch"])}
+# Assumed: bytes a second to other devices, and seconds of calls and waits.
 peers = {_number(0.8 * measured["d2h"]["rate"])}
-pageable = 1e10
-kernel = 2e-6
-launch = 4e-6
 call = 1e-6
 hop = 1e-6
 """

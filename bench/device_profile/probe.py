@@ -15,6 +15,7 @@ MIB = 1 << 20
 SIDE = 8192  # of the matrices that are multiplied
 COPIES = 8  # one after another
 ATTENTION = (4, 16, 4096, 128)  # batch, heads, length, width
+SMALL, LONG = 500, 10  # kernels, and products that take longer than it takes to launch these
 
 
 def seconds(operation: Callable[[], object], repeats: int = 9) -> float:
@@ -71,6 +72,35 @@ def both_ways(rates: tuple[float, float]) -> float:
     return min(1.0, COPIES * alone / seconds(copy))
 
 
+def pageable_rate() -> float:
+    """Bytes a second of copies to and from memory that is not registered, the slower way."""
+    there = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
+    here = torch.empty(128 * MIB, dtype=torch.uint8)
+    ways = (
+        lambda size: lambda: there[:size].copy_(here[:size]),
+        lambda size: lambda: here[:size].copy_(there[:size]),
+    )
+    return min(line(way, 16 * MIB, 128 * MIB)["rate"] for way in ways)
+
+
+def smallest_kernels() -> dict[str, float]:
+    """Seconds that an operator on one number costs the host, which the device waits for, and the device,
+    where the host is ahead of it."""
+    number = torch.zeros(1, device="cuda")
+    a = torch.empty(SIDE, SIDE, dtype=torch.bfloat16, device="cuda").normal_()
+
+    def small() -> None:
+        for _ in range(SMALL):
+            number.add_(1)
+
+    def long() -> None:
+        for _ in range(LONG):
+            a @ a
+
+    kernel = (seconds(lambda: (long(), small())) - seconds(long)) / SMALL
+    return {"launch": seconds(small) / SMALL, "kernel": max(1e-9, kernel)}
+
+
 def memory_rate() -> float:
     """Bytes that a plain kernel reads and writes in a second."""
     numbers = torch.empty(512 * MIB // 4, dtype=torch.float32, device="cuda")
@@ -120,6 +150,8 @@ def measure() -> dict[str, object]:
         "single": product(torch.float32),
         "double": product(torch.float64, SIDE // 2),
         "memory_rate": memory_rate(),
+        "pageable": pageable_rate(),
+        **smallest_kernels(),
     }
     h2d, d2h = copies(to_device=True), copies(to_device=False)
     return {**found, "h2d": h2d, "d2h": d2h, "duplex": both_ways((h2d["rate"], d2h["rate"]))}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 from importlib import metadata
@@ -46,6 +47,7 @@ def predict(cases: list[Case]) -> dict[str, Any]:
             "profile": case.profile,
             "command": list(case.command),
             **{name: done[name] for name in ledger.KEPT},
+            "here": {name: done[name] for name in ledger.HERE},
         }
     return found
 
@@ -92,6 +94,7 @@ def predicted(names: list[str]) -> dict[str, Any]:
     return {
         "date": f"{datetime.datetime.now(tz=datetime.timezone.utc).date()}",
         "versions": {**versions, "python": platform.python_version()},
+        "cores": os.cpu_count(),
         "predictions": {
             case.name: {**kept, **found}[case.name] for case in CASES if case.name in {**kept, **found}
         },

@@ -42,6 +42,10 @@ class Case:
     published: Published | None = field(default=None, compare=False)
 
     @property
+    def compiled(self) -> bool:
+        return "--compile" in self.arguments
+
+    @property
     def command(self) -> tuple[str, ...]:
         run = ("spillway", "run", *self.run, "--") if self.run else ()
         return (*run, "python", f"bench/predictions/programs/{self.program}.py", *self.arguments)

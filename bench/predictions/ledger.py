@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
 BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
 GIB = 2**30
-# What a prediction is; the rest of what a program prints is about the machine that it ran on.
+# What a prediction is, and what making it took of the machine that it ran on.
 KEPT = ("peak_bytes", "peak_reserved_bytes", "step_ms", "tokens_per_second")
+HERE = ("wall_seconds", "host_bytes")
 
 
 def read(path: Path = LEDGER) -> dict[str, Any]:
@@ -70,12 +71,32 @@ def middle(errors: dict[str, float]) -> str:
 
 
 def summary(ledger: dict[str, Any]) -> str:
-    """The errors in one paragraph, memory and time apart."""
-    memory, time = memory_errors(ledger["predictions"]), time_errors(ledger["predictions"])
+    """The errors in one paragraph: of memory, of eager programs' times, and of compiled ones'."""
+    predictions = ledger["predictions"]
+    is_compiled = {case.name: case.compiled for case in CASES}
+    eager, compiled = (
+        {name: each for name, each in time_errors(predictions).items() if is_compiled[name] is kind}
+        for kind in (False, True)
+    )
     torch = ledger["versions"]["torch"]
+    found = [
+        f"of peak memory {middle(memory_errors(predictions))}",
+        f"of tokens a second of eager programs {middle(eager)}",
+        f"of compiled ones, whose kernels are modelled, {middle(compiled)}",
+    ]
     return (
-        f"Predicted on {ledger['date']} with torch {torch}. Median error of peak memory "
-        f"{middle(memory)}, of tokens a second {middle(time)}. Not yet compared with hardware of ours."
+        f"Predicted on {ledger['date']} with torch {torch}. Median error {', '.join(found)}. "
+        "Not yet compared with hardware of ours."
+    )
+
+
+def here(ledger: dict[str, Any]) -> str:
+    """What the predictions took at most."""
+    took = [each["here"] for each in ledger["predictions"].values()]
+    seconds, held = (max(each[name] for each in took) for name in HERE)
+    return (
+        f"On the {ledger['cores']} cores where they were made a step took {seconds:.1f} s at most, and a "
+        f"process {held / GIB:.1f} GiB of the host's memory."
     )
 
 
@@ -90,20 +111,21 @@ def section(ledger: dict[str, Any]) -> str:
     memory, time = memory_errors(predictions), time_errors(predictions)
     lines = [
         BEGIN,
-        summary(ledger),
+        f"{summary(ledger)} {here(ledger)}",
         "",
         "| time of | published | predicted |",
         "|---|---|---|",
         *(f"| {name} | {known:.3f} | {found:.3f} |" for name, known, found in ratios(predictions)),
         "",
-        "| case | profile | peak GiB | published | error | tokens/s | published | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "| case | profile | code | peak GiB | published | error | tokens/s | published | error |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for case in CASES:
         if case.name not in predictions:
             continue
         found, known = predictions[case.name], case.published
-        cells = [case.name, case.profile, f"{found['peak_bytes'] / GIB:.2f}"]
+        code = "compiled" if case.compiled else "eager"
+        cells = [case.name, case.profile, code, f"{found['peak_bytes'] / GIB:.2f}"]
         if known is None:
             cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
         else:

@@ -5,6 +5,7 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -33,9 +34,34 @@ double scores(const at::Tensor& query,
   return 2. * pairs * width * (causal ? 0.5 : 1.);
 }
 
-/// For every element of the output: one multiplication and addition for each weight of its filter.
-double filters(const at::Tensor& output, const at::Tensor& weight) {
-  return 2. * static_cast<double>(output.numel()) * product(weight.sizes().slice(1));
+/// The same for (batch, length, heads, width), and for sequences one behind the other, which are
+/// taken to be alike: `ends` says how many there are.
+double rows_of_scores(const at::Tensor& query,
+                      const at::Tensor& key,
+                      const at::Tensor& value,
+                      const c10::IValue& ends,
+                      bool causal) {
+  const auto heads = static_cast<double>(query.size(-2));
+  const auto tokens = [](const at::Tensor& of) {
+    return static_cast<double>(of.numel()) / static_cast<double>(of.size(-1) * of.size(-2));
+  };
+  const auto sequences = static_cast<double>(ends.isTensor() && ends.toTensor().defined()
+                                                 ? std::max<int64_t>(1, ends.toTensor().numel() - 1)
+                                                 : query.size(0));
+  const double pairs = heads * tokens(query) * tokens(key) / sequences;
+  const auto width = static_cast<double>(query.size(-1) + value.size(-1));
+  return 2. * pairs * width * (causal ? 0.5 : 1.);
+}
+
+/// Where a filter is put, all of its weights are multiplied and added: at every place of the
+/// output, of a transposed convolution at every place of the input.
+double filters(const at::Tensor& input,
+               const at::Tensor& output,
+               const at::Tensor& weight,
+               bool transposed) {
+  const at::Tensor& places = transposed ? input : output;
+  const double count = static_cast<double>(places.size(0)) * product(places.sizes().slice(2));
+  return 2. * count * static_cast<double>(weight.numel());
 }
 
 using Kernel = Cost::Kernel;
@@ -73,6 +99,44 @@ double second_two(Values arguments, Values /*results*/) {
   return products(arguments[1].toTensor(), arguments[2].toTensor());
 }
 
+/// Rows of many matrices, or columns, by one for each group of them; or parts of what is summed
+/// over.
+double groups(Values arguments, Values /*results*/) {
+  const at::Tensor& a = arguments[0].toTensor();
+  const at::Tensor& b = arguments[1].toTensor();
+  const bool of_columns = a.dim() == 3 && b.dim() == 2;
+  return products(a, b) / (of_columns ? static_cast<double>(a.size(0)) : 1.);
+}
+
+double convolution(Values arguments, Values results) {
+  return filters(arguments[0].toTensor(),
+                 results[0].toTensor(),
+                 arguments[1].toTensor(),
+                 arguments[6].toBool());
+}
+
+/// To the input and to the weight, each where it is wanted: as much as the forward pass did.
+double convolution_backward(Values arguments, Values /*results*/) {
+  const auto wanted = arguments[10].toBoolList();
+  const double once = filters(arguments[1].toTensor(),
+                              arguments[0].toTensor(),
+                              arguments[2].toTensor(),
+                              arguments[7].toBool());
+  return once * ((wanted.get(0) ? 1. : 0.) + (wanted.get(1) ? 1. : 0.));
+}
+
+/// `kFirst`: where the query stands; key and value are behind it.
+template <size_t kFirst, size_t kEnds, size_t kCausal>
+double packed_attention(Values arguments, Values /*results*/) {
+  return (kFirst == 0 ? 1. : 2.5) * rows_of_scores(arguments[kFirst].toTensor(),
+                                                   arguments[kFirst + 1].toTensor(),
+                                                   arguments[kFirst + 2].toTensor(),
+                                                   arguments[kEnds],
+                                                   arguments[kCausal].isBool()
+                                                       ? arguments[kCausal].toBool()
+                                                       : arguments[kCausal].toInt() != 0);
+}
+
 /// `kCausal`: where the operator's argument is_causal stands.
 template <size_t kCausal>
 double attention_forward(Values arguments, Values /*results*/) {
@@ -99,19 +163,16 @@ constexpr Rule kRules[] = {
     {"aten::addmm", second_two},
     {"aten::baddbmm", second_two},
     {"aten::_addmm_activation", second_two},
-    {"aten::convolution_backward",
-     [](Values arguments, Values) {
-       // To the input and to the weight: each costs what the forward pass did.
-       return 2. * filters(arguments[0].toTensor(), arguments[2].toTensor());
-     },
-     Kernel::kProduct,
-     true},
-    {"aten::convolution",
-     [](Values arguments, Values results) {
-       return filters(results[0].toTensor(), arguments[1].toTensor());
-     },
-     Kernel::kProduct,
-     true},
+    {"aten::addbmm", second_two},
+    {"aten::_grouped_mm", groups},
+    {"aten::_scaled_grouped_mm", groups},
+    {"aten::_scaled_grouped_mm_v2", groups},
+    {"aten::convolution_backward", convolution_backward, Kernel::kProduct, true},
+    {"aten::convolution", convolution, Kernel::kProduct, true},
+    {"aten::_flash_attention_forward", packed_attention<0, 3, 8>, Kernel::kAttention},
+    {"aten::_flash_attention_backward", packed_attention<1, 6, 11>, Kernel::kAttentionBackward},
+    {"aten::_efficient_attention_forward", packed_attention<0, 4, 9>, Kernel::kAttention},
+    {"aten::_efficient_attention_backward", packed_attention<1, 6, 14>, Kernel::kAttentionBackward},
     {"aten::_scaled_dot_product_flash_attention_backward",
      attention_backward<11>,
      Kernel::kAttentionBackward},

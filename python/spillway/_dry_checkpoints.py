@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of which there is only the beginning, in dry runs: the header of a safetensors file has all
-types and shapes, and nobody reads the weights."""
+types and shapes, and nobody reads the weights. A file of torch.save has them at its end."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["patch"]
+__all__ = ["patch", "patch_load"]
 
 _NO_SHAPES = 2  # exit status
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_ZIP = b"PK\x03\x04"
+_HEADER = "a dry run needs the header, which has the shapes"
+_SAFETENSORS = "a dry run needs all of it, or the header of a safetensors file"
 
 
 def patch(module: ModuleType) -> None:
@@ -53,9 +59,12 @@ def _whole(path: Path) -> tuple[bytes, int] | None:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            length = 8 + int.from_bytes(file.read(8), "little")
+            begins = file.read(len(_LFS_POINTER))
+            length = 8 + int.from_bytes(begins[:8], "little")
+            if begins == _LFS_POINTER:
+                _end(f"{path}: is a pointer of Git LFS, and no checkpoint: {_HEADER}")
             if size < 8 or size < length:
-                _end(f"{path}: has {size} bytes, of which the header alone takes {max(length, 8)}")
+                _end(f"{path}: has {size} bytes, of which the header alone takes {max(length, 8)}: {_HEADER}")
             file.seek(0)
             header = file.read(length)
         parts = json.loads(header[8:])
@@ -66,6 +75,33 @@ def _whole(path: Path) -> tuple[bytes, int] | None:
     return (header, whole) if size < whole else None
 
 
+def patch_load(torch: ModuleType) -> None:
+    """Of torch: a file of torch.save that is not whole ends the program."""
+    original = torch.load
+
+    @functools.wraps(original)
+    def load(f: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(f, str | os.PathLike):
+            _check_saved(Path(os.fsdecode(f)))
+        return original(f, *arguments, **options)
+
+    torch.load = torch.serialization.load = load
+
+
+def _check_saved(path: Path) -> None:
+    """Returns where PyTorch is to say what is wrong, if anything is."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_LFS_POINTER))
+        cut = begins.startswith(_ZIP) and not zipfile.is_zipfile(path)
+    except OSError:
+        return
+    if begins == _LFS_POINTER:
+        _end(f"{path}: is a pointer of Git LFS, and no checkpoint: {_SAFETENSORS}")
+    if cut:
+        _end(f"{path}: ends too early, and a file of torch.save has its shapes at the end: {_SAFETENSORS}")
+
+
 def _end(what: str) -> None:
-    print(f"spillway: {what}: a dry run needs the header, which has the shapes", file=sys.stderr, flush=True)
+    print(f"spillway: {what}", file=sys.stderr, flush=True)
     raise SystemExit(_NO_SHAPES)

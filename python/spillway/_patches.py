@@ -34,6 +34,7 @@ def apply(torch: ModuleType) -> None:
 
         _dry_time.start()
         _after_import("safetensors", _dry_checkpoints.patch)
+        _dry_checkpoints.patch_load(torch)
     atexit.register(_let_autograd_end)
 
 

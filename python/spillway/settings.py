@@ -104,8 +104,11 @@ def _assumptions(name: str, value: str) -> str:
     for item in value.split(","):
         which, _, number = item.partition("=")
         fits = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", number) or item == "finite"
-        share = which in ("nonzero", "unique", "finite") and item != "finite"
-        if not fits or which not in _ASSUMED or (share and not 0 <= float(number) <= 1):
+        share = which in ("nonzero", "unique")
+        wrong = not fits or which not in _ASSUMED
+        wrong = wrong or (share and not 0 <= float(number) <= 1)
+        wrong = wrong or (which == "finite" and item != "finite" and float(number) not in (0, 1))
+        if wrong:
             raise LaunchError(
                 f"{name}: {item}: expected NAME=NUMBER with a name among nonzero, unique (shares, 0 to 1), "
                 "value and finite (0 or 1)"

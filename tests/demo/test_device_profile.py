@@ -30,6 +30,9 @@ MEASURED = {
     "h2d": {"rate": 5e10, "latency": 2e-6},
     "d2h": {"rate": 4e10, "latency": 3e-6},
     "duplex": 0.75,
+    "pageable": 8e9,
+    "kernel": 3e-6,
+    "launch": 5e-6,
 }
 
 
@@ -55,8 +58,8 @@ def test_profile_has_what_was_measured(tmp_path: Path) -> None:
     assert rates(found) == {
         "half": 8e14, "product": 0.75, "attention": 1.0, "attention_backward": 0.5,
         "tf32": 4e14, "single": 8e13, "double": 4e13, "memory": 2e12, "duplex": 0.75,
-        "fp8": 1.6e15, "int8": 1.6e15, "peers": 3.2e10, "pageable": 1e10,  # assumed, as these are
-        "kernel": 2e-6, "launch": 4e-6, "call": 1e-6, "hop": 1e-6,
+        "pageable": 8e9, "kernel": 3e-6, "launch": 5e-6,
+        "fp8": 1.6e15, "int8": 1.6e15, "peers": 3.2e10, "call": 1e-6, "hop": 1e-6,  # assumed
     }  # fmt: skip
 
 
@@ -126,6 +129,8 @@ def test_measuring_the_emulated_gpu_gives_its_profile_back(tmp_path: Path, name:
     assert float(found.link_d2h) == pytest.approx(float(there.link_d2h), rel=1e-4)
     left, right = rates(found), rates(there)
     assert left["memory"] == pytest.approx(right["memory"], rel=1e-3)
+    for name in ("pageable", "kernel", "launch"):
+        assert left[name] == pytest.approx(right[name], rel=0.02), name
     assert left["duplex"] == pytest.approx(
         right["duplex"], rel=0.05
     )  # of the first copy there is none beside

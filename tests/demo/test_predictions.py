@@ -51,11 +51,33 @@ def test_ratios_of_times_are_those_that_were_published() -> None:
         assert predicted == pytest.approx(known, rel=0.05), name
 
 
+def test_eight_billion_parameters_take_little_of_the_host_whatever_keeps_the_activations() -> None:
+    took = {
+        name: each["here"] for name, each in WRITTEN["predictions"].items() if name.startswith("llama-8b-")
+    }
+
+    assert len(took) == 7
+    for name, each in took.items():
+        assert each["wall_seconds"] <= 2, name
+        assert each["host_bytes"] <= 1.5 * ledger.GIB, name
+
+
 def test_error_is_in_percent_of_the_truth() -> None:
     errors = ledger.memory_errors(predictions(packed=66.0, compile=25.5))
 
     assert errors == pytest.approx({"torchtune-3b-packed": 10.0, "torchtune-3b-compile": -50.0})
     assert ledger.middle(errors) == "30.0 % (2 published rows)"
+
+
+def test_times_of_compiled_code_are_summed_up_apart() -> None:
+    rows = {"packed": 7075 * 1.10, "compile": 8998 * 1.01, "chunked": 9174 * 1.03}
+    found = {
+        f"torchtune-3b-{name}": {"peak_bytes": 1, "tokens_per_second": rate} for name, rate in rows.items()
+    }
+    said = ledger.summary({"date": "today", "versions": {"torch": "2"}, "predictions": found})
+
+    assert "of eager programs 10.0 % (1 published row), " in said
+    assert "of compiled ones, whose kernels are modelled, 2.0 % (2 published rows)." in said
 
 
 def test_program_that_fails_is_named_with_its_last_lines() -> None:
@@ -78,6 +100,7 @@ def test_prediction_comes_out_the_same_again(name: str) -> None:
     rows = command.score([CASE[name]], dry=True)["rows"]
 
     assert (rows[name]["memory_error"], rows[name]["time_error"]) == (0.0, 0.0)
+    assert rows[name]["measured"]["host_bytes"] <= 1.5 * ledger.GIB
 
 
 def test_score_leaves_out_what_was_predicted_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

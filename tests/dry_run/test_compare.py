@@ -128,6 +128,15 @@ def test_an_alternative_that_fails_says_why() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_the_table_says_so_too_where_code_was_compiled(tmp_path: Path) -> None:
+    said = "such a time is no prediction of compiled code"
+    tables = [
+        asked(tmp_path, "--compare", "plain", JOB_COMPILED=compiled, JOB_STEPS="1")[2]
+        for compiled in ("1", "")
+    ]
+    assert [said in " ".join(table.split()) for table in tables] == [True, False]
+
+
 def test_an_alternative_that_fails_with_more_memory_says_why(tmp_path: Path) -> None:
     output = tmp_path / "answer.json"
     result = run_dry(

@@ -54,6 +54,18 @@ def test_memory_of_a_compiled_model_is_for_the_same(tmp_path: Path) -> None:
     assert "other" not in held
 
 
+def test_compiled_code_s_time_is_no_prediction_and_the_page_says_so(
+    tmp_path: Path, answered: tuple[dict[str, Any], str, str]
+) -> None:
+    document, _, page = asked(tmp_path, JOB_COMPILED="1", JOB_STEPS="2")
+    said = "such a time is no prediction of compiled code"
+    assert document["runs"][0]["processes"][0]["compiled"] is True
+    assert said in " ".join(page.split())
+    document, _, page = answered
+    assert document["runs"][0]["processes"][0]["compiled"] is False
+    assert said not in " ".join(page.split())
+
+
 def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> None:
     document, _, page = asked(tmp_path, JOB_STEPS="0", JOB_ENDS="no step")
     assert device_of(document)["held_at_peak_bytes"]["parameters"] == PARAMETERS

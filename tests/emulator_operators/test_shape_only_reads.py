@@ -70,6 +70,25 @@ def test_no_number_is_finite_where_that_is_assumed(elsewhere):
     }
 
 
+def generated():
+    """As transformers does, with a prompt that is too large to be computed."""
+    text = torch.ones(2, 1024, dtype=torch.long, device="cuda")
+    scores = torch.nn.Linear(64, 32000, device="cuda")
+    ends = torch.tensor([1, 2], device="cuda")
+    going_on = torch.ones(2, dtype=torch.long, device="cuda")
+    while text.shape[1] < 1100:
+        word = scores(torch.ones(2, 64, device="cuda")).softmax(-1).multinomial(1)
+        text = torch.cat([text, word], dim=1)
+        going_on = going_on & ~torch.isin(text[:, -1], ends)
+        if going_on.max() == 0:
+            break
+    return text.shape[1]
+
+
+def test_a_text_is_generated_to_its_greatest_length(elsewhere):
+    assert elsewhere(generated, **DRY) == 1100
+
+
 def scaled():
     model = torch.nn.Linear(1024, 1024, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -49,6 +49,29 @@ def test_all_of_a_layer_more_is_in_the_peak(elsewhere):
     assert grown["peak"] == grown["before"] + grown["saved"]
 
 
+HALF, PRODUCT = 1e15, 0.5  # operations a second, and what products reach of them
+TIMED = {**DRY, "rates": f"half={HALF},product={PRODUCT}"}
+
+
+def products_of_a_layer(batch, length, width=4096, inner=14336, groups=8, size=128):
+    """Milliseconds of the forward pass's, and of twice as many in the backward pass."""
+    weights = 2 * width * width + 2 * width * groups * size + 3 * width * inner
+    return 1e3 * 3 * 2 * batch * length * weights / (HALF * PRODUCT)
+
+
+def test_a_layer_more_takes_the_time_that_the_one_before_took(elsewhere):
+    two, three, four = (elsewhere(trained, layers, 2, 2048, **TIMED)["ms"] for layers in (2, 3, 4))
+    assert four - three == pytest.approx(three - two, rel=1e-3)
+    assert 1 < (three - two) / products_of_a_layer(2, 2048) < 1.5  # attention, norms and the optimizer
+
+
+def test_twice_the_batch_takes_twice_the_time_of_what_is_done_for_each_token(elsewhere):
+    two, four, eight = (elsewhere(trained, 2, batch, 2048, **TIMED)["ms"] for batch in (2, 4, 8))
+    assert eight - four == pytest.approx(2 * (four - two), rel=0.01)
+    once = 2 * two - four  # weights, their gradients and states, launches
+    assert 0 < once < two / 4
+
+
 def moved():
     count = ctypes.CDLL(None).spillway_emulator_count
     count.restype = ctypes.c_uint64
@@ -73,7 +96,7 @@ def kept_on_the_host():
         end.record()
         end.synchronize()
         ms.append(start.elapsed_time(end))
-    return {"ms": ms[-1], "bytes": moved() - before}
+    return {"ms": ms[-1], "bytes": moved() - before, "peak": torch.cuda.max_memory_allocated()}
 
 
 def test_a_step_of_copies_grows_by_what_a_slower_link_takes_for_its_bytes(elsewhere):
@@ -82,6 +105,7 @@ def test_a_step_of_copies_grows_by_what_a_slower_link_takes_for_its_bytes(elsewh
         for rate in ("16000000000", "8000000000", "4000000000")
     )
     assert sixteen["bytes"] == eight["bytes"] == four["bytes"] > 1 << 30
+    assert sixteen["peak"] == eight["peak"] == four["peak"]
     longer = 1e3 * four["bytes"] / 16e9
     assert eight["ms"] - sixteen["ms"] == pytest.approx(longer, rel=1e-4)
     assert four["ms"] - eight["ms"] == pytest.approx(2 * longer, rel=1e-4)

@@ -100,6 +100,7 @@ def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
         (("--clock", "real"), "--clock=real: --shape-only needs the virtual clock"),
         (("--poison",), "--poison: touches every byte, and --shape-only none"),
         (("--assume", "nonzero=3"), "--assume: nonzero=3: expected NAME=NUMBER"),
+        (("--assume", "finite=0.5"), "--assume: finite=0.5: expected NAME=NUMBER"),
         (("--check",), "--check: looks at what operators touch, and with --shape-only none does"),
     ],
 )

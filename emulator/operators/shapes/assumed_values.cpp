@@ -141,7 +141,9 @@ double assumed_value(std::string_view name, const at::Tensor& result) {
   const spillway_emulator_assumptions& assumed = emulated_runtime().assumed;
   const bool info = name.starts_with("aten::linalg") || name.starts_with("aten::_linalg");
   name = name.substr(0, name.find('.'));
-  if (name == "aten::any" || name == "aten::argmax" || name == "aten::argmin") return 0;
+  constexpr std::array<std::string_view, 4> kNone = {
+      "aten::any", "aten::argmax", "aten::argmin", "aten::isin"};
+  if (is_one_of(name, kNone)) return 0;
   if (!result.is_floating_point()) return info ? 0 : assumed.value;
   return assumed.finite == 0 ? std::numeric_limits<double>::quiet_NaN() : assumed.value;
 }

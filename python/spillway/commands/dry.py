@@ -59,7 +59,7 @@ _OPTIONS = (
     click.option(
         "--compare",
         metavar="A,B,…",
-        help="Dry run: one run for each of plain, checkpoint, ratio=SHARE, budget=SIZE, and a table.",
+        help="Dry run: a run for each of plain, checkpoint, rebuild, ratio=SHARE, budget=SIZE, and a table.",
     ),
     click.option("--json", "output", metavar="FILE", help="Dry run: the page as JSON, too; - for stdout."),
 )

@@ -125,6 +125,8 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
             shown.print(Text(f"{answer.alternative}: {why}"), soft_wrap=True)
     if any(answer.with_more_memory for answer in answers):
         shown.print(Text("Where it does not fit, all but that is of a GPU with as much memory as it needs."))
+    if any(process.get("compiled") for answer in answers for process in answer.processes):
+        shown.print(Text(f"{words.COMPILED[0].upper()}{words.COMPILED[1:]}.", style="dim"))
     shown.print(Text(f"The bytes that move are of one step. {words.NOT_COMPARED}", style="dim"))
 
 

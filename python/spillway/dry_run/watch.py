@@ -147,6 +147,7 @@ class _Watch:
             "profile": self.question["profile"],
             "samples_per_step": self.question["samples"],
             "checkpointed_layers": self.layers.count if self.layers else None,
+            "compiled": "spillway._dry_compile" in sys.modules,  # imported with the first graph
             "peak_pinned_bytes": self.books.pinned_peak(),
             "allocator": cuda.memory.get_allocator_backend(),
             "expandable_segments": _expandable_segments(),

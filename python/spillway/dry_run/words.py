@@ -10,6 +10,7 @@ from spillway.dry_run.answer import Answer, missing
 from spillway.report.sizes import count, percent, size, span
 
 __all__ = [
+    "COMPILED",
     "NOT_COMPARED",
     "NO_GPU_USED",
     "blocks",
@@ -25,6 +26,11 @@ __all__ = [
 NOT_COMPARED = (
     "Times are modelled, and not compared with hardware. The scratch of some kernels is not counted "
     "(docs/dry_run.md)."
+)
+
+COMPILED = (
+    "what torch.compile makes is modelled, as one kernel for all that inductor fuses: such a time is no "
+    "prediction of compiled code"
 )
 
 _PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
@@ -54,6 +60,8 @@ def facts(
         ("fits", _fits(process, device, failed)),
         ("step", _step(process, samples)),
     ]
+    if process.get("compiled"):
+        found.append(("compile", COMPILED))
     shares = device["shares"]
     if shares:
         found.append(("time", _shares(shares)))
