@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
-#include "allocator/heap/passing.h"
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -211,23 +211,28 @@ bool Region::forget_passed(Block* block) {
   return true;
 }
 
-/// As seen_to_pass, of one block of many.
-bool Region::look(Block* block, Passing& passing) {
-  if (block->ties == nullptr) return true;
-  if (passing.pending(block->ties->fences)) return false;
-  if (forget_passed(block)) return true;
-  passing.has_not(block->ties->fences);
-  return false;
-}
-
-/// Of the first few blocks as large as `otherwise`, the first whose fences have passed.
-Block* Region::first_to_pass(Block* list, Block* otherwise, int most_looked) {
-  Passing passing;
-  for (Block* block = list; block != nullptr && most_looked > 0;
-       block = block->listed_after, --most_looked) {
-    if (block->size == otherwise->size && look(block, passing)) return block;
+/// Of the first blocks as large as `otherwise` one whose fences have passed, or else one that will
+/// be the first to pass. Only the earliest of each timeline is asked about.
+Block* Region::first_to_pass(Block* list, Block* otherwise) {
+  std::array<Block*, 4> earliest{};
+  const auto of = [](const Block* block) {
+    return *block->ties->fences.begin();
+  };
+  int left = kMostCompared;
+  for (Block* block = list; block != nullptr && left > 0; block = block->listed_after, --left) {
+    if (block->size != otherwise->size) continue;
+    if (block->ties == nullptr) return block;
+    const driver::FenceSet& fences = block->ties->fences;
+    if (fences.end() - fences.begin() != 1) continue;
+    for (Block*& each : earliest) {
+      if (each != nullptr && of(each).timeline != of(block).timeline) continue;
+      if (each == nullptr || of(block).point < of(each).point) each = block;
+      break;
+    }
   }
-  return otherwise;
+  for (Block* const block : earliest)
+    if (block != nullptr && forget_passed(block)) return block;
+  return earliest.front() != nullptr ? earliest.front() : otherwise;
 }
 
 /// Orders the region's stream after the fences of a free block, which then needs them no more.

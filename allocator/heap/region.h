@@ -49,8 +49,6 @@ struct RegionParts {
   driver::Timelines& timelines;
 };
 
-class Passing;
-
 /// The blocks of one stream in one range of addresses. All its blocks are for work on that stream,
 /// so that a freed block needs no fence for the stream's own work, and a fence that the stream has
 /// once waited for holds for all later work.
@@ -193,6 +191,8 @@ class alignas(64) Region {
  private:
   /// Free blocks of one bin that are looked at for one allocation.
   static constexpr int kMostLooked = 16;
+  /// Blocks of one size that are compared where a copy still reads the first one.
+  static constexpr int kMostCompared = 64;
 
   /// Where to map, and the free blocks beside it that become one with it.
   struct Growth {
@@ -204,15 +204,15 @@ class alignas(64) Region {
 
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
-  Block* first_to_pass(Block* list, Block* otherwise, int most_looked) SPILLWAY_REQUIRES(mutex);
+  Block* first_to_pass(Block* list, Block* otherwise) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
-  bool look(Block* block, Passing& passing) SPILLWAY_REQUIRES(mutex);
   Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free ones and gaps are listed, and one with their like.
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
+  void forget_all_passed() SPILLWAY_REQUIRES(mutex);
   bool join_neighbours(Block* block) SPILLWAY_REQUIRES(mutex);
   void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   void forget(Block* block) SPILLWAY_REQUIRES(mutex);

@@ -26,7 +26,7 @@ inline Block* Region::best_of(Block* list, Bytes size, int most_looked) {
     }
     if (best->size == size && best->ties == nullptr) break;
   }
-  return equals && best->fenced() ? first_to_pass(list, best, most_looked) : best;
+  return equals && best->fenced() ? first_to_pass(list, best) : best;
 }
 
 inline Block* Region::take_settled(Block* block, Bytes size, Bytes requested, TagId tag) {

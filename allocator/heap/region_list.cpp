@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A region's blocks as a list in address order: splitting, merging, and which of them are listed.
-#include "allocator/heap/passing.h"
 #include "allocator/heap/region_hits.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 namespace spillway {
 
@@ -73,13 +75,38 @@ void Region::merge_and_list(Block* block) {
   list(merge(block));
 }
 
-void Region::join_free(bool all) {
-  const bool apart = std::exchange(apart_, apart_ && !all);
-  Passing passing;
+/// Forgets the fences of free blocks that have passed. The driver is asked about each timeline's
+/// fences in their order, up to the first that has not: then those behind it have not either.
+void Region::forget_all_passed() {
+  std::vector<driver::Fence> fences;
+  for (const Block* block = first_; block != nullptr; block = block->after) {
+    if (block->state == BlockState::kFree && block->ties != nullptr)
+      fences.insert(fences.end(), block->ties->fences.begin(), block->ties->fences.end());
+  }
+  std::sort(fences.begin(), fences.end(), [](driver::Fence left, driver::Fence right) {
+    return std::pair(left.timeline, left.point) < std::pair(right.timeline, right.point);
+  });
+  std::map<const driver::Timeline*, std::uint64_t> not_passed;
+  for (const driver::Fence fence : fences) {
+    if (!not_passed.contains(fence.timeline) && !driver::Timeline::passed(fence))
+      not_passed.emplace(fence.timeline, fence.point);
+  }
   for (Block* block = first_; block != nullptr; block = block->after) {
-    if (block->state != BlockState::kFree) continue;
-    look(block, passing);
-    if (!are_one(*block, block->before)) continue;
+    if (block->state != BlockState::kFree || block->ties == nullptr) continue;
+    const driver::FenceSet& of = block->ties->fences;
+    const bool pending = std::any_of(of.begin(), of.end(), [&](driver::Fence fence) {
+      const auto known = not_passed.find(fence.timeline);
+      return known != not_passed.end() && fence.point >= known->second;
+    });
+    if (!pending) forget_passed(block);
+  }
+}
+
+void Region::join_free(bool all) {
+  forget_all_passed();
+  const bool apart = std::exchange(apart_, apart_ && !all);
+  for (Block* block = first_; block != nullptr; block = block->after) {
+    if (block->state != BlockState::kFree || !are_one(*block, block->before)) continue;
     unlist(block);
     block = merge(block);
     list(block);
