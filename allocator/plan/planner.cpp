@@ -107,11 +107,13 @@ class Planner {
         all_away_(profile),
         least_(all_away_.most()),
         by_use_(in_order_of_use(profile)) {
-    // Whatever the budget, so that the order of what goes on from here does not depend on it
-    // either.
+    std::vector<std::size_t> rebuildable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
-      if (all_away_.keep(storage, least_)) continue;
-      (profile.storages[storage].rebuild ? rebuilt_ : moved_).push_back(storage);
+      if (profile.storages[storage].rebuild) {
+        rebuildable.push_back(storage);
+      } else if (!keeps_peak(storage)) {
+        moved_.push_back(storage);
+      }
     }
     const auto dearer = [&](std::size_t left, std::size_t right) {
       const auto& one = profile.storages[left];
@@ -119,7 +121,9 @@ class Planner {
       return *one.rebuild * static_cast<double>(other.bytes) >
              *other.rebuild * static_cast<double>(one.bytes);
     };
-    std::stable_sort(rebuilt_.begin(), rebuilt_.end(), dearer);
+    std::stable_sort(rebuildable.begin(), rebuildable.end(), dearer);
+    for (const std::size_t storage : rebuildable)
+      if (!keeps_peak(storage)) rebuilt_.push_back(storage);
   }
 
   BudgetPlan best() {
@@ -154,6 +158,10 @@ class Planner {
     BudgetPlan plan;
     std::size_t put_back;  // of what moves, before the budget allowed no more
   };
+
+  /// Keeps the storage where the least that the step can need allows it: whatever the budget, so
+  /// that the order of what goes on from here does not depend on it either.
+  bool keeps_peak(std::size_t storage) { return all_away_.keep(storage, least_); }
 
   BudgetPlan& tried(std::size_t first) {
     const auto known = tried_.find(first);

@@ -11,7 +11,8 @@ namespace spillway {
 /// What becomes of each storage so that the step needs at most `budget` and is predicted to take
 /// the least time; with everything away that helps where no plan is enough. Deterministic.
 ///
-/// Storages whose absence lowers no peak are kept, whatever the budget. From the others, all away,
+/// Storages whose absence lowers no peak are kept, whatever the budget, those that can only move
+/// before the others. From the rest, all away,
 /// storages are put back while the budget allows it: of those that can only move the latest first,
 /// because the earliest are away longest and their copies have the most time; of those that can be
 /// computed again the dearest per byte first. How many of the first kind are put back before the
