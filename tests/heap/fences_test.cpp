@@ -59,6 +59,45 @@ TEST_F(HeapFencesTest, AmongEqualSizesTheOneThatWasFreedLastIsNotPreferredToOneT
   EXPECT_EQ(heap_->stats().fence_waits, 0U);
 }
 
+TEST_F(HeapFencesTest, AmongEqualSizesThatCopiesReadTheOneWhoseCopyIsTheEarliestIsWaitedFor) {
+  driver::Timeline& copies = timeline(stuck_table_);
+  std::vector<driver::DevicePtr> blocks;
+  for (int each = 0; each < 8; ++each) {
+    blocks.push_back(allocate(4_MiB));
+    static_cast<void>(allocate(2_MiB));
+  }
+  for (const auto block : blocks) {
+    heap_->add_fence(block, copies.mark().value());
+    free(block);
+  }
+
+  EXPECT_EQ(allocate(4_MiB), blocks[0]);
+  EXPECT_EQ(allocate(4_MiB), blocks[1]);
+}
+
+TEST_F(HeapFencesTest, TheDriverIsAskedAboutTheEarliestCopyAloneHoweverManyBlocksAreRead) {
+  static int asked = 0;
+  stuck_table_.EventQuery = [](CUevent) {
+    ++asked;
+    return CUDA_ERROR_NOT_READY;
+  };
+  driver::Timeline& copies = timeline(stuck_table_);
+  std::vector<driver::DevicePtr> blocks;
+  for (int each = 0; each < 12; ++each) {
+    blocks.push_back(allocate(4_MiB));
+    static_cast<void>(allocate(2_MiB));
+  }
+  for (const auto block : blocks) {
+    heap_->add_fence(block, copies.mark().value());
+    free(block);
+  }
+  asked = 0;
+
+  static_cast<void>(allocate(4_MiB));
+
+  EXPECT_LE(asked, 4);
+}
+
 TEST_F(HeapFencesTest, AMergedBlockWaitsForTheFencesOfItsParts) {
   const auto first = allocate(2_MiB);
   const auto second = allocate(2_MiB);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget.h"
+
 #include "allocator/plan/budget_chooser.h"
 #include "allocator/plan/planner.h"
 
@@ -134,6 +136,131 @@ TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) 
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+/// Times of a step whose four places take a second each, and whose link moves 1000 bytes a second.
+StepTimes even_times(std::size_t places) {
+  StepTimes times;
+  for (std::size_t place = 0; place < places; ++place)
+    times.marks.push_back({place, static_cast<double>(place)});
+  times.end = static_cast<double>(places);
+  times.turn = places / 2 + 1;
+  times.link = {1000, 1000, 0};
+  return times;
+}
+
+TEST(BudgetChooserTest, APlannedStepThatTakesLessTimeThanPredictedCorrectsWhatComputingTakes) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  const double predicted = chooser.planned_last()->plan.timing.total();
+  ASSERT_EQ(predicted, 7);
+
+  chooser.took(predicted / 2);
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), predicted / 2);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+  chooser.took(predicted);  // a step that something else held up says nothing
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), predicted / 2);
+  EXPECT_EQ(chooser.planned_last()->seconds, predicted);
+}
+
+TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
+  BudgetChooser quick(2000_B, 1.0);
+  BudgetChooser slow(2000_B, 100);
+  for (BudgetChooser* chooser : {&quick, &slow}) {
+    step(*chooser, {100, 100, 100}, 1000);
+    StepTimes times = even_times(7);
+    times.link = {50, 50, 0};  // two seconds for each
+    chooser->time(times);
+  }
+
+  const std::vector<bool> free_moves = step(quick, {100, 100, 100}, 1000);
+  EXPECT_EQ(step(slow, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+
+  EXPECT_EQ(quick.planned_last()->plan.timing.total(), 7);
+  EXPECT_NE(free_moves, (std::vector{true, true, true}));
+}
+
+TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  const std::vector<KnownStep> known = chooser.known();
+  ASSERT_EQ(known.size(), 1u);
+
+  BudgetChooser other(1200_B);
+  ASSERT_TRUE(other.learn(known.front()).ok());
+
+  EXPECT_EQ(step(other, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatIsKnownAlreadyIsNotReplaced) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  KnownStep wrong = chooser.known().front();
+  for (std::uint64_t& peak : wrong.recorded.peaks)
+    peak = 5000;
+
+  ASSERT_TRUE(chooser.learn(wrong).ok());
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  const KnownStep right = chooser.known().front();
+  ASSERT_TRUE(check_known(right).ok());
+  const std::vector<void (*)(KnownStep&)> spoilers = {
+      [](KnownStep& step) { step.sizes.clear(); },
+      [](KnownStep& step) { step.sizes[0] = Bytes{~0ULL}; },
+      [](KnownStep& step) { step.rebuildable.pop_back(); },
+      [](KnownStep& step) { step.recorded.peaks.clear(); },
+      [](KnownStep& step) { step.recorded.peaks[0] = ~0ULL; },
+      [](KnownStep& step) { step.recorded.edges.pop_back(); },
+      [](KnownStep& step) { std::reverse(step.recorded.edges.begin(), step.recorded.edges.end()); },
+      [](KnownStep& step) { step.recorded.absences[0].storage = 3; },
+      [](KnownStep& step) { step.recorded.absences[2].storage = 0; },
+      [](KnownStep& step) { step.recorded.absences[0].to = 1000; },
+      [](KnownStep& step) { step.recorded.absences[0].from = step.recorded.absences[0].to; },
+      [](KnownStep& step) { step.recorded.storages = 4; },
+      [](KnownStep& step) { step.times->marks[1].seconds = -1; },
+      [](KnownStep& step) { step.times->end = 0; },
+      [](KnownStep& step) {
+        step.times->rebuild = {0, 0, 0, 0};
+      },
+      [](KnownStep& step) { step.times->link.out = 0.0 / 0.0; },
+  };
+  for (std::size_t each = 0; each < spoilers.size(); ++each) {
+    KnownStep wrong = right;
+    spoilers[each](wrong);
+    BudgetChooser other(1200_B);
+
+    EXPECT_EQ(other.learn(wrong).code(), Code::kInvalidArgument) << each;
+    EXPECT_EQ(other.choose(100_B, 1000_B), Action::kMove) << each;
+    EXPECT_FALSE(other.planned()) << each;
+  }
+}
+
+TEST(BudgetTest, SizesSharesAndWhatIsLeftAreRead) {
+  EXPECT_EQ(Budget::of("2GiB", "budget").value().on(10_GiB, 8_GiB), 2_GiB);
+  EXPECT_EQ(Budget::of("50%", "budget").value().on(10_GiB, 8_GiB), 5_GiB);
+  EXPECT_EQ(Budget::of("auto", "budget").value().on(10_GiB, Bytes{1000}), 950_B);
+}
+
+TEST(BudgetTest, AnythingElseIsRefusedByName) {
+  for (const char* text : {"", "much", "20GB", "0%", "101%", "-5%", "%", "5%%", "nan%", "auto "}) {
+    const auto budget = Budget::of(text, "budget");
+    ASSERT_FALSE(budget.ok()) << text;
+    EXPECT_NE(budget.status().detail().find("budget="), std::string::npos) << text;
+  }
 }
 
 TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {

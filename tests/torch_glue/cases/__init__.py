@@ -8,6 +8,7 @@ import traceback
 
 MODULES = (
     "accepted",
+    "budget_plans",
     "budgets",
     "checkpoint_compiled",
     "checkpoint_memory",

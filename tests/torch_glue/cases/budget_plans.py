@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets by share and by time, what their plans say, and plans that are kept in a file."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import spillway
+import torch
+
+from cases import case
+from cases.budgets import measured, step
+from cases.measure import Moved, last, same_bits
+
+
+def total():
+    return torch.cuda.get_device_properties(0).total_memory
+
+
+def planned(region, steps=3):
+    for _ in range(steps):
+        found = step(region)
+    return found
+
+
+@case
+def a_budget_may_be_a_share_of_the_gpu():
+    for share, expected in ((0.5, total() // 2), ("25%", total() // 4), (1.0, total())):
+        planned(spillway.offload(budget=share, tag="share"))
+        assert spillway.explain("share").chosen.budget == expected, (share, expected)
+        spillway.step()
+
+
+@case
+def auto_is_what_the_gpu_has_for_this_process():
+    planned(spillway.offload(budget="auto", tag="auto"))
+    budget = spillway.explain("auto").chosen.budget
+    assert 0.5 * total() < budget <= 0.95 * total(), (budget, total())
+    assert last("auto")["moved_bytes"] == 0  # there is plenty
+
+
+@case
+def a_time_limit_asks_for_the_least_memory_within_it():
+    plain, least = measured()
+    expected = step(spillway.NoOpManager())[0]
+    gradient, peak = planned(spillway.offload(time_limit=100, rebuild=False, tag="any-time"), 4)
+    assert peak == least and same_bits(gradient, expected), (peak, least)
+    spillway.step()
+    for limit in (1.0, 1.2):
+        region = spillway.offload(time_limit=limit, tag="limited")
+        gradient, peak = planned(region, 4)
+        chosen = spillway.explain("limited").chosen
+        assert chosen.seconds <= limit * chosen.compute * (1 + 1e-9), chosen
+        assert peak <= plain and same_bits(gradient, expected)
+        spillway.step()
+
+
+@case
+def nothing_is_explained_before_a_step_has_been_planned():
+    assert spillway.explain("nobody") is None
+    step(spillway.offload(budget="1GiB", tag="once"))
+    assert spillway.explain("once") is None
+
+
+@case
+def an_explanation_says_what_the_steps_do():
+    plain, least = measured()
+    budget = (plain + least) // 2
+    region = spillway.offload(budget=budget, rebuild=False, tag="explained")
+    planned(region, 4)
+    for _ in range(30):  # a plan that is made anew has taken no time yet
+        found = spillway.explain("explained", points=5)
+        if found.taken is not None:
+            break
+        step(region)
+    totals = last("explained")
+    assert found.chosen.budget == budget and found.chosen.peak <= budget
+    assert found.chosen.moved == totals["moved_bytes"] > 0
+    assert found.chosen.kept == totals["movable_bytes"] - totals["moved_bytes"]
+    assert len(found.curve) == 5
+    assert found.curve[0].budget == least and found.curve[-1].budget == plain, found.curve
+    assert found.curve[-1].moved == 0 and found.curve[-1].slowdown == 1
+    assert all(0 < point.of_limit <= 1 + 1e-9 for point in found.curve), found.curve
+    assert found.taken is not None and found.taken > 0, found.taken
+    assert found.of_limit == found.chosen.bound / found.taken
+    text = str(found)
+    assert "of the limit" in text and text.count("*") == 1, text
+    assert str(spillway.planning.Explanation.from_dict(json.loads(json.dumps(found.as_dict())))) == text
+
+
+@case
+def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
+    plain, least = measured()
+    budget = (plain + least) // 2
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plans.json"
+        region = spillway.offload(budget=budget, rebuild=False, tag="first", plans=file)
+        planned(region, 4)
+        moved = last("first")["moved_bytes"]
+        assert file.exists() and [each.name for each in file.parent.iterdir()] == ["plans.json"]
+        spillway.step()
+        gradient, peak = step(spillway.offload(budget=budget, rebuild=False, tag="second", plans=file))
+        assert last("second")["moved_bytes"] == moved < last("second")["movable_bytes"]
+        assert peak <= budget and same_bits(gradient, step(spillway.NoOpManager())[0])
+
+
+@case
+def plans_of_another_gpu_are_not_used():
+    plain, least = measured()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plans.json"
+        planned(spillway.offload(budget=plain, rebuild=False, tag="here", plans=file), 4)
+        document = json.loads(file.read_text())
+        document["where"]["gpu"] = "another"
+        file.write_text(json.dumps(document))
+        spillway.step()
+        step(spillway.offload(budget=plain, rebuild=False, tag="there", plans=file))
+        assert last("there")["moved_bytes"] == last("there")["movable_bytes"] > 0  # it is recorded
+
+
+@case
+def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
+    plain = measured()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plans.json"
+        planned(spillway.offload(budget=plain, rebuild=False, tag="right", plans=file), 4)
+        right = json.loads(file.read_text())
+        spillway.step()
+        wrongs = ["", "{", "[]", json.dumps(right | {"spillway_plans": 2})]
+        for key, value in (("sizes", []), ("edges", [5]), ("absences", [[99, 0, 1, 1]]), ("peaks", [-1])):
+            wrongs.append(json.dumps(right | {"steps": [right["steps"][0] | {key: value}]}))
+        for wrong in wrongs:
+            file.write_text(wrong)
+            try:
+                with spillway.offload(budget=plain, tag="wrong", plans=file):
+                    raise AssertionError(f"entered with {wrong[:200]}")
+            except ValueError as error:
+                assert str(file) in str(error) and "delete the file" in str(error), error
+            x = torch.randn(64, 100, device="cuda", requires_grad=True)
+            with Moved() as moved:
+                x.sin().sin().sum().backward()
+            assert moved.out == 0
+
+
+@case
+def other_values_are_refused_by_name():
+    for wrong, kind, words in (
+        ({"budget": 0.0}, ValueError, "budget must be a share"),
+        ({"budget": 1.5}, ValueError, "budget must be a share"),
+        ({"budget": float("nan")}, ValueError, "budget must be a share"),
+        ({"budget": "150%"}, ValueError, "budget must be a share"),
+        ({"budget": "much%"}, ValueError, "budget must be"),
+        ({"budget": "20GB"}, ValueError, "budget must be a size"),
+        ({"budget": True}, TypeError, "budget must be"),
+        ({}, TypeError, "time_limit=1.05"),
+        ({"time_limit": 0.9}, ValueError, "time_limit must be from 1 to 100"),
+        ({"time_limit": "1.05"}, TypeError, "time_limit must be a number"),
+        ({"time_limit": True}, TypeError, "time_limit must be a number"),
+    ):
+        try:
+            spillway.offload(**wrong)
+        except kind as error:
+            assert words in str(error), (wrong, error)
+        else:
+            raise AssertionError(wrong)
+    for points in (1, 0, True, 2.0):
+        try:
+            spillway.explain(points=points)
+        except ValueError as error:
+            assert "points" in str(error)
+        else:
+            raise AssertionError(points)
