@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "Look at this machine for what Spillway needs.",
     "bench": "Measure copies, their overlap with kernels, and what Spillway's parts cost.",
     "report": "Show what a job did: an HTML page, a trace, a summary.",
+    "explain": "Show what memory budgets would cost a job that had one.",
     "top": "Watch a running job.",
     "trace": "Show what a trace of allocations holds.",
 }

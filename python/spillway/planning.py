@@ -10,9 +10,9 @@ from spillway._load import glue
 from spillway.report.sizes import size
 from spillway.summary import device_index
 
-__all__ = ["Explanation", "PlanPoint", "explain"]
+__all__ = ["LIMITS", "Explanation", "PlanPoint", "explain"]
 
-_LIMITS = {
+LIMITS = {
     "compute": "computing",
     "rebuild": "computing again",
     "link out": "the link to the host",
@@ -81,7 +81,7 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        lines = [*self._head(), "", _row(_TITLES), *map(self._line, self._points())]
+        lines = [*self._head(), "", _row(_TITLES), *map(self._line, self.points)]
         return "\n".join(lines)
 
     def _head(self) -> list[str]:
@@ -96,11 +96,13 @@ class Explanation:
             f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
             f"{_ms(chosen.stall_in)}; the last step {took}",
             f"{self.of_limit:.1%} of the limit: no plan could take less than {_ms(chosen.bound)}, because of "
-            f"{_LIMITS[chosen.limit]}",
+            f"{LIMITS[chosen.limit]}",
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
 
-    def _points(self) -> list[PlanPoint]:
+    @property
+    def points(self) -> list[PlanPoint]:
+        """The curve with the chosen point in it."""
         return sorted({*self.curve, self.chosen}, key=lambda point: point.budget)
 
     def _line(self, point: PlanPoint) -> str:
@@ -112,7 +114,7 @@ class Explanation:
             _ms(point.seconds),
             f"{point.slowdown:.3f}",
             f"{point.of_limit:.1%}",
-            _LIMITS[point.limit],
+            LIMITS[point.limit],
         ]
         return _row(cells)
 

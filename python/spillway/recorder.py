@@ -23,6 +23,7 @@ FORMAT = 1  # of the run log: docs/reports.md
 
 _log = logging.getLogger("spillway")
 _asked_in: int | None = None  # the process that start() was called in
+_log_file: Path | None = None
 
 
 def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernels: int = 0) -> None:
@@ -53,7 +54,22 @@ def stop() -> None:
     if glue().run_log_on():
         if is_dry():  # its devices' clocks stand still unless someone waits for them
             _wait_for_devices()
+        _leave_plans()
         glue().stop_run_log()
+
+
+def _leave_plans() -> None:
+    """Beside the log, what this process's budgets cost."""
+    if _log_file is None:
+        return
+    from spillway.planning import explain
+    from spillway.report.plans import SUFFIX, write_plans
+
+    found = (explain(tag, device) for tag in glue().stats()["tags"] for device in glue().stats()["devices"])
+    try:
+        write_plans(_log_file.with_suffix(SUFFIX), [plan for plan in found if plan is not None])
+    except OSError as error:
+        _log.warning("the plans are not in the report: %s", error)
 
 
 def _wait_for_devices() -> None:
@@ -92,7 +108,9 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
     file = ""
     if folder is not None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = str(folder / f"{os.getpid()}-{pages.start_of(os.getpid())}.spillway")
+        global _log_file
+        _log_file = folder / f"{os.getpid()}-{pages.start_of(os.getpid())}.spillway"
+        file = str(_log_file)
     glue().start_run_log(file, json.dumps(_about(page)), str(page) if page else "")
     # Without the interpreter's ordinary end the log has no end either, and the report says so.
     atexit.register(stop)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from spillway.report import dry_run, tables, words
+from spillway.report import dry_run, plans, tables, words
 from spillway.report.charts import legend, memory_chart, step_chart
 from spillway.report.digest import Digest, Step
 from spillway.report.memory import Usage
@@ -53,6 +53,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
         + "".join(f"<li>{escape(fact)}</li>" for fact in words.facts(each))
         + "</ul>",
         dry_run.section(each.log),
+        plans.section(each.log),
     ]
     for usage in each.usage.values():
         parts.append(_memory(each, usage))

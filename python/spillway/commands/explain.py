@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+_EXAMPLES = """\b
+Examples:
+  spillway run --budget 20GiB --report out -- python train.py
+  spillway explain out
+  spillway run --emulate h200 --shape-only --budget 20GiB --report out -- python train.py
+  spillway explain out --json
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def explain(folder: Path, as_json: bool) -> None:
+    """Show what budgets would cost a job that ran with --budget and --report DIR.
+
+    For each region and GPU the plan that its last steps followed, how near they come to what any plan could
+    reach and why not nearer, and the curve from budget to predicted time.
+    """
+    from spillway.report.log import ReportError
+    from spillway.report.plans import plans_of
+    from spillway.report.runs import read_folder
+
+    try:
+        found = [(log, plan) for log in read_folder(folder) for plan in plans_of(log)]
+    except ReportError as error:
+        raise click.ClickException(str(error)) from None
+    if not found:
+        raise click.ClickException(
+            f"{folder}: holds no plan: the job had no --budget or --time-limit, has not ended, or had no step "
+            "that could be timed"
+        )
+    if as_json:
+        click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))
+        return
+    for place, (log, plan) in enumerate(found):
+        if place:
+            click.echo()
+        if len({each.name for each, _ in found}) > 1:
+            click.echo(log.name)
+        click.echo(str(plan))
