@@ -174,11 +174,20 @@ std::optional<Result<Block*>> Heap::State::without_wait(Region& region,
   return fresh;
 }
 
+namespace {
+
+/// Steps that go by a new target leave memory in other pieces than those before them; after so many
+/// the pieces are what they will be.
+constexpr int kMostTrims = 4;
+
+}  // namespace
+
 void Heap::set_target(Bytes target) {
-  if (!state_->books.set_target(target)) return;
+  const bool changed = state_->books.set_target(target);
   if (target.zero() || stats().held <= target) return;
   const Lock lock(state_->mutex);
-  state_->trim();
+  if (changed) state_->trims = 0;
+  if (state_->trims++ < kMostTrims) state_->trim();
 }
 
 bool Heap::free(driver::DevicePtr at) {

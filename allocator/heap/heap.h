@@ -242,7 +242,8 @@ class Heap {
 
   /// The heap may hold that much, and rather does than let a stream wait for memory that a copy
   /// still reads: up to there it grows first, and free memory that need not be waited for lies
-  /// apart from what must be. Cached memory above it is given back now, which may block the host.
+  /// apart from what must be. Where more is held, cached memory is given back, which may block the
+  /// host: in the first few of the calls with one target, which come between steps.
   /// Zero: streams wait before the heap grows.
   void set_target(Bytes target);
 

@@ -29,18 +29,21 @@ void RangePeaks::add(std::size_t from, std::size_t to, std::uint64_t bytes) {
     nodes_[node].most += bytes;
     nodes_[node].added += bytes;
   };
-  const std::size_t first = from + leaves_;
-  const std::size_t last = to - 1 + leaves_;
-  std::size_t left = first;
-  std::size_t right = last + 1;
-  for (; left < right; left /= 2, right /= 2) {
-    if (left % 2 == 1) put(left++);
-    if (right % 2 == 1) put(--right);
+  std::size_t left = from + leaves_;
+  std::size_t right = to - 1 + leaves_;
+  put(left);
+  if (left != right) put(right);
+  while (left / 2 != right / 2) {
+    if (left % 2 == 0) put(left + 1);
+    if (right % 2 == 1) put(right - 1);
+    settle(left /= 2);
+    settle(right /= 2);
   }
-  for (std::size_t node = first / 2; node > 0; node /= 2)
+  for (std::size_t node = left / 2; node > 0; node /= 2) {
+    const std::uint64_t before = nodes_[node].most;
     settle(node);
-  for (std::size_t node = last / 2; node > 0; node /= 2)
-    settle(node);
+    if (nodes_[node].most == before) break;
+  }
 }
 
 std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {

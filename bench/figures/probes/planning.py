@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "gpt2-xl": (lambda: [TransformerBlock(1600, 25, 0.1, True) for _ in range(48)], (8, 1024, 1600)),
     "lora-8b-qv": (lambda: lora(("q", "v")), (1, 4096, 4096)),
     "lora-8b-all": (lambda: lora(LAYERS), (1, 4096, 4096)),
+    "llama-8b": (lambda: [*(LlamaBlock() for _ in range(32)), Head(32000)], (1, 4096, 4096)),
     "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
 }
 STEPS = 9  # the first one is recorded, and a few others where a plan takes other times than predicted
@@ -43,8 +44,9 @@ STEPS = 9  # the first one is recorded, and a few others where a plan takes othe
 class Step:
     """A training step of the model, in any region."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, batch: int | None = None) -> None:
         make, shape = MODELS[model]
+        shape = (batch or shape[0], *shape[1:])
         with torch.device("cuda"):
             self.net = nn.Sequential(*make()).to(torch.bfloat16)
             self.x = torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
@@ -100,6 +102,16 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
     return found
 
 
+def within(step: Step, budget: int, tag: str) -> dict[str, Any] | None:
+    """None where the budget cannot be met."""
+    try:
+        return under(step, budget, tag)
+    except spillway.BudgetError:
+        spillway.step()
+        step.optimizer.zero_grad()
+        return None
+
+
 def the_way(name: str, step: Step) -> dict[str, Any]:
     """One of: checkpoint, save_on_cpu, trl, torchtune; the last two need those packages."""
     if name == "checkpoint":
@@ -137,7 +149,8 @@ def main(model: str, *asked: str) -> None:
         elif each[0].isdigit():
             shares = [float(each)]
         else:
-            found["ways"][each] = the_way(each, step)
+            found["ways"][each] = way = the_way(each, step)
+            way["ours"] = within(step, way["peak"], f"beside-{each}")
             continue
         for share in shares:
             budget = plain["peak"] - int(share * plain["kept"])

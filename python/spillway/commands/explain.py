@@ -34,8 +34,8 @@ def explain(folder: Path, as_json: bool) -> None:
         raise click.ClickException(str(error)) from None
     if not found:
         raise click.ClickException(
-            f"{folder}: holds no plan: the job had no --budget or --time-limit, has not ended, or had no step "
-            "that could be timed"
+            f"{folder}: holds no plan: the job had no --budget or --time-limit, has not ended, or had no "
+            "step that could be timed"
         )
     if as_json:
         click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))

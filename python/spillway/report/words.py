@@ -9,6 +9,7 @@ from spillway.report.copies import Site
 from spillway.report.digest import REASONS, Digest
 from spillway.report.log import RunLog
 from spillway.report.memory import Usage
+from spillway.report.plans import plans_of
 from spillway.report.sizes import count, percent, size, span
 
 __all__ = ["at_peak", "costs_of", "facts", "lines", "makers", "notices", "when"]
@@ -111,7 +112,7 @@ def _peak(each: Digest, usage: Usage) -> str:
     if each.log.detailed_until is None:
         return (
             f"{peak}. Without offload it would have been {without}: device memory and what was away, at the "
-            "moment when both together were most."
+            f"moment when both together were most.{_not_in_it(each)}"
         )
     where = f"{_first(each)}; the statistics of later steps know of none higher"
     if usage.later_peak:
@@ -120,6 +121,12 @@ def _peak(each: Digest, usage: Usage) -> str:
         f"{peak}, {where}. Without offload it would have been at least {without}: what was away is known "
         f"{_first(each)} only."
     )
+
+
+def _not_in_it(each: Digest) -> str:
+    if not any(plan.chosen.rebuilt for plan in plans_of(each.log)):
+        return ""
+    return " What was computed again is not in it."
 
 
 def _first(each: Digest) -> str:

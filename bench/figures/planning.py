@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of `spillway.offload(budget=…)`, at full sizes, predicted by dry runs as of an H200."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from bench.figures.registry import Session, figure
+
+MODELS = ("llama-8b-8-layers", "gpt2-xl", "lora-8b-qv", "lora-8b-all", "vit-l")
+ETA = "least time that any plan could take / time of a step"
+SLOWDOWN = "time of a step, under the budget / plain"
+
+
+def budgets(session: Session, model: str) -> list[dict[str, Any]]:
+    """From nothing gone to 1.1 times the least budget."""
+    return session.dry("h200", "planning", model, "budgets")["budgets"]
+
+
+def of_limit(session: Session) -> list[float]:
+    return [min(1.0, each["of_limit"]) for model in MODELS for each in budgets(session, model)]
+
+
+def slowdown(session: Session, gone: str) -> float:
+    found = session.dry("h200", "planning", "llama-8b-8-layers", gone)
+    return found["budgets"][0]["ms"] / found["plain"]["ms"]
+
+
+@figure("plan_of_limit_median", ETA, ">= 0.95", "cpu")
+def eta_median(session: Session) -> float:
+    """From nothing gone to 1.1 times the least budget, steps come near what any plan could do (dry run)."""
+    return median(of_limit(session))
+
+
+@figure("plan_of_limit_worst", ETA, ">= 0.92", "cpu")
+def eta_worst(session: Session) -> float:
+    """The same, of five models the worst budget (dry run)."""
+    return min(of_limit(session))
+
+
+@figure("plan_half_gone", SLOWDOWN, "<= 1.02", "cpu")
+def half(session: Session) -> float:
+    """Eight layers of Llama 3 8B, half of what is kept for the backward pass gone (dry run)."""
+    return slowdown(session, "0.5")
+
+
+@figure("plan_three_quarters_gone", SLOWDOWN, "<= 1.06", "cpu")
+def three_quarters(session: Session) -> float:
+    """The same with three quarters gone (dry run)."""
+    return slowdown(session, "0.75")
+
+
+@figure("plan_peak_over_budget", "bytes live at the peak / budget, worst budget", "<= 1", "cpu")
+def peak(session: Session) -> float:
+    """What is live never exceeds the budget (dry run)."""
+    return max(each["peak"] / each["budget"] for model in MODELS for each in budgets(session, model))
+
+
+@figure("plan_held_over_budget", "bytes held from the driver / budget, worst budget", "<= 1", "cpu")
+def held(session: Session) -> float:
+    """What is held beyond what is live: memory lies in pieces that are too small (dry run)."""
+    return max(each["held"] / each["budget"] for model in MODELS for each in budgets(session, model))
+
+
+@figure("plan_capacity", "largest batch that fits, ours / plain", ">= 2.5", "cpu")
+def capacity(session: Session) -> float:
+    """32 layers of Llama 3 8B, full fine-tune, at 0.95 of plain's tokens per second or more (dry run)."""
+    plain = session.dry("h200", "capacity", "plain", "12")
+    ours = session.dry("h200", "capacity", "ours", "12")
+    best = max(plain.values())
+    return max((int(batch) for batch, rate in ours.items() if rate >= 0.95 * best), default=0) / max(
+        map(int, plain)
+    )
+
+
+@figure("planner_ms", "ms of CPU to plan a step of 5000 storages", "<= 10", "cpu")
+def planner(session: Session) -> float:
+    """A plan is ready before the next step's forward pass has begun."""
+    return session.benchmark("plan_bench")["plan/5000"] / 1e6

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/bound.h"
+#include "allocator/plan/planner.h"
+#include "tests/plan/profiles.h"
+
+#include <benchmark/benchmark.h>
+
+namespace spillway {
+namespace {
+
+StepProfile step_of(benchmark::State& state) {
+  std::mt19937_64 random(1);
+  return testing::random_step(random, static_cast<std::size_t>(state.range(0)));
+}
+
+/// Half way between everything away and everything kept.
+Bytes middle_of(const StepProfile& step) {
+  const std::uint64_t least = plan_step(step, Bytes{}).peak.count();
+  const std::uint64_t most = plan_step(step, Bytes{~0ULL}).peak.count();
+  return Bytes{(least + most) / 2};
+}
+
+void plan(benchmark::State& state) {
+  const StepProfile step = step_of(state);
+  const Bytes budget = middle_of(step);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(plan_step(step, budget));
+}
+
+BENCHMARK(plan)->Arg(1000)->Arg(5000)->Arg(20000)->Unit(benchmark::kNanosecond);
+
+void bound(benchmark::State& state) {
+  const StepProfile step = step_of(state);
+  const Bytes budget = middle_of(step);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(lower_bound(step, budget));
+}
+
+BENCHMARK(bound)->Arg(5000)->Unit(benchmark::kNanosecond);
+
+}  // namespace
+}  // namespace spillway
