@@ -140,6 +140,40 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
     assert moved > 0
 
 
+def test_a_time_limit_uses_less_memory(tmp_path: Path) -> None:
+    def run(**settings: str) -> tuple[int, list[str]]:
+        ours = directly(tmp_path, sys.executable, "-c", DEEP, **settings)
+        assert ours.status == 0, ours.stderr
+        lines = [line.split() for line in ours.stdout.splitlines()]
+        return int(lines[-1][0]), [line[1] for line in lines]
+
+    plain, losses = run(SPILLWAY_ALLOCATOR="spillway")
+    peak, same = run(SPILLWAY_TIME_LIMIT="100")
+    assert same == losses and peak < plain
+
+
+def test_a_next_run_plans_its_first_step_by_a_file(tmp_path: Path) -> None:
+    def peaks(**settings: str) -> list[int]:
+        ours = directly(tmp_path, sys.executable, "-c", DEEP, **settings)
+        assert ours.status == 0, ours.stderr
+        return [int(line.split()[0]) for line in ours.stdout.splitlines()]
+
+    plain = peaks(SPILLWAY_ALLOCATOR="spillway")
+    settings = {"SPILLWAY_BUDGET": str(plain[-1] - 8 * 2**20), "SPILLWAY_PLANS": str(tmp_path / "plans")}
+    first, second = peaks(**settings), peaks(**settings)
+    assert first[0] < first[-1] == second[0] == second[-1] < plain[-1], (first, second, plain)
+
+
+def test_without_rebuilding_a_budget_only_moves(tmp_path: Path) -> None:
+    code = DEEP + "import spillway\nprint(spillway.stats()['tags']['job']['last']['left_to_rebuild_bytes'])"
+
+    def rebuilt(**settings: str) -> int:
+        return int(directly(tmp_path, sys.executable, "-c", code, **settings).stdout.splitlines()[-1])
+
+    assert rebuilt(SPILLWAY_TIME_LIMIT="100") > 0
+    assert rebuilt(SPILLWAY_TIME_LIMIT="100", SPILLWAY_REBUILD="0") == 0
+
+
 def test_a_budget_that_cannot_be_met_says_what_could(tmp_path: Path) -> None:
     ours = directly(tmp_path, sys.executable, SCRIPT, SPILLWAY_BUDGET="1MiB")
     assert ours.status == 1
@@ -167,6 +201,9 @@ def test_disabled_nothing_happens(tmp_path: Path) -> None:
     ("name", "value", "said"),
     [
         ("SPILLWAY_BUDGET", "20GB", "SPILLWAY_BUDGET=20GB: expected a size such as 512MiB or 1.5GiB"),
+        ("SPILLWAY_BUDGET", "120%", "SPILLWAY_BUDGET=120%: expected a share above 0% and at most 100%"),
+        ("SPILLWAY_TIME_LIMIT", "0.9", "SPILLWAY_TIME_LIMIT=0.9: expected a number from 1 to 100"),
+        ("SPILLWAY_PLANS", "plans", "SPILLWAY_PLANS needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT"),
         ("SPILLWAY_OFFLOAD_RATIO", "1.5", "SPILLWAY_OFFLOAD_RATIO=1.5: expected a number from 0 to 1"),
         ("SPILLWAY_TAG_RATIO", "mlp", "SPILLWAY_TAG_RATIO=mlp: expected PATTERN=SHARE such as 'mlp=0.8'"),
         ("SPILLWAY_TAG_RATIO", "mlp=2", "SPILLWAY_TAG_RATIO=mlp=2: expected a number from 0 to 1"),

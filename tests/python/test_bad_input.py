@@ -42,6 +42,7 @@ CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] =
     ),
     "no log": (("report", "in"), "spillway report: in: holds no log of a run", Path.mkdir),
     "broken log": (("report", "in"), "spillway report: in/7-1.spillway: is no log of a run", broken_log),
+    "no log to explain": (("explain", "in"), "spillway explain: in: holds no log of a run", Path.mkdir),
     "nothing to watch": (("top", "in"), "spillway top: in: ", Path.mkdir),
     "unknown benchmark": (("bench", "--emulate", "speed"), "spillway bench: speed: unknown group", None),
     "no GPU": (("run", "--", "touch", "started"), "spillway run: there is no GPU here: add --emulate", None),

@@ -59,6 +59,16 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
         (["--report", f"{__file__}/out"], f"--report {__file__}/out: cannot be written: not a directory"),
         (["--report", "/proc"], "--report /proc: cannot be written: "),
         (["--report", __file__], f"--report={__file__}: is a file: name a folder"),
+        (["--budget", "0%"], "--budget=0%: expected a share above 0% and at most 100%"),
+        (["--budget", "all"], "--budget=all: expected a size"),
+        (["--time-limit", "0.5"], "--time-limit=0.5: expected a number from 1 to 100"),
+        (["--time-limit", "fast"], "--time-limit=fast: expected a number from 1 to 100"),
+        (["--plans", "plans.json"], "--plans: needs --budget or --time-limit"),
+        (
+            ["--budget", "1GiB", "--plans", "/not/there/plans.json"],
+            "--plans=/not/there/plans.json: expected a file",
+        ),
+        (["--time-limit", "1.1", "--ratio", "0.5"], "--time-limit and --ratio: give one of them"),
         (["--allocator", "mine"], "--allocator=mine: expected one of spillway, torch"),
     ],
 )

@@ -14,7 +14,9 @@ _PLAIN = ("plain", "checkpoint", "rebuild")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
 # What would hold for all of them, or be written by all of them to one place.
 _IN_THE_WAY = tuple(
-    each for each in JOB if each.option in ("ratio", "budget", "tag_ratio", "rebuild", "report")
+    each
+    for each in JOB
+    if each.option in ("ratio", "budget", "time_limit", "plans", "tag_ratio", "rebuild", "report")
 )
 
 

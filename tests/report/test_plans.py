@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What budgets cost, as `spillway explain` and the page of a report tell it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from conftest import run_job, spillway
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans") / "out"
+    result = run_job(folder, "--budget", "50%")
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_the_plan_and_its_curve_are_told(folder: Path) -> None:
+    result = spillway("explain", folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("Plan of 'job' on GPU 0: ")
+    assert any("of the limit: no plan could take less than" in line for line in lines)
+    budgets = [line for line in lines if line.rstrip().endswith(("computing", "again", "host", "GPU"))]
+    assert len(budgets) >= 13 and sum("*" in line for line in budgets) == 1, result.stdout
+
+
+def test_programs_can_read_it(folder: Path) -> None:
+    (plan,) = json.loads(spillway("explain", folder, "--json").stdout)
+    assert plan["tag"] == "job" and plan["chosen"]["peak"] <= plan["chosen"]["budget"]
+    curve = plan["curve"]
+    assert [point["budget"] for point in curve] == sorted(point["budget"] for point in curve)
+    assert curve[-1]["kept"] == sum(plan["chosen"][each] for each in ("kept", "moved", "rebuilt"))
+    assert all(point["bound"] <= point["seconds"] * (1 + 1e-9) for point in curve)
+    assert plan["of_limit"] > 0
+
+
+def test_the_page_and_the_terminal_have_it_too(folder: Path) -> None:
+    result = spillway("report", folder)
+    assert result.returncode == 0, result.stderr
+    assert "of what any plan could reach" in " ".join(result.stdout.split())
+    page = (folder / "report.html").read_text()
+    assert "What a budget costs, region job, GPU 0" in page and "(this run)" in page
+    assert page.count('<polyline class="planned"') == 1
+
+
+def test_the_file_is_the_users_alone(folder: Path) -> None:
+    (file,) = folder.glob("*.plans.json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_damaged_file_is_one_line(folder: Path, tmp_path: Path) -> None:
+    for name in folder.iterdir():
+        if name.suffix in (".spillway", ".json"):
+            (tmp_path / name.name).write_bytes(name.read_bytes())
+    (file,) = tmp_path.glob("*.plans.json")
+    file.write_text('{"plans": [{}]}')
+    for command in ("explain", "report"):
+        result = spillway(command, tmp_path)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+        assert f"{file}: is damaged" in result.stderr
+
+
+def test_a_job_without_a_budget_has_none(tmp_path: Path) -> None:
+    assert run_job(tmp_path / "out", "--ratio", "0.5").returncode == 0
+    result = spillway("explain", tmp_path / "out")
+    assert result.returncode == 2 and "holds no plan" in result.stderr
+    assert result.stderr.count("\n") == 1
