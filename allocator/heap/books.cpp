@@ -188,9 +188,9 @@ bool Books::passes_soft_limit(Bytes more) const {
   return !soft_limit_.zero() && slow_.held + more > soft_limit_;
 }
 
-bool Books::set_target(Bytes target) {
+void Books::set_target(Bytes target) {
   const Lock lock(mutex_);
-  return std::exchange(target_, target) != target;
+  target_ = target;
 }
 
 bool Books::has_target() const {

@@ -49,8 +49,7 @@ class Books {
   void set_soft_limit(Bytes limit);
   /// Whether holding `more` bytes would pass the soft limit.
   [[nodiscard]] bool passes_soft_limit(Bytes more) const;
-  /// Whether it is another one.
-  bool set_target(Bytes target);
+  void set_target(Bytes target);
   [[nodiscard]] bool has_target() const;
   /// How many more bytes may be held up to the target; none where there is none.
   [[nodiscard]] Bytes room_to_target() const;

@@ -179,15 +179,16 @@ namespace {
 /// Steps that go by a new target leave memory in other pieces than those before them; after so many
 /// the pieces are what they will be.
 constexpr int kMostTrims = 4;
+constexpr std::size_t kMostTargets = 256;
 
 }  // namespace
 
 void Heap::set_target(Bytes target) {
-  const bool changed = state_->books.set_target(target);
+  state_->books.set_target(target);
   if (target.zero() || stats().held <= target) return;
   const Lock lock(state_->mutex);
-  if (changed) state_->trims = 0;
-  if (state_->trims++ < kMostTrims) state_->trim();
+  if (state_->trims.size() >= kMostTargets && !state_->trims.contains(target)) return;
+  if (state_->trims[target]++ < kMostTrims) state_->trim();
 }
 
 bool Heap::free(driver::DevicePtr at) {

@@ -60,7 +60,7 @@ struct Heap::State {
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
-  int trims SPILLWAY_GUARDED_BY(mutex) = 0;  // for the target
+  std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> without_wait(Region& region, Bytes size, Bytes requested, TagId tag)

@@ -84,6 +84,20 @@ TEST_F(HeapTargetTest, ASmallerOneGivesBackWhatIsCachedAboveIt) {
   EXPECT_EQ(heap_->stats().held, 0_B);
 }
 
+TEST_F(HeapTargetTest, MemoryGoesBackAFewTimesForATargetHoweverOthersComeBetween) {
+  for (int step = 0; step < 20; ++step) {
+    heap_->set_target(step % 2 == 0 ? 2_MiB : 4_MiB);
+    free(allocate(12_MiB));
+  }
+  const auto releases = heap_->stats().driver_releases;
+
+  heap_->set_target(2_MiB);
+  heap_->set_target(4_MiB);
+
+  EXPECT_GT(releases, 0U);
+  EXPECT_EQ(heap_->stats().driver_releases, releases);
+}
+
 TEST_F(HeapTargetTest, WithoutItStreamsWait) {
   heap_->set_target(16_MiB);
   heap_->set_target(0_B);
