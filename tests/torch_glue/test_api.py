@@ -199,7 +199,14 @@ report([spillway.stats(), spillway.stats.__doc__])
 
 @pytest.mark.parametrize(
     ("budget", "error"),
-    [(0, ValueError), (-1, ValueError), ("0GiB", ValueError), ("much", ValueError), (1.5, ValueError), ([], TypeError)],
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        ("0GiB", ValueError),
+        ("much", ValueError),
+        (1.5, ValueError),
+        ([], TypeError),
+    ],
 )
 def test_a_budget_that_is_no_size_is_refused(budget, error):
     with pytest.raises(error, match="budget must be"):
