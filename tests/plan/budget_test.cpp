@@ -168,6 +168,29 @@ TEST(BudgetChooserTest, APlannedStepThatTakesLessTimeThanPredictedCorrectsWhatCo
   EXPECT_EQ(chooser.planned_last()->seconds, predicted);
 }
 
+TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+
+  step(chooser, {100, 100}, 1000);  // begins as the planned one, and ends before it
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.ended_elsewhere();
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.took(7);
+  EXPECT_EQ(chooser.planned_last()->seconds, 7);
+}
+
 TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   BudgetChooser quick(2000_B, 1.0);
   BudgetChooser slow(2000_B, 100);
@@ -182,6 +205,8 @@ TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   EXPECT_EQ(step(slow, {100, 100, 100}, 1000), (std::vector{true, true, true}));
 
   EXPECT_EQ(quick.planned_last()->plan.timing.total(), 7);
+  // It is compared with what could be had within the memory that it was made for, not with 2000.
+  EXPECT_EQ(slow.planned_last()->budget, slow.planned_last()->plan.least);
   EXPECT_NE(free_moves, (std::vector{true, true, true}));
 }
 
