@@ -164,6 +164,17 @@ def test_a_next_run_plans_its_first_step_by_a_file(tmp_path: Path) -> None:
     assert first[0] < first[-1] == second[0] == second[-1] < plain[-1], (first, second, plain)
 
 
+def test_a_rank_plans_on_its_own_gpu_and_does_not_use_the_first_one(tmp_path: Path) -> None:
+    code = "import torch\ntorch.cuda.set_device(1)\n" + DEEP
+    code += "import spillway\nprint(list(spillway.stats()['devices']))"
+    settings = {"RANK": "1", "LOCAL_RANK": "1", "SPILLWAY_EMULATE_DEVICES": "2"}
+    settings |= {"SPILLWAY_BUDGET": "1GiB", "SPILLWAY_PLANS": str(tmp_path / "plans")}
+    for _ in range(2):
+        ours = directly(tmp_path, sys.executable, "-c", code, **settings)
+        assert (ours.status, ours.stdout.splitlines()[-1]) == (0, "[1]"), ours
+        assert (tmp_path / "plans.1").exists()
+
+
 def test_without_rebuilding_a_budget_only_moves(tmp_path: Path) -> None:
     code = DEEP + "import spillway\nprint(spillway.stats()['tags']['job']['last']['left_to_rebuild_bytes'])"
 
