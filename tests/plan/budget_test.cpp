@@ -191,6 +191,67 @@ TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing)
   EXPECT_EQ(chooser.planned_last()->seconds, 7);
 }
 
+TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLess) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  StepCurve over = nested({100, 100, 100}, 1000);
+  over.live[3] = 1250;
+  chooser.end_step(over);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+}
+
+TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
+  BudgetChooser chooser(2000_B);
+  step(chooser, {100, 100}, 1000);
+  step(chooser, {100, 100}, 1000);
+
+  EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRebuild);
+  EXPECT_FALSE(chooser.planned());
+}
+
+TEST(BudgetChooserTest, WhatMovesComesBackAsEarlyAsThereIsRoom) {
+  BudgetChooser chooser(1350_B);
+  for (int steps = 0; steps < 2; ++steps) {
+    step(chooser, {100, 100, 100, 100, 100}, 1000);
+    if (steps == 0) chooser.time(even_times(11));
+  }
+
+  for (int storage = 0; storage < 5; ++storage)
+    chooser.choose(100_B, 1000_B);
+
+  // The first two have moved: each comes once one of those that were kept has been used and gone.
+  std::vector<std::size_t> due;
+  for (std::size_t wanted = 5; wanted-- > 0;)
+    for (const std::size_t each : chooser.due_with(wanted)) {
+      EXPECT_LT(each, wanted);
+      due.push_back(each);
+    }
+  EXPECT_EQ(due, (std::vector<std::size_t>{1, 0}));
+}
+
+TEST(StepTimesTest, AProfileHasWhatWasMeasuredOfEachStorage) {
+  const StepCurve curve = nested({100, 100}, 1000);
+  StepTimes times = even_times(5);
+  times.turn = 2;
+  times.saved = {0, 1};
+  times.rebuild = {0.25, 0.5};
+
+  const StepProfile profile =
+      spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
+
+  EXPECT_EQ(profile.turn, 2u);
+  EXPECT_EQ(profile.storages[1].saved, 1u);
+  EXPECT_EQ(profile.storages[0].rebuild, 0.25);
+  EXPECT_EQ(profile.storages[1].rebuild, std::nullopt);
+}
+
 TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   BudgetChooser quick(2000_B, 1.0);
   BudgetChooser slow(2000_B, 100);

@@ -204,6 +204,15 @@ TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
   EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
 }
 
+TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
+  const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
+
+  // In: 400 bytes are away when the backward pass begins, and a second follows the last use.
+  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
+  EXPECT_DOUBLE_EQ(bound.forward, 11);
+  EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
+}
+
 /// What may be wrong with a plan, each in its own way.
 const std::vector<std::pair<std::string, std::function<void(StepProfile&, BudgetPlan&, Bytes&)>>>
     kWrongs = {
