@@ -246,18 +246,19 @@ void SpanLog::ended(const Device& device, const Begun& begun, CUevent end) {
   }
 }
 
-std::vector<Span> SpanLog::take(Reader reader) {
-  return take(Span::Kind::kMark, reader);
+std::vector<Span> SpanLog::take(Reader reader, std::optional<DeviceId> device) {
+  return take(Span::Kind::kMark, reader, device);
 }
 
 std::vector<Span> SpanLog::take_kernels() {
-  return take(Span::Kind::kKernel, Reader::kReport);
+  return take(Span::Kind::kKernel, Reader::kReport, std::nullopt);
 }
 
-std::vector<Span> SpanLog::take(Span::Kind kind, Reader reader) {
+std::vector<Span> SpanLog::take(Span::Kind kind, Reader reader, std::optional<DeviceId> device) {
   std::vector<Span> spans;
   const Lock lock(mutex_);
   for (auto& [id, clock] : state_->clocks) {
+    if (device && *device != id) continue;
     const CurrentDevice current(*clock.device.api, clock.device.context);
     const OutsideCaptures outside(*clock.device.api);
     // Whoever asks, both are looked at: a time is exact only near the origin.

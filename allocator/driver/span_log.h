@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,8 +82,10 @@ class SpanLog {
   /// spans can then be taken. Whoever cannot wait for a device that hangs asks so.
   void wait(std::chrono::milliseconds most);
 
-  /// Spans that have ended and were not taken yet, but for kernels. Stream: no host wait.
-  std::vector<Span> take(Reader reader = Reader::kReport);
+  /// Spans that have ended and were not taken yet, but for kernels; with `device`, of that one.
+  /// Stream: no host wait.
+  std::vector<Span> take(Reader reader = Reader::kReport,
+                         std::optional<DeviceId> device = std::nullopt);
 
   /// The same for kernels, which are timed whether the log is on or not, on the same clocks.
   std::vector<Span> take_kernels();
@@ -158,7 +161,7 @@ class SpanLog {
   /// A timed event at this place, null where there can be none.
   CUevent record(const Device& device, Stream stream, Span::Kind kind);
   void ended(const Device& device, const Begun& begun, CUevent end);
-  std::vector<Span> take(Span::Kind kind, Reader reader);
+  std::vector<Span> take(Span::Kind kind, Reader reader, std::optional<DeviceId> device);
   void forget(Span::Kind kind, Reader reader);
 
   static std::atomic<unsigned> on_;  // readers; not inline: one for all of Spillway's libraries

@@ -127,14 +127,14 @@ Result<driver::DevicePtr> Heap::State::allocate(
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
   if (books.has_target()) {
-    if (auto block = without_wait(*region, size, requested, tag)) {
+    if (auto block = without_wait(*region, size, requested, tag, may_grow)) {
       if (!block->ok()) return block->status();
       region->account().hand_out(tag, size, requested);
       return block->value()->at;
     }
   }
   Block* block = region->any_fitting(size);
-  if (block == nullptr && books.has_target()) {
+  if (block == nullptr && region->has_pieces_apart()) {
     region->join_free(true);
     block = region->any_fitting(size);
   }
@@ -155,10 +155,8 @@ Result<driver::DevicePtr> Heap::State::allocate(
   return taken.value()->at;
 }
 
-std::optional<Result<Block*>> Heap::State::without_wait(Region& region,
-                                                        Bytes size,
-                                                        Bytes requested,
-                                                        TagId tag) {
+std::optional<Result<Block*>> Heap::State::without_wait(
+    Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   region.keep_fenced_apart();
   Block* block = region.any_settled(size);
   if (block == nullptr) {
@@ -167,7 +165,7 @@ std::optional<Result<Block*>> Heap::State::without_wait(Region& region,
   }
   if (block != nullptr) return region.take_settled(block, size, requested, tag);
   // Where nothing that is free is large enough the heap grows anyway, next to what is free.
-  if (region.any_fitting(size) == nullptr) return std::nullopt;
+  if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
   if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;
   Result<Block*> fresh = region.fresh(size, requested, tag);
   if (!fresh.ok()) return std::nullopt;

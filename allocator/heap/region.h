@@ -110,6 +110,9 @@ class alignas(64) Region {
   /// lies beside it can be had without a wait.
   void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { apart_ = true; }
 
+  /// Whether some may lie so.
+  [[nodiscard]] bool has_pieces_apart() const SPILLWAY_REQUIRES(mutex) { return apart_; }
+
   /// Makes one of what lies side by side and whose fences have passed; with `all`, of whatever is
   /// free. Stream: no wait.
   void join_free(bool all) SPILLWAY_REQUIRES(mutex);

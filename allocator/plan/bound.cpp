@@ -86,8 +86,9 @@ class Bound {
       if (place <= turn_) {
         out = std::max(out, first_ + out_.seconds(away) + forward - before_[place]);
       }
-      if (place >= turn_) {
-        in = std::max(in, before_[place] - forward + in_.seconds(away) + before_.back() - last_);
+      const double back = in_.seconds(away);
+      if (place >= turn_ && back > 0) {
+        in = std::max(in, before_[place] - forward + back + before_.back() - last_);
       }
     }
     StepBound bound{out + in, out, in, static_cast<std::uint64_t>(rebuilt)};
@@ -127,9 +128,11 @@ class Bound {
       away[each.storage] = std::max(away[each.storage], each.bytes);
     for (std::size_t storage = 0; storage < away.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
+      // What is never wanted again need not come back.
+      const bool wanted = known.wanted < profile_.places();
       out_.add(away[storage], profile_.link.out_seconds(known.bytes));
-      in_.add(away[storage], profile_.link.in_seconds(known.bytes));
-      if (known.rebuild) rebuild_.add(away[storage], *known.rebuild);
+      in_.add(away[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
+      if (known.rebuild) rebuild_.add(away[storage], wanted ? *known.rebuild : 0);
     }
     out_.order();
     in_.order();

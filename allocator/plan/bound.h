@@ -26,7 +26,8 @@ struct StepBound {
 /// O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied out and
 /// copied in, storages and parts of them, the cheapest per byte first: where r bytes are rebuilt,
 /// E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is positive.
-/// They have left since the first storage was saved, and come back before the last use, so
+/// They have left since the first storage was saved, and come back before the last use, or never
+/// where they are never wanted again (I and C of those are zero), so
 ///
 ///   forward  >= max(t_f, max over k in it of: t_first + O(E(k)) + t_f - t(k))
 ///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + I(E(k)) + t_end - t_last)

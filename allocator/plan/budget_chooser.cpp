@@ -61,7 +61,6 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
                    : plan_step(*shape.profile, allowed);
   shape.seconds.reset();
   shape.live_at_begin = live;
-  shape.allowed = allowed;
   if (shape.plan->peak > allowed) return shape.plan.reset();
   shape.due = due_in(*shape.profile, *shape.plan);
 }
@@ -107,11 +106,11 @@ std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
   return PlannedStep{
-      *shape->profile, *shape->plan, shape->allowed, shape->live_at_begin, shape->seconds};
+      *shape->profile, *shape->plan, shape->plan->budget, shape->live_at_begin, shape->seconds};
 }
 
 void BudgetChooser::took(double seconds) {
-  Shape* const shape = planned_last_;
+  Shape* const shape = std::exchange(followed_last_, nullptr);
   if (shape == nullptr || !shape->plan) return;
   shape->seconds = seconds;
   const double predicted = shape->plan->timing.total();
@@ -183,8 +182,10 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
       });
   if (known != candidates_.end()) {
     planned_last_ = *known;
+    followed_last_ = (*known)->plan ? *known : nullptr;
     end_known(**known, curve);
   } else {
+    followed_last_ = nullptr;
     if (known_first_) ++mismatches_;
     if (shapes_.size() >= kMostShapes) {
       shapes_.clear();

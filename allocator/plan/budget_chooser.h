@@ -67,8 +67,11 @@ class BudgetChooser {
   [[nodiscard]] bool recording() const;
   /// The times of the step that ended last, if that was recorded; none where they are not known.
   void time(const std::optional<StepTimes>& times);
-  /// What the last step that followed a plan to its end took.
+  /// What the step that ended last took; of no account where that followed no plan to its end.
   void took(double seconds);
+
+  /// The step that ended last on the device was another chooser's.
+  void ended_elsewhere() { followed_last_ = nullptr; }
 
   /// What has been recorded and can be planned with, and how often that has changed.
   [[nodiscard]] std::vector<KnownStep> known() const;
@@ -112,7 +115,6 @@ class BudgetChooser {
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
-    Bytes allowed{};                  // by the plan: what the recorded step might have needed
     std::optional<double> seconds{};  // that the last step took that followed the plan
     bool settled = false;             // recorded again already, or found as it was
     int corrections = 0;              // of its times
@@ -129,6 +131,7 @@ class BudgetChooser {
   std::list<Shape> shapes_;
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
+  Shape* followed_last_ = nullptr;  // the same, if the step that ended last was one of it
   std::vector<Bytes> sizes_;        // of this step so far
   std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so

@@ -28,6 +28,7 @@ struct BudgetPlan {
   /// For what moves: the place at whose beginning its way back starts, at most the one in which it
   /// is wanted.
   std::vector<std::size_t> fetch{};
+  Bytes budget{};       // that it was made for
   Bytes peak{};         // what the step needs, at the device's most
   Bytes least{};        // what it would need with everything away that can be
   StepTiming timing{};  // predicted; zero where the profile has no times

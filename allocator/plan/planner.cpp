@@ -95,6 +95,7 @@ void complete(const StepProfile& profile,
         std::min(wanted, room.fetch(storage, earliest, std::max(budget, room.most())));
     earliest = std::max(earliest, plan.fetch[storage]);
   }
+  plan.budget = Bytes{budget};
   plan.peak = Bytes{room.most()};
   if (profile.timed()) plan.timing = simulate(profile, plan, Bytes{budget});
 }

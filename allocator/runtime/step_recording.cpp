@@ -11,6 +11,10 @@ namespace {
 using driver::Span;
 using driver::SpanLog;
 
+/// Recordings that are on: there is one log for all devices.
+Mutex recordings_mutex;
+int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
+
 constexpr auto kNoStorage = std::numeric_limits<std::size_t>::max();
 
 /// Bytes per second, both ways, where nothing was copied in a step: half of a PCIe 5 link, so that
@@ -165,10 +169,9 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
 }
 
 void StepRecording::begin(driver::Stream stream) {
-  keep_steps(SpanLog::instance().take(SpanLog::Reader::kPlan));
+  keep_steps(SpanLog::instance().take(SpanLog::Reader::kPlan, device_.id));
   whole_ = false;
-  SpanLog::start(SpanLog::Reader::kPlan);
-  on_ = true;
+  turn_on();
   {
     const driver::CurrentDevice current(*device_.api, device_.context);
     const Lock lock(mutex_);
@@ -178,7 +181,7 @@ void StepRecording::begin(driver::Stream stream) {
 }
 
 void StepRecording::follow() {
-  if (on()) turn_off();
+  turn_off();
 }
 
 /// The running step, if it followed a plan, has come to its end.
@@ -195,7 +198,7 @@ void StepRecording::end_step() {
 void StepRecording::keep_steps(const std::vector<Span>& spans) {
   const Lock lock(mutex_);
   for (const Span& span : spans)
-    if (span.kind == Span::Kind::kStep && span.device == device_.id && span.other == steps_)
+    if (span.kind == Span::Kind::kStep && span.other == steps_)
       step_seconds_ = seconds(span.end - span.begin);
 }
 
@@ -241,22 +244,28 @@ void StepRecording::end() {
 
 void StepRecording::stop() {
   forget_step();
-  if (on()) turn_off();
+  turn_off();
+}
+
+void StepRecording::turn_on() {
+  const Lock lock(recordings_mutex);
+  if (!on_.exchange(true) && recordings++ == 0) SpanLog::start(SpanLog::Reader::kPlan);
 }
 
 void StepRecording::turn_off() {
-  on_ = false;
-  SpanLog::instance().stop(SpanLog::Reader::kPlan);
+  const Lock lock(recordings_mutex);
+  if (on_.exchange(false) && --recordings == 0) {
+    SpanLog::instance().stop(SpanLog::Reader::kPlan);
+  }
 }
 
 std::optional<StepTimes> StepRecording::take(std::chrono::milliseconds most) {
   const bool whole = whole_.exchange(false);
   SpanLog& log = SpanLog::instance();
   if (whole) log.wait(most);
-  std::vector<Span> spans = log.take(SpanLog::Reader::kPlan);
+  std::vector<Span> spans = log.take(SpanLog::Reader::kPlan, device_.id);
   keep_steps(spans);
   if (!whole) return std::nullopt;
-  std::erase_if(spans, [&](const Span& span) { return span.device != device_.id; });
   return step_times_of(std::move(spans));
 }
 

@@ -63,6 +63,7 @@ class StepRecording {
   void end_step();
   void forget_step();
   void mark(driver::Stream stream, driver::Span::Kind kind, std::size_t storage);
+  void turn_on();
   void turn_off();
 
   const driver::Device device_;

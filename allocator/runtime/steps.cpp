@@ -265,8 +265,13 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     const StepCurve curve = devices_.at(id)->curve().end(optimized);
     if (!whole) {
       budget.abandon_step();
-    } else if (const auto missing = budget.end_step(curve, optimized)) {
-      tell_locked(tag, {id, budget.budget(), *missing});
+      continue;
+    }
+    const auto missing = budget.end_step(curve, optimized);
+    if (missing) tell_locked(tag, {id, budget.budget(), *missing});
+    for (auto& [other, each] : tags_) {
+      const auto found = each.budgets.find(id);
+      if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
     }
   }
   tag.told = Bytes{};

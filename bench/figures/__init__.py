@@ -11,6 +11,7 @@ from bench.figures import (  # noqa: F401 (importing registers)
     micro,
     parts,
     pause,
+    planning,
     preload,
     rebuild,
     top,

@@ -116,7 +116,9 @@ def _keep_plans(path: str) -> None:
 
     from spillway._plan_file import PlanFile
 
-    plans = PlanFile(path, "job")
+    # The device that the job makes the current one need not be that yet, when CUDA starts.
+    rank = os.environ.get("LOCAL_RANK", "")
+    plans = PlanFile(path, "job", int(rank) if rank.isdecimal() else None)
 
     def begin() -> None:
         try:

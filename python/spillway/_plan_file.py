@@ -8,27 +8,37 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spillway._load import glue
 
 __all__ = ["PlanFile"]
 
 _FORMAT = 1
+_MOST = 256  # steps in a file: no more are planned with
 _log = logging.getLogger("spillway")
 
 
 class PlanFile:
-    """What one tag has recorded on the GPU that is current, for jobs alike on the same kind of GPU. With
-    several ranks each has a file of its own, whose name ends in its rank."""
+    """What one tag has recorded on one GPU, the current one unless `device` is given, for jobs alike
+    on the same kind of GPU. With several ranks each has a file of its own, whose name ends in its rank."""
 
-    def __init__(self, path: str | os.PathLike[str], tag: str) -> None:
-        rank = os.environ.get("RANK")
-        given = Path(path).absolute()
-        self.path = given if rank is None else given.with_name(f"{given.name}.{rank}")
+    _all: ClassVar[dict[tuple[Path, str], PlanFile]] = {}
+
+    def __init__(self, path: str | os.PathLike[str], tag: str, device: int | None = None) -> None:
+        self.path = _of_rank(path)
         self.tag = tag
+        self._given = device
         self._read = False
         self._records = 0  # as of the file
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], tag: str) -> PlanFile:
+        """The same for all regions with that file and tag, however often one is made."""
+        key = (_of_rank(path), tag)
+        if key not in cls._all:
+            cls._all[key] = cls(path, tag)
+        return cls._all[key]
 
     def read(self) -> None:
         """The first call plans with what is in the file, where there is one for this GPU and this torch.
@@ -40,25 +50,26 @@ class PlanFile:
             found = json.loads(self.path.read_text())
             if found["spillway_plans"] != _FORMAT:
                 raise ValueError(f"format {found['spillway_plans']}, and not {_FORMAT}")
-            if found["where"] == _where():
-                glue().learn_steps(self.tag, _device(), found["steps"])
+            if found["where"] == self._where():
+                glue().learn_steps(self.tag, self._device(), found["steps"])
             else:
-                _log.info("%s is of %s, and not used on %s", self.path, found["where"], _where())
+                _log.info("%s is of %s, and not used on %s", self.path, found["where"], self._where())
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"plans={self.path}: cannot be used: {error}; delete the file") from None
         self._read = True
-        self._records = glue().records(self.tag)
 
     def write(self) -> None:
-        """Writes the file anew where more has been recorded. What cannot be written is logged."""
+        """Writes the file anew where more has been recorded; what it has of other tags and shapes stays. What
+        cannot be written is logged."""
         records = glue().records(self.tag)
         if records == self._records:
             return
-        steps = glue().known_steps(self.tag, _device())
+        steps = glue().known_steps(self.tag, self._device())
         if not steps:
             return
         self._records = records
-        text = json.dumps({"spillway_plans": _FORMAT, "where": _where(), "steps": steps})
+        steps = (steps + self._others(steps))[:_MOST]
+        text = json.dumps({"spillway_plans": _FORMAT, "where": self._where(), "steps": steps})
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
             draft.write_text(text)
@@ -68,15 +79,36 @@ class PlanFile:
             with contextlib.suppress(OSError):
                 draft.unlink()
 
+    def _others(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What is in the file besides."""
+        try:
+            found = json.loads(self.path.read_text())
+            if found["spillway_plans"] != _FORMAT or found["where"] != self._where():
+                return []
+            known = {_shape(step) for step in steps}
+            return [step for step in found["steps"] if _shape(step) not in known]
+        except (OSError, KeyError, TypeError, ValueError):
+            return []
 
-def _device() -> int:
-    import torch
+    def _device(self) -> int:
+        import torch
 
-    return torch.cuda.current_device()
+        if self._given is not None and self._given < torch.cuda.device_count():
+            return self._given
+        return torch.cuda.current_device()
+
+    def _where(self) -> dict[str, Any]:
+        import torch
+
+        properties = torch.cuda.get_device_properties(self._device())
+        return {"torch": torch.__version__, "gpu": properties.name, "bytes": properties.total_memory}
 
 
-def _where() -> dict[str, Any]:
-    import torch
+def _of_rank(path: str | os.PathLike[str]) -> Path:
+    rank = os.environ.get("RANK")
+    given = Path(path).absolute()
+    return given if rank is None else given.with_name(f"{given.name}.{rank}")
 
-    properties = torch.cuda.get_device_properties(_device())
-    return {"torch": torch.__version__, "gpu": properties.name, "bytes": properties.total_memory}
+
+def _shape(step: dict[str, Any]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    return tuple(step["sizes"]), tuple(step["rebuildable"])

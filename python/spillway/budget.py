@@ -81,7 +81,7 @@ class BudgetRegion(Region):
         self.budget = _budget_of("auto" if budget is None else budget)
         self.time_limit = _time_limit_of(time_limit)
         self.rebuild = flag("rebuild", rebuild)
-        self.plans = None if plans is None else PlanFile(plans, self.tag)
+        self.plans = None if plans is None else PlanFile.of(plans, self.tag)
 
     def _enter(self) -> int:
         import torch

@@ -98,6 +98,43 @@ TEST_F(HeapTargetTest, MemoryGoesBackAFewTimesForATargetHoweverOthersComeBetween
   EXPECT_EQ(heap_->stats().driver_releases, releases);
 }
 
+TEST_F(HeapTargetTest, ANewOneIsTrimmedToHoweverOftenTheOneBeforeItWas) {
+  heap_->set_target(4_MiB);
+  for (int each = 0; each < 8; ++each) {
+    free(allocate(8_MiB));
+    heap_->set_target(4_MiB);
+  }
+  heap_->trim_sync();
+  heap_->set_target(8_MiB);  // nothing is held
+  free(allocate(12_MiB));
+
+  heap_->set_target(8_MiB);
+
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
+TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
+  heap_->set_target(16_MiB);
+  heap_->set_soft_limit(6_MiB);
+  const auto read = freed_under_a_copy(4_MiB);
+
+  EXPECT_EQ(allocate(4_MiB), read);
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+}
+
+TEST_F(HeapTargetTest, WithoutItPiecesThatLayApartAreStillJoinedBeforeTheHeapGrows) {
+  heap_->set_target(8_MiB);
+  const auto first = allocate(4_MiB);
+  const auto second = allocate(4_MiB);
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+  heap_->set_target(0_B);
+
+  EXPECT_EQ(allocate(8_MiB), first);
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
 TEST_F(HeapTargetTest, WithoutItStreamsWait) {
   heap_->set_target(16_MiB);
   heap_->set_target(0_B);

@@ -168,6 +168,90 @@ TEST(BudgetChooserTest, APlannedStepThatTakesLessTimeThanPredictedCorrectsWhatCo
   EXPECT_EQ(chooser.planned_last()->seconds, predicted);
 }
 
+TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+
+  step(chooser, {100, 100}, 1000);  // begins as the planned one, and ends before it
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.ended_elsewhere();
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.took(7);
+  EXPECT_EQ(chooser.planned_last()->seconds, 7);
+}
+
+TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLess) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  StepCurve over = nested({100, 100, 100}, 1000);
+  over.live[3] = 1250;
+  chooser.end_step(over);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+}
+
+TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
+  BudgetChooser chooser(2000_B);
+  step(chooser, {100, 100}, 1000);
+  step(chooser, {100, 100}, 1000);
+
+  EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRebuild);
+  EXPECT_FALSE(chooser.planned());
+}
+
+TEST(BudgetChooserTest, WhatMovesComesBackAsEarlyAsThereIsRoom) {
+  BudgetChooser chooser(1350_B);
+  for (int steps = 0; steps < 2; ++steps) {
+    step(chooser, {100, 100, 100, 100, 100}, 1000);
+    if (steps == 0) chooser.time(even_times(11));
+  }
+
+  for (int storage = 0; storage < 5; ++storage)
+    chooser.choose(100_B, 1000_B);
+
+  // The first two have moved: each comes once one of those that were kept has been used and gone.
+  std::vector<std::size_t> due;
+  for (std::size_t wanted = 5; wanted-- > 0;)
+    for (const std::size_t each : chooser.due_with(wanted)) {
+      EXPECT_LT(each, wanted);
+      due.push_back(each);
+    }
+  EXPECT_EQ(due, (std::vector<std::size_t>{1, 0}));
+}
+
+TEST(StepTimesTest, AProfileHasWhatWasMeasuredOfEachStorage) {
+  const StepCurve curve = nested({100, 100}, 1000);
+  StepTimes times = even_times(5);
+  times.turn = 2;
+  times.saved = {0, 1};
+  times.rebuild = {0.25, 0.5};
+
+  const StepProfile profile =
+      spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
+
+  EXPECT_EQ(profile.turn, 2u);
+  EXPECT_EQ(profile.storages[1].saved, 1u);
+  EXPECT_EQ(profile.storages[0].rebuild, 0.25);
+  EXPECT_EQ(profile.storages[1].rebuild, std::nullopt);
+}
+
 TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   BudgetChooser quick(2000_B, 1.0);
   BudgetChooser slow(2000_B, 100);
@@ -182,6 +266,8 @@ TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   EXPECT_EQ(step(slow, {100, 100, 100}, 1000), (std::vector{true, true, true}));
 
   EXPECT_EQ(quick.planned_last()->plan.timing.total(), 7);
+  // It is compared with what could be had within the memory that it was made for, not with 2000.
+  EXPECT_EQ(slow.planned_last()->budget, slow.planned_last()->plan.least);
   EXPECT_NE(free_moves, (std::vector{true, true, true}));
 }
 

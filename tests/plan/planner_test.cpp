@@ -20,6 +20,7 @@ namespace {
 using namespace literals;
 using testing::even_step;
 using testing::random_step;
+using testing::random_step_with_unwanted;
 
 constexpr std::uint64_t kSeed = 11;
 
@@ -49,6 +50,19 @@ TEST(PlannerTest, PlansOfRandomStepsAreSoundAndNeverBeatTheBound) {
       const StepBound bound = lower_bound(step, budget);
       ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound.seconds) << "trial " << trial;
       ASSERT_GE(bound.seconds * (1 + 1e-9), plan.timing.compute) << "trial " << trial;
+    }
+  }
+}
+
+TEST(PlannerTest, WhatIsNeverWantedAgainCostsNoBoundItsWayBack) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 100; ++trial) {
+    const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
+    for (const Bytes budget : budgets_of(step, 8)) {
+      const BudgetPlan plan = plan_step(step, budget);
+      ASSERT_EQ(check_plan(step, plan, budget), std::nullopt) << "trial " << trial;
+      const double bound = lower_bound(step, budget).seconds;
+      ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
     }
   }
 }
@@ -188,6 +202,15 @@ TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
   EXPECT_DOUBLE_EQ(bound.forward, 25 + 1);
   EXPECT_DOUBLE_EQ(bound.backward, 10);
   EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
+}
+
+TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
+  const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
+
+  // In: 400 bytes are away when the backward pass begins, and a second follows the last use.
+  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
+  EXPECT_DOUBLE_EQ(bound.forward, 11);
+  EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
 }
 
 /// What may be wrong with a plan, each in its own way.

@@ -42,6 +42,18 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
   return profile;
 }
 
+/// The same, in which some storages are never wanted again, as those that a part of a graph has
+/// saved which no backward pass goes through.
+inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_t storages) {
+  StepProfile profile = random_step(random, storages);
+  for (RecordedStep::Absence& away : profile.memory.absences) {
+    if (random() % 4 != 0) continue;
+    away.to = profile.places();
+    profile.storages[away.storage].wanted = profile.places();
+  }
+  return profile;
+}
+
 /// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
 /// `base` bytes besides.
 inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates link) {

@@ -4,6 +4,7 @@
 import re
 
 import pytest
+from conftest import EMULATED
 
 SOURCE = """
 import spillway, torch
@@ -50,6 +51,28 @@ report(smallest(1, rows=1024))
 def test_a_program_may_end_right_after_it_has_caught_a_budget_error(program):
     for _ in range(3):
         assert program(ENDING) > 0  # and its exit status is 0
+
+
+ON_TWO_DEVICES = """
+import spillway, torch
+spillway.use_allocator()
+layers = [torch.nn.Linear(256, 256).to(f"cuda:{place // 3}") for place in range(6)]
+for _ in range(4):
+    x = torch.randn(1024, 256, device="cuda:0")
+    with spillway.offload(budget="64MiB", tag="two"):
+        for layer in layers:
+            x = layer(x.to(layer.weight.device)).sigmoid()
+        loss = x.sum()
+    loss.backward()
+    for device in (0, 1):
+        torch.cuda.synchronize(device)
+report([spillway.explain("two", device) is not None for device in (0, 1)])
+"""
+
+
+@pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
+def test_a_step_on_two_devices_has_a_plan_with_times_on_each(program):
+    assert program(ON_TWO_DEVICES, SPILLWAY_EMULATE_DEVICES="2") == [True, True]
 
 
 OVER_PYTORCH = """

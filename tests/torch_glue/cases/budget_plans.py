@@ -105,6 +105,22 @@ def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
 
 
 @case
+def a_file_keeps_all_shapes_of_all_tags_however_often_a_region_is_made():
+    plain = measured()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plans.json"
+        for tag, rows in (("one", 64), ("one", 32), ("two", 16)):
+            for _ in range(4):
+                step(spillway.offload(budget=plain, rebuild=False, tag=tag, plans=file), rows)
+            spillway.step()
+        for tag in ("one", "two"):  # what the last steps have recorded
+            with spillway.offload(budget=plain, rebuild=False, tag=tag, plans=file):
+                pass
+            spillway.step()
+        assert len({tuple(each["sizes"]) for each in json.loads(file.read_text())["steps"]}) == 3
+
+
+@case
 def plans_of_another_gpu_are_not_used():
     plain = measured()[0]
     with tempfile.TemporaryDirectory() as folder:
