@@ -191,7 +191,8 @@ def test_no_command_is_a_mistake() -> None:
     [
         (
             [],
-            "spillway: expected a command: run, env, doctor, bench, report, explain, top, trace (see spillway --help)",
+            "spillway: expected a command: run, env, doctor, bench, report, explain, top, trace "
+            "(see spillway --help)",
         ),
         (["trace"], "spillway trace: expected a command: show (see spillway trace --help)"),
         (["trace", "hide"], "spillway trace: no such command 'hide' (see spillway trace --help)"),
