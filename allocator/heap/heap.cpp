@@ -156,7 +156,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
 }
 
 std::optional<Result<Block*>> Heap::State::without_wait(
-    Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) {
+    Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
   region.keep_fenced_apart();
   Block* block = region.any_settled(size);
   if (block == nullptr) {

@@ -64,7 +64,7 @@ struct Heap::State {
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> without_wait(
-      Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow)
+      Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const
       SPILLWAY_REQUIRES(mutex) SPILLWAY_REQUIRES(region.mutex);
   /// trim(), because memory is short: then plans are no help.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);

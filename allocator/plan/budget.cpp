@@ -33,7 +33,7 @@ Result<Budget> Budget::of(std::string_view text, std::string_view name) {
 
 Bytes Budget::on(Bytes total, Bytes available) const {
   if (share <= 0) return bytes;
-  const double of = static_cast<double>((rest ? available : total).count());
+  const auto of = static_cast<double>((rest ? available : total).count());
   return Bytes{static_cast<std::uint64_t>(std::floor(of * share))};
 }
 

@@ -49,15 +49,15 @@ class Room {
   }
 
   /// Brings the storage back as early as `limit` allows, at `earliest` or after; that place.
-  std::size_t fetch(std::size_t storage, std::size_t earliest, std::uint64_t limit) {
+  std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest) {
     const std::size_t wanted = profile_.storages[storage].wanted;
     std::size_t place = wanted;
     for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
       const RecordedStep::Absence& away = profile_.memory.absences[each];
-      if (away.to > wanted || away.bytes > limit) continue;
+      if (away.to > wanted || away.bytes > limit.count()) continue;
       const std::size_t from = std::max(earliest, away.from + 1);
       if (from >= away.to) continue;
-      place = peaks_.free_since(from, away.to, limit - away.bytes);
+      place = peaks_.free_since(from, away.to, limit.count() - away.bytes);
       peaks_.add(place, away.to, away.bytes);
     }
     return place;
@@ -92,7 +92,7 @@ void complete(const StepProfile& profile,
     plan.fetch[storage] = wanted;
     if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
     plan.fetch[storage] =
-        std::min(wanted, room.fetch(storage, earliest, std::max(budget, room.most())));
+        std::min(wanted, room.fetch(storage, Bytes{std::max(budget, room.most())}, earliest));
     earliest = std::max(earliest, plan.fetch[storage]);
   }
   plan.budget = Bytes{budget};

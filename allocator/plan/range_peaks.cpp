@@ -78,6 +78,7 @@ std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64
 
 /// One behind the last of the node's places before `to` that is above `limit`; 0 where none is.
 /// `limit` is less what was added above the node.
+// NOLINTNEXTLINE(misc-no-recursion): as deep as the tree
 std::size_t RangePeaks::last_above(std::size_t node,
                                    std::size_t first,
                                    std::size_t places,

@@ -34,11 +34,12 @@ StepProfile profile_of(RecordedStep step,
     known.saved = known.wanted = none;
     if (rebuildable[storage]) known.rebuild = 0;
   }
-  for (auto away = memory.absences.rbegin(); away != memory.absences.rend(); ++away) {
-    StepProfile::Storage& known = profile.storages[away->storage];
-    known.saved = away->from;
-    known.wanted = away->to;
-    profile.turn = std::min(profile.turn, away->to);
+  for (std::size_t each = memory.absences.size(); each-- > 0;) {
+    const RecordedStep::Absence& away = memory.absences[each];
+    StepProfile::Storage& known = profile.storages[away.storage];
+    known.saved = away.from;
+    known.wanted = away.to;
+    profile.turn = std::min(profile.turn, away.to);
   }
   if (times == nullptr) return profile;
   if (none > 0) profile.seconds = seconds_of(memory, *times);

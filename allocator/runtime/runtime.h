@@ -229,7 +229,8 @@ class Runtime {
       SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] const BudgetChooser* budget_of_locked(TagId tag, DeviceId device) const
       SPILLWAY_REQUIRES(mutex_);
-  BudgetChooser& budget_on_locked(Tag& tag, DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
+  /// Requires: the runtime's lock.
+  static BudgetChooser& budget_on_locked(Tag& tag, DeviceRuntime& device);
   bool choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
   /// A tag's part of close_step_locked(). Whether the step went by a plan.

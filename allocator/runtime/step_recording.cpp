@@ -78,7 +78,7 @@ bool is_pause(const Span& span) {
 class Computing {
  public:
   /// Seconds of computing until `time`; later calls have later times.
-  double until(std::uint64_t time) {
+  [[nodiscard]] double until(std::uint64_t time) const {
     // Inside of a pause nothing is computed.
     const std::uint64_t now = std::max(time, end_);
     return seconds(now - std::min(now, origin_ + paused_));
@@ -118,6 +118,30 @@ void add_rebuilds(const std::vector<Span>& pauses, std::vector<double>& rebuild)
   }
 }
 
+bool is_copy(const Span& span) {
+  return span.kind == Span::Kind::kOut || span.kind == Span::Kind::kIn;
+}
+
+LinkRates link_of(const std::vector<Span>& spans) {
+  CopyTimes out;
+  CopyTimes in;
+  for (const Span& span : spans) {
+    if (!is_copy(span)) continue;
+    (span.kind == Span::Kind::kOut ? out : in)
+        .add(static_cast<double>(span.bytes.count()), seconds(span.end - span.begin));
+  }
+  return link_of(out, in);
+}
+
+/// A place of the step: where a storage was saved, or wanted.
+void add_mark(const Span& span, double now, StepTimes& times) {
+  times.marks.push_back({span.other, now});
+  if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
+  if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) return;
+  if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
+  times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});
+}
+
 }  // namespace
 
 std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
@@ -125,23 +149,14 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
       spans.begin(), spans.end(), [](const Span& span) { return span.kind == Span::Kind::kSaved; });
   if (first == spans.end()) return std::nullopt;
   const std::uint64_t stream = first->stream;
-  CopyTimes out;
-  CopyTimes in;
-  for (const Span& span : spans) {
-    if (span.kind != Span::Kind::kOut && span.kind != Span::Kind::kIn) continue;
-    (span.kind == Span::Kind::kOut ? out : in)
-        .add(static_cast<double>(span.bytes.count()), seconds(span.end - span.begin));
-  }
-  std::erase_if(spans, [&](const Span& span) {
-    return span.stream != stream || span.kind == Span::Kind::kOut || span.kind == Span::Kind::kIn;
-  });
+  StepTimes times;
+  times.link = link_of(spans);
+  std::erase_if(spans, [&](const Span& span) { return span.stream != stream || is_copy(span); });
   // What contains comes before what it contains, and a pause before the mark at its end.
   std::stable_sort(spans.begin(), spans.end(), [](const Span& left, const Span& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end > right.end;
   });
 
-  StepTimes times;
-  times.link = link_of(out, in);
   Computing computing;
   std::vector<Span> pauses;
   bool ended = false;
@@ -156,13 +171,9 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
     times.end = now;
     if (span.kind == Span::Kind::kEnded) {
       ended = true;
-      continue;
+    } else {
+      add_mark(span, now, times);
     }
-    times.marks.push_back({span.other, now});
-    if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
-    if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) continue;
-    if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
-    times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});
   }
   add_rebuilds(pauses, times.rebuild);
   return ended ? std::optional(std::move(times)) : std::nullopt;
@@ -197,9 +208,10 @@ void StepRecording::end_step() {
 
 void StepRecording::keep_steps(const std::vector<Span>& spans) {
   const Lock lock(mutex_);
-  for (const Span& span : spans)
-    if (span.kind == Span::Kind::kStep && span.other == steps_)
-      step_seconds_ = seconds(span.end - span.begin);
+  for (const Span& span : spans) {
+    if (span.kind != Span::Kind::kStep || span.other != steps_) continue;
+    step_seconds_ = seconds(span.end - span.begin);
+  }
 }
 
 std::optional<double> StepRecording::step_seconds() {
