@@ -59,7 +59,7 @@ spillway.use_allocator()
 layers = [torch.nn.Linear(256, 256).to(f"cuda:{place // 3}") for place in range(6)]
 for _ in range(4):
     x = torch.randn(1024, 256, device="cuda:0")
-    with spillway.offload(budget="64MiB", tag="two"):
+    with spillway.offload(budget="256MiB", tag="two"):
         for layer in layers:
             x = layer(x.to(layer.weight.device)).sigmoid()
         loss = x.sum()
