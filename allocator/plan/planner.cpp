@@ -15,8 +15,8 @@ namespace spillway {
 namespace {
 
 /// How often the simulator may be asked beyond the first two. By golden section that many come
-/// within a thirtieth of all, and between neighbours plans hardly differ.
-constexpr int kMostTries = 7;
+/// within a twentieth of all, and between neighbours plans hardly differ.
+constexpr int kMostTries = 6;
 constexpr double kGolden = 0.618034;
 
 std::size_t part(std::size_t of, double share) {
