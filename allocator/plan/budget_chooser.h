@@ -41,11 +41,11 @@ struct PlannedStep {
 /// and moved otherwise. A known one follows the plan made from its recording (plan_step), for what
 /// is live when it begins. While a step may still become several known ones, what any of them moves
 /// is moved. From the first difference to all of them on, everything is away, and the next step of
-/// that sequence is recorded. So is one that begins with
-/// other bytes live than when it was first recorded, once: the first step of a training allocates
-/// what the later ones find. Where a step with a plan takes less time than predicted, the
-/// recorded one was held up by its host (memory was mapped, kernels were loaded, everything was
-/// copied), and what computing takes is corrected by it.
+/// that sequence is recorded. So is one that begins with other bytes live than when it was first
+/// recorded, once: the first step of a training allocates what the later ones find. Where a step
+/// with a plan takes less time than predicted, the recorded one was held up by its host (memory was
+/// mapped, kernels were loaded, everything was copied), and what computing takes is corrected by
+/// it.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {

@@ -95,18 +95,4 @@ std::size_t RangePeaks::last_above(std::size_t node,
   return right != 0 ? right : last_above(2 * node, first, half, to, below);
 }
 
-std::vector<std::uint64_t> RangePeaks::values() const {
-  std::vector<Node> nodes = nodes_;
-  for (std::size_t node = 1; node < leaves_; ++node) {
-    for (const std::size_t below : {2 * node, 2 * node + 1}) {
-      nodes[below].added += nodes[node].added;
-      if (below >= leaves_) nodes[below].most += nodes[node].added;
-    }
-  }
-  std::vector<std::uint64_t> values(count_);
-  for (std::size_t place = 0; place < count_; ++place)
-    values[place] = nodes[leaves_ + place].most;
-  return values;
-}
-
 }  // namespace spillway

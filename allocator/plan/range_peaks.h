@@ -24,8 +24,6 @@ class RangePeaks {
   /// `limit`; `to` where its last place is.
   [[nodiscard]] std::size_t free_since(std::size_t from, std::size_t to, std::uint64_t limit) const;
 
-  [[nodiscard]] std::vector<std::uint64_t> values() const;
-
  private:
   struct Node {
     std::uint64_t most = 0;   // of its places, with `added`
