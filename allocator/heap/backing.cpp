@@ -11,6 +11,8 @@ namespace spillway {
 Backing::~Backing() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
+  for (const auto& [at, size] : views_)
+    device_.api->MemUnmap(at.address(), size.count());
   for (const auto& [at, chunk] : chunks_) {
     device_.api->MemUnmap(at.address(), chunk.size.count());
     device_.api->MemRelease(chunk.handle);
@@ -42,7 +44,14 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
       stuck_.begin(), stuck_.end(), [at](const Range& stuck) { return stuck.contains(at); });
 }
 
-Status Backing::map(Range where) {
+/// Where memory is short, less is lost in chunks that one block keeps from going back.
+Bytes Backing::most_of_a_chunk() const {
+  constexpr std::uint64_t kShare = 4;
+  if (!books_.has_target()) return most_;
+  return std::max(granularity_, Bytes{most_.count() / kShare}.rounded_down(granularity_));
+}
+
+Status Backing::map(Range where, Bytes most) {
   if (where.size > books_.room()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
   }
@@ -51,7 +60,7 @@ Status Backing::map(Range where) {
   const driver::OutsideCaptures outside(api);
 
   Chunks made;
-  Status status = make_chunks(where, made);
+  Status status = make_chunks(where, most.zero() ? most_of_a_chunk() : most, made);
   if (status.ok()) {
     const CUdeviceptr at = where.begin.address();
     status =
@@ -76,10 +85,10 @@ Status Backing::map(Range where) {
   return {};
 }
 
-Status Backing::make_chunks(Range where, Chunks& made) {
+Status Backing::make_chunks(Range where, Bytes most, Chunks& made) {
   const driver::Api& api = *device_.api;
   for (driver::DevicePtr at = where.begin; at < where.end();) {
-    Chunk chunk{std::min(most_, distance(at, where.end())), 0};
+    Chunk chunk{std::min(most, distance(at, where.end())), 0};
     const std::size_t size = chunk.size.count();
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory_, 0));
     driver::count_allocation();
@@ -92,6 +101,40 @@ Status Backing::make_chunks(Range where, Chunks& made) {
     at = at + chunk.size;
   }
   return {};
+}
+
+Status Backing::view(driver::DevicePtr at, const std::vector<driver::DevicePtr>& chunks) {
+  const driver::Api& api = *device_.api;
+  const driver::CurrentDevice current(api, device_.context);
+  const driver::OutsideCaptures outside(api);
+  Status status;
+  Range where{at, {}};
+  for (auto each = chunks.begin(); each != chunks.end() && status.ok(); ++each) {
+    const Chunk& chunk = chunks_.at(*each);
+    status =
+        SPILLWAY_CALL(api, MemMap, where.end().address(), chunk.size.count(), 0, chunk.handle, 0);
+    if (status.ok()) where.size += chunk.size;
+  }
+  if (status.ok()) {
+    status = SPILLWAY_CALL(
+        api, MemSetAccess, at.address(), where.size.count(), access_.data(), access_.size());
+  }
+  if (status.ok()) {
+    views_.emplace(at, where.size);
+  } else if (!where.size.zero() && api.MemUnmap(at.address(), where.size.count()) != CUDA_SUCCESS) {
+    stuck_.push_back(where);
+  }
+  return status;
+}
+
+bool Backing::end_view(driver::DevicePtr at) {
+  const auto view = views_.find(at);
+  SPILLWAY_CHECK(view != views_.end());
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
+  if (device_.api->MemUnmap(at.address(), view->second.count()) != CUDA_SUCCESS) return false;
+  views_.erase(view);
+  return true;
 }
 
 bool Backing::unmap(driver::DevicePtr at) {
@@ -120,7 +163,11 @@ Result<SharedMemory> Backing::share(Range where) const {
   }
   const driver::CurrentDevice current(*device_.api, device_.context);
   auto chunk = around(where.begin);
-  SPILLWAY_CHECK(chunk != chunks_.end());
+  if (chunk == chunks_.end()) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "this memory lies in pages that a training step uses in turns, and "
+                          "cannot be shared between processes: copy it first");
+  }
   SharedMemory shared{chunk->first, {}};
   for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {
     int file = -1;
@@ -139,17 +186,22 @@ Result<SharedMemory> Backing::share(Range where) const {
 Status Backing::allow(const Access& access) const {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
+  const auto allow_in = [&](Range run) {
+    return SPILLWAY_CALL(*device_.api,
+                         MemSetAccess,
+                         run.begin.address(),
+                         run.size.count(),
+                         access.data(),
+                         access.size());
+  };
   for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
     Range run{chunk->first, {}};
     for (; chunk != chunks_.end() && chunk->first == run.end(); ++chunk)
       run.size += chunk->second.size;
-    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
-                                           MemSetAccess,
-                                           run.begin.address(),
-                                           run.size.count(),
-                                           access.data(),
-                                           access.size()));
+    SPILLWAY_RETURN_IF_ERROR(allow_in(run));
   }
+  for (const auto& [at, size] : views_)
+    SPILLWAY_RETURN_IF_ERROR(allow_in({at, size}));
   return {};
 }
 

@@ -69,10 +69,23 @@ class Backing {
   [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
-  /// Creates chunks of at most `most` bytes and maps them side by side. Requires: nothing in
-  /// `where` is mapped, and it is made of whole granules. Errors: kOutOfDeviceMemory where the
-  /// driver or the limit has no room, kDriver; then nothing is mapped but what is stuck.
-  Status map(Range where);
+  /// Creates chunks of at most `most` bytes (zero: what is best) and maps them side by side.
+  /// Requires: nothing in `where` is mapped, and it is made of whole granules. Errors:
+  /// kOutOfDeviceMemory where the driver or the limit has no room, kDriver; then nothing is mapped
+  /// but what is stuck.
+  Status map(Range where, Bytes most = {});
+
+  /// Lets `chunks`, by their addresses, be seen a second time, side by side from `at` on. CUDA
+  /// calls this virtual aliasing: what is written through one address is seen through the other by
+  /// what comes after in stream order. Requires: nothing is mapped there. Errors: kDriver; nothing
+  /// is mapped there then but what is stuck.
+  Status view(driver::DevicePtr at, const std::vector<driver::DevicePtr>& chunks);
+
+  /// Ends that. False where the driver refuses; the view is then as it was. Requires: the device is
+  /// done with it.
+  bool end_view(driver::DevicePtr at);
+
+  [[nodiscard]] bool is_view(driver::DevicePtr at) const { return views_.contains(at); }
 
   /// Unmaps the chunk at `at` and gives it back. False where the driver refuses; the chunk is then
   /// as it was. Requires: the device is done with it.
@@ -88,7 +101,8 @@ class Backing {
  private:
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
-  Status make_chunks(Range where, Chunks& made);
+  [[nodiscard]] Bytes most_of_a_chunk() const;
+  Status make_chunks(Range where, Bytes most, Chunks& made);
   bool release(const Chunk& chunk);
 
   const driver::Device device_;
@@ -98,6 +112,7 @@ class Backing {
   const Access& access_;
   Books& books_;
   Chunks chunks_;
+  std::map<driver::DevicePtr, Bytes> views_;
   std::vector<Range> stuck_;
   Bytes lost_;
 };

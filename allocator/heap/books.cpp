@@ -198,6 +198,11 @@ bool Books::has_target() const {
   return !target_.zero();
 }
 
+bool Books::passes_target(Bytes more) const {
+  const Lock lock(mutex_);
+  return !target_.zero() && slow_.held + more > target_;
+}
+
 Bytes Books::room_to_target() const {
   const Lock lock(mutex_);
   return target_ > slow_.held ? target_ - slow_.held : Bytes{};

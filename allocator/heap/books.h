@@ -51,6 +51,8 @@ class Books {
   [[nodiscard]] bool passes_soft_limit(Bytes more) const;
   void set_target(Bytes target);
   [[nodiscard]] bool has_target() const;
+  /// Whether there is one, and holding `more` bytes would pass it.
+  [[nodiscard]] bool passes_target(Bytes more) const;
   /// How many more bytes may be held up to the target; none where there is none.
   [[nodiscard]] Bytes room_to_target() const;
   void count_out_of_memory();

@@ -25,7 +25,7 @@ Heap::State::State(const driver::Device& on, const HeapOptions& with)
       timelines(on),
       addresses(on),
       access{driver::access_of(on.id)},
-      replay(with.replay ? std::make_unique<Replay>() : nullptr) {}
+      replays(with.replay) {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
@@ -78,7 +78,7 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          TagId tag,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
-  if (state_->replay != nullptr) {
+  if (state_->replays.load(std::memory_order_relaxed)) {
     PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
     const driver::DevicePtr at =
         planned == nullptr ? driver::DevicePtr{} : planned->take_next(stream, pool, size, tag);
@@ -108,11 +108,16 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
                                             Bytes requested,
                                             TagId tag) {
   const Lock lock(mutex);
-  if (books.passes_soft_limit(size)) {
+  const bool passes_soft_limit = books.passes_soft_limit(size);
+  if (passes_soft_limit || books.passes_target(size)) {
     // What is there may still do: only growth is to be preceded by a trim.
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
-    trim_for_room();
+    if (passes_soft_limit) {
+      trim_for_room();
+    } else {
+      trim_to_target();
+    }
   }
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
@@ -155,43 +160,9 @@ Result<driver::DevicePtr> Heap::State::allocate(
   return taken.value()->at;
 }
 
-std::optional<Result<Block*>> Heap::State::without_wait(
-    Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
-  region.keep_fenced_apart();
-  Block* block = region.any_settled(size);
-  if (block == nullptr) {
-    region.join_free(false);
-    block = region.any_settled(size);
-  }
-  if (block != nullptr) return region.take_settled(block, size, requested, tag);
-  // Where nothing that is free is large enough the heap grows anyway, next to what is free.
-  if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
-  if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;
-  Result<Block*> fresh = region.fresh(size, requested, tag);
-  if (!fresh.ok()) return std::nullopt;
-  return fresh;
-}
-
-namespace {
-
-/// Steps that go by a new target leave memory in other pieces than those before them; after so many
-/// the pieces are what they will be.
-constexpr int kMostTrims = 4;
-constexpr std::size_t kMostTargets = 256;
-
-}  // namespace
-
-void Heap::set_target(Bytes target) {
-  state_->books.set_target(target);
-  if (target.zero() || stats().held <= target) return;
-  const Lock lock(state_->mutex);
-  if (state_->trims.size() >= kMostTargets && !state_->trims.contains(target)) return;
-  if (state_->trims[target]++ < kMostTrims) state_->trim();
-}
-
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
-  if (state_->replay != nullptr) {
+  if (state_->replays.load(std::memory_order_relaxed)) {
     PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
     if (planned != nullptr && planned->give_back_next(at)) return true;
     if (state_->free_in_step(at)) return true;
@@ -272,13 +243,21 @@ Bytes Heap::trim_sync() {
   return state_->trim();
 }
 
-Bytes Heap::State::trim() const {
+Bytes Heap::State::trim_cached() const {
   Bytes bytes;
   for (const auto& region : regions.all()) {
+    if (region->key().tier == Tier::kPlanned) continue;
     const RegionLock lock(*region);
     // Free memory of a pool in use is still written to, by replays of the graphs captured in it.
     if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
   }
+  return bytes;
+}
+
+Bytes Heap::State::trim() const {
+  Bytes bytes = trim_cached();
+  for (const auto& region : regions.all())
+    if (region->key().tier == Tier::kPlanned) bytes += trim(*region);
   return bytes;
 }
 

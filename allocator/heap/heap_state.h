@@ -21,19 +21,35 @@ namespace spillway {
 /// A block as the heap shows it to others.
 HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 
-/// Where a heap is between writing steps down and replaying them.
-struct Replay {
+/// Where a heap is between writing steps down and replaying them. With the heap's lock, but for the
+/// recorder.
+class Replay {
+ public:
   /// A plan is given up after so many steps in a row that were not it.
   static constexpr int kMostDiffering = 3;
 
+  [[nodiscard]] bool stopped() const { return stopped_; }
+
+  /// There are no more plans.
   void stop() {
-    stopped = true;
+    stopped_ = true;
     recorder.turn(false);
   }
 
+  /// All memory is needed, that of a plan too. `may_plan`: where there is a target the next plan
+  /// needs no more than any step, and is looked for, but not for ever.
+  void ran_out(bool may_plan) {
+    if (!may_plan || ++times_out_ > kMostTimesOut) stop();
+  }
+
   StepRecorder recorder;
-  int differing = 0;     // with the heap's lock
-  bool stopped = false;  // the same
+  int differing = 0;
+
+ private:
+  static constexpr int kMostTimesOut = 16;
+
+  int times_out_ = 0;
+  bool stopped_ = false;
 };
 
 /// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
@@ -57,7 +73,13 @@ struct Heap::State {
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
+  /// Gives back what is free, plans and all.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
+  /// The same, but for the memory of plans.
+  Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
+  /// Before the heap grows past its target: also the memory of a plan that the step does not
+  /// follow.
+  void trim_to_target() SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
@@ -78,12 +100,15 @@ struct Heap::State {
     region->write_books();
   }
 
+  /// PlannedRegion::take, with memory mapped where it lacks some.
+  driver::DevicePtr take_planned(PlannedRegion& region, Bytes size, TagId tag);
   /// A free by its owner, as far as plans are concerned, that is not what one expects next. True
   /// where that was all of it.
   bool free_in_step(driver::DevicePtr at);
   void end_step();
   bool follow_plan() SPILLWAY_REQUIRES(mutex);
-  void adopt(StepPlan plan) SPILLWAY_REQUIRES(mutex);
+  std::optional<Bytes> room_for(const StepSequence& sequence);
+  void adopt(const StepPlan& plan, bool lazily) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Live blocks by region. Errors: kInvalidArgument where one is none.
   Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;
@@ -116,8 +141,9 @@ struct Heap::State {
   driver::Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                               // added to with `mutex`
-  const std::unique_ptr<Replay> replay;          // null: steps are not replayed
+  Regions regions;            // added to with `mutex`
+  std::atomic<bool> replays;  // steps are written down and replayed
+  Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
 };
 

@@ -12,19 +12,36 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
                                                  TagId tag,
                                                  PoolId pool) {
   if (PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire)) {
-    const LightLock lock(planned->mutex);
     if (pool == PoolId::kShared && stream.handle() == planned->key().stream) {
-      const driver::DevicePtr at = planned->take(size, tag);
+      const driver::DevicePtr at = state_->take_planned(*planned, size, tag);
       if (at != driver::DevicePtr{}) return at;
     }
+    const LightLock lock(planned->mutex);
     planned->write_books();
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at, allocate_anywhere(size, stream, tag, pool));
-  StepRecorder& recorder = state_->replay->recorder;
+  StepRecorder& recorder = state_->replay.recorder;
   if (pool == PoolId::kShared && recorder.on()) {
     recorder.allocated(stream.handle(), at, size, find(at).size, tag);
   }
   return at;
+}
+
+driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, TagId tag) {
+  std::optional<Bytes> lacking;
+  {
+    const LightLock lock(region.mutex);
+    const driver::DevicePtr at = region.take(size, tag);
+    if (at != driver::DevicePtr{}) return at;
+    lacking = region.lacks_memory();
+  }
+  if (!lacking) return {};
+  const Lock lock(mutex);
+  if (*lacking > books.room_to_target()) trim_cached();
+  const LightLock region_lock(region.mutex);
+  Status mapped = region.map_next();
+  if (!mapped.ok()) region.fall_back();
+  return region.take(size, tag);
 }
 
 bool Heap::State::free_in_step(driver::DevicePtr at) {
@@ -41,17 +58,17 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
     const LightLock lock(earlier->mutex);
     return earlier->give_back(at);
   }
-  if (!replay->recorder.on()) return false;
+  if (!replay.recorder.on()) return false;
   const LightLock lock(region->mutex);
   const Block* const block = region->starting(at);
   if (block == nullptr) return false;
-  replay->recorder.freed(at,
-                         block->ties != nullptr || block->held || block->evicted || block->shared);
+  const bool movable = !block->held && !block->evicted && !block->shared;
+  replay.recorder.freed(at, block->ties != nullptr, movable);
   return false;
 }
 
 void Heap::end_step() {
-  if (state_->replay != nullptr) state_->end_step();
+  if (state_->replays.load(std::memory_order_acquire)) state_->end_step();
 }
 
 void Heap::State::end_step() {
@@ -59,48 +76,62 @@ void Heap::State::end_step() {
     const Lock lock(mutex);
     if (!follow_plan()) return;
   }
-  std::optional<StepSequence> sequence = replay->recorder.end_step();
+  std::optional<StepSequence> sequence = replay.recorder.end_step();
   if (!sequence) return;
+  const std::optional<Bytes> room = room_for(*sequence);
   // Takes long, so that nobody waits for it.
-  StepPlan plan = plan_of(std::move(*sequence));
+  const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
+                             : plan_of(std::move(*sequence));
   const Lock lock(mutex);
-  if (!plan.size.zero() && replay->recorder.on()) adopt(std::move(plan));
+  if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room.has_value());
+}
+
+/// What a plan for this step may hold, where there is a target: the rest of it goes to what is
+/// neither free nor will be when the planned step has begun.
+std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
+  const Lock lock(mutex);
+  if (!books.has_target()) return std::nullopt;
+  trim_cached();
+  Bytes room = books.room_to_target();
+  for (const StepRequest& request : sequence.requests)
+    if (request.end == BlockEnd::kNextStep) room += request.size;
+  return room;
 }
 
 /// True where there is no plan to follow: then requests are written down.
 bool Heap::State::follow_plan() {
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
-  if (region == nullptr || replay->recorder.on()) return replay->recorder.on();
+  if (region == nullptr || replay.recorder.on()) return replay.recorder.on();
   const LightLock lock(region->mutex);
-  replay->differing = region->end_step() ? 0 : replay->differing + 1;
-  if (region->planned() && replay->differing < Replay::kMostDiffering) return false;
+  replay.differing = region->end_step() ? 0 : replay.differing + 1;
+  if (region->planned() && replay.differing < Replay::kMostDiffering) return false;
   // What is left of an old plan goes first. Its last blocks may live still.
   if (region->planned() || !region->in_use()) region->trim();
-  if (!region->idle() || replay->stopped) return false;
-  replay->differing = 0;
-  replay->recorder.turn(true);
+  if (!region->idle() || replay.stopped()) return false;
+  replay.differing = 0;
+  replay.recorder.turn(true);
   return false;
 }
 
-void Heap::State::adopt(StepPlan plan) {
+void Heap::State::adopt(const StepPlan& plan, bool lazily) {
   PlannedRegion* region = planned.load(std::memory_order_relaxed);
   const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kPlanned};
   if (region == nullptr || region->key() != key) {
     Result<Region*> made = region_for(key);
-    if (!made.ok()) return replay->stop();
+    if (!made.ok()) return replay.stop();
     region = static_cast<PlannedRegion*>(made.value());
   }
-  trim();  // what the planned blocks were in until now
+  if (!lazily) trim_cached();  // what the planned blocks were in until now
   {
     const LightLock lock(region->mutex);
-    if (!region->idle() || !region->adopt(std::move(plan)).ok()) return replay->stop();
+    if (!region->idle() || !region->adopt(plan, lazily).ok()) return replay.stop();
   }
-  replay->recorder.turn(false);
+  replay.recorder.turn(false);
   planned.store(region, std::memory_order_release);
 }
 
 Bytes Heap::State::trim_for_room() {
-  if (replay != nullptr) replay->stop();
+  if (replays.load(std::memory_order_relaxed)) replay.ran_out(books.has_target());
   return trim();
 }
 

@@ -1,89 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/planned_region.h"
 
-#include "allocator/heap/placement.h"
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace spillway {
-namespace {
-
-bool overlap(const Block& left, const Block& right) {
-  return left.at < right.end() && right.at < left.end();
-}
-
-}  // namespace
-
-StepPlan plan_of(StepSequence sequence) {
-  std::vector<Lifetime> blocks;
-  for (std::size_t i = 0; i < sequence.requests.size(); ++i) {
-    const StepRequest& request = sequence.requests[i];
-    if (request.placed) {
-      blocks.push_back({request.size, static_cast<std::uint32_t>(i), request.died});
-    }
-  }
-  const Placement placement = place(blocks);
-  StepPlan plan{std::move(sequence), {}, placement.size};
-  auto offset = placement.offsets.begin();
-  for (const StepRequest& request : plan.sequence.requests)
-    plan.offsets.push_back(request.placed ? *offset++ : Bytes{});
-  return plan;
-}
-
-Status PlannedRegion::adopt(StepPlan plan) {
+Status PlannedRegion::adopt(const StepPlan& plan, bool lazily) {
   SPILLWAY_CHECK(idle());
-  SPILLWAY_RETURN_IF_ERROR(map({range().begin, plan.size.rounded_up(backing_.granularity())}));
+  if (!lazily) {
+    SPILLWAY_RETURN_IF_ERROR(map({range().begin, plan.size.rounded_up(backing_.granularity())}));
+  }
 
   // Nothing below may fail.
-  const std::vector<StepRequest>& steps = plan.sequence.requests;
-  requests_ = std::vector<Request>(steps.size());
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    Request& request = requests_[i];
-    request.requested = steps[i].requested;
-    request.placed = steps[i].placed;
-    if (!request.placed) continue;
-    request.block.at = range().begin + plan.offsets[i];
-    request.block.size = steps[i].size;
-    request.block.state = BlockState::kFree;
-  }
-  link_requests();
+  place_requests(plan);
   plan_course(plan.sequence);
-  course_.begin();
   next_ = 0;
   planned_ = true;
-  differs_ = blocked_ = false;
+  plain_ = plan.plain;
+  mapped_ = !lazily;
+  differs_ = false;
+  if (plain_ && mapped_) course_.begin();
   return {};
 }
 
-/// Finds for each request which others had parts of its place last. That those are free is enough:
-/// each of them was handed out only when those before it were.
-void PlannedRegion::link_requests() {
-  std::map<driver::DevicePtr, std::pair<driver::DevicePtr, std::uint32_t>> latest;
-  before_.clear();
-  for (std::uint32_t i = 0; i < requests_.size(); ++i) {
+void PlannedRegion::place_requests(const StepPlan& plan) {
+  page_ = plan.page.zero() ? backing_.granularity() : plan.page;
+  const std::vector<StepRequest>& steps = plan.sequence.requests;
+  requests_ = std::vector<Request>(steps.size());
+  parts_.clear();
+  driver::DevicePtr view = range().begin + plan.size.rounded_up(page_);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
     Request& request = requests_[i];
-    request.before = request.before_end = static_cast<std::uint32_t>(before_.size());
-    if (!request.placed) continue;
-    const driver::DevicePtr begin = request.block.at;
-    const driver::DevicePtr end = request.block.end();
-    auto part = latest.lower_bound(begin);
-    if (part != latest.begin() && std::prev(part)->second.first > begin) --part;
-    while (part != latest.end() && part->first < end) {
-      const driver::DevicePtr part_begin = part->first;
-      const auto [part_end, owner] = part->second;
-      if (std::find(before_.begin() + request.before, before_.end(), owner) == before_.end()) {
-        before_.push_back(owner);
-      }
-      part = latest.erase(part);
-      if (part_begin < begin) latest[part_begin] = {begin, owner};
-      if (part_end > end) part = latest.insert({end, {part_end, owner}}).first;
+    request.requested = steps[i].requested;
+    request.block.size = steps[i].size;
+    request.part = static_cast<std::uint32_t>(parts_.size());
+    if (plan.offsets[i]) {
+      request.block.at = range().begin + *plan.offsets[i];
+      parts_.push_back(request.block.range());
+    } else if (!plan.pages[i].empty() &&
+               plan.pages[i].size() * page_.count() <= distance(view, range().end()).count()) {
+      request.viewed = true;
+      request.block.at = view;
+      for (const std::uint32_t page : plan.pages[i])
+        parts_.push_back({range().begin + Bytes{page * page_.count()}, page_});
+      view = view + Bytes{plan.pages[i].size() * page_.count()};
     }
-    latest[begin] = {end, i};
-    request.before_end = static_cast<std::uint32_t>(before_.size());
+    request.part_end = static_cast<std::uint32_t>(parts_.size());
+    request.placed = request.part != request.part_end;
+    if (request.placed) request.block.state = BlockState::kFree;
   }
+}
+
+/// Whole pages.
+std::vector<Range> PlannedRegion::unmapped(const Request& place) const {
+  std::vector<Range> ranges;
+  for (const Range& part : parts_of(place)) {
+    driver::DevicePtr at = range().begin + distance(range().begin, part.begin).rounded_down(page_);
+    const driver::DevicePtr end =
+        range().begin + distance(range().begin, part.end()).rounded_up(page_);
+    while (at < end) {
+      const driver::DevicePtr border = backing_.border(at, end);
+      if (backing_.around(at) == backing_.chunks().end()) {
+        ranges.push_back({at, distance(at, border)});
+      }
+      at = border;
+    }
+  }
+  return ranges;
+}
+
+/// Whether all its memory is mapped where it is to be seen.
+bool PlannedRegion::ready(const Request& place) const {
+  return mapped_ || !place.placed ||
+         ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
+}
+
+std::optional<Bytes> PlannedRegion::lacks_memory() const {
+  if (differs_ || !planned_ || next_ == requests_.size()) return std::nullopt;
+  if (ready(requests_[next_])) return std::nullopt;
+  Bytes bytes;
+  for (const Range& range : unmapped(requests_[next_]))
+    bytes += range.size;
+  return bytes;
+}
+
+Status PlannedRegion::map_next() {
+  if (!lacks_memory()) return {};
+  const Request& next = requests_[next_];
+  for (const Range& range : unmapped(next)) {
+    if (backing_.is_stuck(range.begin)) {
+      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "a planned place can have no memory");
+    }
+    SPILLWAY_RETURN_IF_ERROR(map(range, page_));
+  }
+  if (!next.viewed || backing_.is_view(next.block.at)) return {};
+  std::vector<driver::DevicePtr> pages;
+  for (const Range& part : parts_of(next))
+    pages.push_back(part.begin);
+  return backing_.view(next.block.at, pages);
 }
 
 /// As take, for what the course does not know.
@@ -100,10 +116,8 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
     ++next_;
     return {};
   }
-  bool free = !request.blocked;
-  for (std::uint32_t i = request.before; i < request.before_end; ++i)
-    free = free && requests_[before_[i]].block.state == BlockState::kFree;
-  if (!free) {
+  if (!ready(request)) return {};
+  if (!vacate(request)) {
     fall_back();
     return {};
   }
@@ -113,9 +127,35 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
   return request.block.at;
 }
 
+/// Whether nobody has anything in this place any more. The region's stream waits for what still
+/// uses what is freed already.
+bool PlannedRegion::vacate(const Request& place) {
+  for (const Range& part : parts_of(place)) {
+    auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
+      return taken.part.end() <= part.begin;
+    });
+    while (each != taken_.end() && each->part.begin < part.end()) {
+      Block* const block = each->block;
+      if (block->state == BlockState::kLive) return false;
+      if (!seen_to_pass(block) && !settle(block).ok()) return false;
+      const auto index = each - taken_.begin();
+      const auto before = std::count_if(
+          taken_.begin(), each, [block](const Taken& taken) { return taken.block == block; });
+      free_place(block);
+      each = taken_.begin() + (index - before);
+    }
+  }
+  return true;
+}
+
 void PlannedRegion::hand_out(Request& request, TagId tag) {
   Region::hand_out(&request.block, request.requested, tag);
-  ++in_use_;
+  for (const Range& part : parts_of(request)) {
+    const auto after = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& each) {
+      return each.part.begin < part.begin;
+    });
+    taken_.insert(after, {part, &request.block});
+  }
   live_ += request.block.size;
   ++counts_.plan_replayed;
 }
@@ -156,7 +196,7 @@ void PlannedRegion::take_back(Block* block) {
 /// Nothing uses the place of a freed block any more.
 void PlannedRegion::free_place(Block* block) {
   block->state = BlockState::kFree;
-  --in_use_;
+  std::erase_if(taken_, [block](const Taken& taken) { return taken.block == block; });
 }
 
 bool PlannedRegion::end_step() {
@@ -166,44 +206,43 @@ bool PlannedRegion::end_step() {
     return true;
   }
   open();
-  for (Block* const block : taken()) {
-    if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
-  }
+  free_passed();
   if (!planned_) return true;
-  block_taken_places();
   const bool asked = next_ != 0 || differs_;
   if (asked && next_ != requests_.size() && !differs_) fall_back();
   const bool differed = differs_;
   next_ = 0;
   differs_ = false;
-  if (in_use_ == 0) course_.begin();
+  mapped_ = std::all_of(
+      requests_.begin(), requests_.end(), [&](const Request& request) { return ready(request); });
+  if (taken_.empty() && plain_ && mapped_) course_.begin();
   return !differed;
 }
 
-void PlannedRegion::block_taken_places() {
-  if (!blocked_ && in_use_ == 0) return;
-  const std::vector<Block*> taken = this->taken();
-  blocked_ = !taken.empty();
-  for (Request& request : requests_) {
-    request.blocked = std::any_of(taken.begin(), taken.end(), [&](const Block* block) {
-      return request.placed && overlap(*block, request.block);
-    });
+/// Places whose last users are seen to be done.
+void PlannedRegion::free_passed() {
+  for (Block* const block : blocks_in_use()) {
+    if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
   }
 }
 
-/// In address order. No two of them overlap.
-std::vector<Block*> PlannedRegion::taken() const {
+/// Those that are live or still used, in the order of their addresses.
+std::vector<Block*> PlannedRegion::blocks_in_use() const {
   std::vector<Block*> blocks;
-  if (in_use_ == 0) return blocks;
-  for (Request& request : requests_) {
-    if (request.block.state == BlockState::kLive || request.block.state == BlockState::kHole) {
-      blocks.push_back(&request.block);
-    }
-  }
+  for (const Taken& taken : taken_)
+    blocks.push_back(taken.block);
   std::sort(blocks.begin(), blocks.end(), [](const Block* left, const Block* right) {
     return left->at < right->at;
   });
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
   return blocks;
+}
+
+bool PlannedRegion::in_use(Range memory) const {
+  const auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
+    return taken.part.end() <= memory.begin;
+  });
+  return each != taken_.end() && each->part.begin < memory.end();
 }
 
 /// Makes a list of the live blocks and what lies between them, which is good until the next change.
@@ -231,7 +270,7 @@ const Block* PlannedRegion::first() const {
     }
   };
   driver::DevicePtr at = range().begin;
-  for (Block* const block : taken()) {
+  for (Block* const block : blocks_in_use()) {
     if (block->state != BlockState::kLive) continue;
     fill(at, block->at);
     append(block);
@@ -246,17 +285,10 @@ void PlannedRegion::read(HeapStats& stats) const {
   stats.plan_replayed += counts_.plan_replayed;
   stats.plan_mismatches += counts_.plan_mismatches;
   Bytes held;
-  Bytes whole;  // in chunks without a live block
-  const Block* block = backing_.chunks().empty() ? nullptr : first();
+  Bytes whole;  // in chunks that nothing is in
   for (const auto& [at, chunk] : backing_.chunks()) {
     held += chunk.size;
-    const Range range{at, chunk.size};
-    while (block != nullptr && block->end() <= range.begin)
-      block = block->after;
-    bool live = false;
-    for (const Block* each = block; each != nullptr && each->at < range.end(); each = each->after)
-      live = live || each->state == BlockState::kLive;
-    if (!live) whole += chunk.size;
+    if (!in_use({at, chunk.size})) whole += chunk.size;
   }
   stats.cached += held - live_;
   stats.stranded += held - live_ - whole;
@@ -267,23 +299,28 @@ Bytes PlannedRegion::trim() {
   open();  // before the wait: what is taken without the lock meanwhile would not be waited for
   if (!wait_for_stream_sync().ok()) return {};
   planned_ = false;
-  for (Block* const block : taken()) {
+  for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);
   }
-  const std::vector<Block*> taken = this->taken();
+  std::vector<Range> kept;  // the driver has not ended a view of it
+  for (Request& request : requests_) {
+    if (!request.viewed || request.block.state != BlockState::kFree) continue;
+    if (!backing_.is_view(request.block.at) || backing_.end_view(request.block.at)) continue;
+    for (const Range& part : parts_of(request))
+      kept.push_back(part);
+  }
   std::vector<Range> empty;
   for (const auto& [at, chunk] : backing_.chunks()) {
-    const bool used =
-        std::any_of(taken.begin(), taken.end(), [at = at, size = chunk.size](const Block* block) {
-          return block->at < at + size && at < block->end();
-        });
-    if (!used) empty.push_back({at, chunk.size});
+    const Range range{at, chunk.size};
+    const bool seen = std::any_of(
+        kept.begin(), kept.end(), [&](const Range& part) { return range.contains(part.begin); });
+    if (!seen && !in_use(range)) empty.push_back(range);
   }
   Bytes gone;
   for (const Range& chunk : empty) {
     if (backing_.unmap(chunk.begin)) gone += chunk.size;
   }
-  if (taken.empty() && backing_.chunks().empty()) requests_.clear();
+  if (taken_.empty() && backing_.chunks().empty()) requests_.clear();
   return gone;
 }
 
@@ -309,24 +346,25 @@ void PlannedRegion::revive(const std::vector<Block*>& blocks) {
 }
 
 std::string PlannedRegion::check() const {
+  driver::DevicePtr end = range().begin;
+  for (const Taken& taken : taken_) {
+    if (taken.part.begin < end) return "the memory of two planned blocks in use overlaps";
+    end = taken.part.end();
+    for (driver::DevicePtr at = taken.part.begin; at < end; at = backing_.border(at, end)) {
+      if (backing_.around(at) == backing_.chunks().end()) return "a planned block is not mapped";
+    }
+  }
   Bytes live;
   Bytes pending;
   Bytes evicted;
-  const std::vector<Block*> taken = this->taken();
-  if (taken.size() != in_use_) return "planned blocks in use are counted wrong";
-  driver::DevicePtr end = range().begin;
-  for (const Block* const block : taken) {
-    if (block->at < end) return "two planned blocks in use overlap";
-    end = block->end();
+  for (const Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole) pending += block->size;
     if (block->state != BlockState::kLive) continue;
     live += block->size;
     if (block->evicted) evicted += block->size;
     if (table_.starting(block->at) != block) return "the table misses a planned block";
-    for (driver::DevicePtr at = block->at; at < block->end();
-         at = backing_.border(at, block->end())) {
-      if (backing_.around(at) == backing_.chunks().end()) return "a planned block is not mapped";
-    }
+    const bool whole = backing_.around(block->at) != backing_.chunks().end();
+    if (!whole && !backing_.is_view(block->at)) return "a planned block is not to be seen";
   }
   if (live != live_) return "planned bytes are counted wrong";
   if (pending != pending_) return "pending planned bytes are counted wrong";

@@ -3,34 +3,27 @@
 
 #include "allocator/heap/course.h"
 #include "allocator/heap/region.h"
-#include "allocator/heap/step_recorder.h"
+#include "allocator/heap/step_plan.h"
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace spillway {
 
-/// A step's requests with their places.
-struct StepPlan {
-  StepSequence sequence;
-  std::vector<Bytes> offsets;  // one for each request; of meaning where it is placed
-  Bytes size;
-};
-
-/// Best places for all requests of a sequence that can have one.
-StepPlan plan_of(StepSequence sequence);
-
 /// Blocks of one stream at the places of a plan. Request by request it is checked that the step is
 /// the one that was planned and that what had the place before is free; the first difference ends
-/// the plan for the rest of that step. A block that outlives its step keeps its place until it is
-/// freed, as does one that other streams still use.
+/// the plan for the rest of that step. A block keeps its place until it is freed; where a copy or
+/// another stream uses it then, whoever gets the place next waits for that. A place may be a view
+/// of pages that lie apart (Backing::view), behind the addresses where those are mapped themselves.
 ///
-/// As long as a step does exactly what was planned, frees included, only how far it has come is
-/// kept (Course): blocks and books are brought up to that when somebody looks at them. Where it
-/// does anything else, or somebody changes its blocks, each of its further requests is looked up
-/// and written down; it is the planned one still as long as its requests are.
+/// As long as a step of a plain plan does exactly what was planned, frees included, only how far it
+/// has come is kept (Course): blocks and books are brought up to that when somebody looks at them.
+/// Where it does anything else, or somebody changes its blocks, each of its further requests is
+/// looked up and written down; it is the planned one still as long as its requests are.
 ///
 /// Its blocks are records of the plan, not parts of a list: evict marks them and gives nothing
 /// back. Keeps the heap's books of its blocks. Threads and ownership: as Region.
@@ -39,9 +32,9 @@ class PlannedRegion final : public Region {
   PlannedRegion(const RegionParts& parts, RegionKey key, Range range)
       : Region(parts, key, range), books_(parts.books) {}
 
-  /// Follows `plan` from the next request on. Requires: idle(). Errors: as Backing::map; there is
-  /// no plan then.
-  Status adopt(StepPlan plan) SPILLWAY_REQUIRES(mutex);
+  /// Follows `plan` from the next request on. `lazily`: memory is mapped where a request needs it
+  /// (lacks_memory). Requires: idle(). Errors: as Backing::map; there is no plan then.
+  Status adopt(const StepPlan& plan, bool lazily) SPILLWAY_REQUIRES(mutex);
 
   /// Whether there is a plan.
   [[nodiscard]] bool planned() const SPILLWAY_REQUIRES(mutex) { return planned_; }
@@ -50,10 +43,24 @@ class PlannedRegion final : public Region {
   [[nodiscard]] bool idle() const SPILLWAY_REQUIRES(mutex) { return requests_.empty(); }
 
   /// Whether a block is live or still used by other streams.
-  [[nodiscard]] bool in_use() const SPILLWAY_REQUIRES(mutex) { return in_use_ != 0; }
+  [[nodiscard]] bool in_use() const SPILLWAY_REQUIRES(mutex) { return !taken_.empty(); }
+
+  /// Whether the running step has done anything but what was planned.
+  [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
+
+  /// The bytes that must be mapped before take gives the next request its place; none where it can
+  /// do so now, or will not.
+  [[nodiscard]] std::optional<Bytes> lacks_memory() const SPILLWAY_REQUIRES(mutex);
+
+  /// Maps them. Errors: as Backing::map; what is mapped by then stays. Locks: the heap's is held.
+  Status map_next() SPILLWAY_REQUIRES(mutex);
+
+  /// The next request is not served here, nor are those after it in its step.
+  void fall_back() SPILLWAY_REQUIRES(mutex);
 
   /// The next request of the step: where its block is, which is live then; null where the heap is
-  /// to serve it. Stream: usable at once; no wait.
+  /// to serve it, or to map memory first. Stream: usable at once; the region's stream waits for
+  /// what still uses the place.
   driver::DevicePtr take(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex) {
     const driver::DevicePtr at = course_.take(requested, tag);
     return at != driver::DevicePtr{} ? at : take_checked(requested, tag);
@@ -101,23 +108,39 @@ class PlannedRegion final : public Region {
     Block block;
     Bytes requested;
     bool placed = false;
-    bool blocked = false;      // a block of an earlier step is in its place
-    std::uint32_t before = 0;  // in before_: the requests that have parts of its place before it
-    std::uint32_t before_end = 0;
+    bool viewed = false;  // its addresses are a view of pages that lie apart
+    /// Its memory, in parts_: from `part` up to, without, `part_end`.
+    std::uint32_t part = 0;
+    std::uint32_t part_end = 0;
+  };
+
+  /// Memory that a block has.
+  struct Taken {
+    Range part;
+    Block* block;
   };
 
   driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   bool give_back_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
   void free_place(Block* block) SPILLWAY_REQUIRES(mutex);
+  void free_passed() SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
   void write_blocks() SPILLWAY_REQUIRES(mutex);
   void end_course() SPILLWAY_REQUIRES(mutex);
   void plan_course(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
-  void fall_back() SPILLWAY_REQUIRES(mutex);
-  void link_requests() SPILLWAY_REQUIRES(mutex);
-  void block_taken_places() SPILLWAY_REQUIRES(mutex);
-  [[nodiscard]] std::vector<Block*> taken() const SPILLWAY_REQUIRES(mutex);
+  void place_requests(const StepPlan& plan) SPILLWAY_REQUIRES(mutex);
+  bool vacate(const Request& place) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::vector<Range> unmapped(const Request& place) const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool ready(const Request& place) const SPILLWAY_REQUIRES(mutex);
+
+  [[nodiscard]] std::span<const Range> parts_of(const Request& request) const
+      SPILLWAY_REQUIRES(mutex) {
+    return std::span(parts_).subspan(request.part, request.part_end - request.part);
+  }
+
+  [[nodiscard]] std::vector<Block*> blocks_in_use() const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool in_use(Range memory) const SPILLWAY_REQUIRES(mutex);
 
   Books& books_;  // for whole steps
   Course course_;
@@ -126,13 +149,16 @@ class PlannedRegion final : public Region {
   mutable std::vector<Request> requests_ SPILLWAY_GUARDED_BY(mutex);
   mutable std::deque<Block> between_
       SPILLWAY_GUARDED_BY(mutex);  // free memory and gaps, for first()
-  std::vector<std::uint32_t> before_ SPILLWAY_GUARDED_BY(mutex);
+  std::vector<Range> parts_ SPILLWAY_GUARDED_BY(mutex);
+  /// The memory of blocks that are live or still used, in address order. No two overlap.
+  std::vector<Taken> taken_ SPILLWAY_GUARDED_BY(mutex);
+  Bytes page_ SPILLWAY_GUARDED_BY(mutex);  // as StepPlan
   std::size_t next_ SPILLWAY_GUARDED_BY(mutex) = 0;
-  std::size_t in_use_ SPILLWAY_GUARDED_BY(mutex) = 0;  // blocks that are live or still used
   Bytes live_ SPILLWAY_GUARDED_BY(mutex);
   bool planned_ SPILLWAY_GUARDED_BY(mutex) = false;
+  bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;    // as StepPlan
+  bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;   // all of it
   bool differs_ SPILLWAY_GUARDED_BY(mutex) = false;  // the running step, from the plan
-  bool blocked_ SPILLWAY_GUARDED_BY(mutex) = false;  // some request is
 };
 
 }  // namespace spillway

@@ -175,11 +175,12 @@ class alignas(64) Region {
 
  protected:
   /// Backing::map; what gets stuck is set aside.
-  Status map(Range where) SPILLWAY_REQUIRES(mutex);
+  Status map(Range where, Bytes most_of_a_chunk = {}) SPILLWAY_REQUIRES(mutex);
   /// Waits until the device is done with what this region's stream has been given.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   static void promise_fences(Block* block);
+  Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
   /// Blocks the host until the fences of a free block have passed.
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
@@ -210,7 +211,6 @@ class alignas(64) Region {
   Block* first_to_pass(Block* list, Block* otherwise) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
-  Status settle(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free ones and gaps are listed, and one with their like.
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);

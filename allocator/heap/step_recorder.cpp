@@ -24,6 +24,23 @@ bool same_requests(const std::vector<StepRequest>& left, const std::vector<StepR
                     });
 }
 
+/// A request that was made in two steps, as both say: the later one has not seen what the next step
+/// does.
+StepRequest both(const StepRequest& earlier, StepRequest later, std::uint32_t index) {
+  later.fenced = later.fenced || earlier.fenced;
+  later.movable = later.movable && earlier.movable;
+  if (later.end == BlockEnd::kOwnStep && earlier.end == BlockEnd::kOwnStep) {
+    later.died = std::max(later.died, earlier.died);
+  } else if (later.end == BlockEnd::kNone && earlier.end == BlockEnd::kNextStep &&
+             earlier.died <= index) {
+    later.end = BlockEnd::kNextStep;
+    later.died = earlier.died;
+  } else {
+    later.end = BlockEnd::kNone;
+  }
+  return later;
+}
+
 }  // namespace
 
 void StepRecorder::turn(bool on) {
@@ -31,6 +48,7 @@ void StepRecorder::turn(bool on) {
   before_.clear();
   now_.clear();
   live_.clear();
+  left_.clear();
   on_.store(on, std::memory_order_relaxed);
 }
 
@@ -41,26 +59,35 @@ void StepRecorder::allocated(
   if (sequence.requests.size() > kMostRequests) return;
   const auto index = static_cast<std::uint32_t>(sequence.requests.size());
   live_[at.address()] = {stream, index};
-  sequence.requests.push_back({requested, size, 0, false, tag});
+  StepRequest& request = sequence.requests.emplace_back();
+  request.requested = requested;
+  request.size = size;
+  request.tag = tag;
   sequence.events.push_back({index, false});
 }
 
-void StepRecorder::freed(driver::DevicePtr at, bool shared) {
+void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool movable) {
   const Lock lock(mutex_);
-  const auto found = live_.find(at.address());
-  if (found == live_.end()) return;
-  StepSequence& sequence = now_[found->second.stream];
-  StepRequest& request = sequence.requests[found->second.index];
-  request.died = static_cast<std::uint32_t>(sequence.requests.size());
-  request.placed = !shared;
-  sequence.events.push_back({found->second.index, true});
-  live_.erase(found);
+  const bool here = live_.contains(at.address());
+  auto& blocks = here ? live_ : left_;
+  const auto found = blocks.find(at.address());
+  if (found == blocks.end()) return;
+  const auto [stream, index] = found->second;
+  const auto running = now_.find(stream);
+  StepRequest& request = (here ? running->second : before_.at(stream)).requests[index];
+  request.died =
+      running == now_.end() ? 0 : static_cast<std::uint32_t>(running->second.requests.size());
+  request.end = here ? BlockEnd::kOwnStep : BlockEnd::kNextStep;
+  request.fenced = fenced;
+  request.movable = movable;
+  if (here) running->second.events.push_back({index, true});
+  blocks.erase(found);
 }
 
 std::optional<StepSequence> StepRecorder::end_step() {
   const Lock lock(mutex_);
   if (now_.empty()) return {};
-  live_.clear();
+  left_ = std::exchange(live_, {});
   const Sequences before = std::exchange(before_, std::exchange(now_, {}));
   const auto most =
       std::max_element(before_.begin(), before_.end(), [](const auto& left, const auto& right) {
@@ -73,11 +100,8 @@ std::optional<StepSequence> StepRecorder::end_step() {
   sequence.stream = most->first;
   if (!same_requests(earlier, sequence.requests)) return {};
   if (sequence.requests.size() > kMostRequests) return {};
-  for (std::size_t i = 0; i < sequence.requests.size(); ++i) {
-    StepRequest& request = sequence.requests[i];
-    request.died = std::max(request.died, earlier[i].died);
-    request.placed = request.placed && earlier[i].placed;
-  }
+  for (std::uint32_t i = 0; i < sequence.requests.size(); ++i)
+    sequence.requests[i] = both(earlier[i], sequence.requests[i], i);
   return sequence;
 }
 

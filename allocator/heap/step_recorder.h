@@ -15,13 +15,21 @@
 
 namespace spillway {
 
+/// What became of the block of a request.
+enum class BlockEnd : std::uint8_t {
+  kNone,      // it was not freed before the end of the next step
+  kOwnStep,   // freed in its own step
+  kNextStep,  // freed in the step after it, before the same request was made again
+};
+
 /// One of a step's requests of one stream. Time is counted in the stream's requests.
 struct StepRequest {
   Bytes requested;
   Bytes size;              // rounded
-  std::uint32_t died = 0;  // how many requests had been made by its free
-  /// It can have a place in a plan: it was freed in its step, and no other stream used it.
-  bool placed = false;
+  std::uint32_t died = 0;  // how many requests had been made by its free, in the step of that
+  BlockEnd end = BlockEnd::kNone;
+  bool fenced = false;  // a copy or another stream used it when it was freed
+  bool movable = true;  // nothing else was done with it that needs a block of its own
   TagId tag = TagId::kUntagged;
 };
 
@@ -48,8 +56,8 @@ class StepRecorder {
   void turn(bool on);
 
   void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag);
-  /// `shared`: a copy or another stream used the block. Blocks of other steps are ignored.
-  void freed(driver::DevicePtr at, bool shared);
+  /// `fenced`, `movable`: as in StepRequest. Blocks from before the last step are ignored.
+  void freed(driver::DevicePtr at, bool fenced, bool movable);
 
   /// The step is over. Gives the sequence of the stream that asked for the most bytes, where it
   /// made the same requests as in the step before; each block lives there as long as in either of
@@ -72,6 +80,7 @@ class StepRecorder {
   Sequences before_ SPILLWAY_GUARDED_BY(mutex_);
   Sequences now_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<CUdeviceptr, Place> live_ SPILLWAY_GUARDED_BY(mutex_);  // of the running step
+  std::unordered_map<CUdeviceptr, Place> left_ SPILLWAY_GUARDED_BY(mutex_);  // of the one before it
 };
 
 }  // namespace spillway

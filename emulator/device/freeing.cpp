@@ -71,6 +71,7 @@ CUresult unregister_host(Machine& machine, void* at, const char* operation) {
 CUresult unmap(Machine& machine, CUdeviceptr at, std::size_t bytes) {
   const CUresult result = machine.virtual_memory.unmap(at, bytes);
   if (result != CUDA_SUCCESS) return result;
+  if (machine.ordering.end_view({at, at + bytes})) return CUDA_SUCCESS;
   machine.ordering.host_access(Range{at, at + bytes}, true, "cuMemUnmap");
   machine.ordering.forget({at, at + bytes});
   return CUDA_SUCCESS;

@@ -73,7 +73,10 @@ void Ordering::begin(Actor stream) {
 }
 
 void Ordering::access(Actor stream, const Strided& bytes, bool write, const char* operation) {
-  if (check_) checker_.access(stream, clocks_[stream], bytes, write, deed(operation));
+  if (!check_) return;
+  views_.originals(bytes, [&](const Strided& original) {
+    checker_.access(stream, clocks_[stream], original, write, deed(operation));
+  });
 }
 
 void Ordering::host_access(const Strided& bytes, bool write, const char* operation) {
@@ -83,7 +86,9 @@ void Ordering::host_access(const Strided& bytes, bool write, const char* operati
   thread.named = true;
   // A function on a stream is the operation that was queued, not one more.
   if (!thread.is_stream) advance(thread.actor, thread.clock);
-  checker_.access(thread.actor, thread.clock, bytes, write, deed(operation));
+  views_.originals(bytes, [&](const Strided& original) {
+    checker_.access(thread.actor, thread.clock, original, write, deed(operation));
+  });
 }
 
 void Ordering::forget(Range range) {

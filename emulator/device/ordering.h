@@ -2,6 +2,7 @@
 #pragma once
 
 #include "emulator/device/order_checker.h"
+#include "emulator/device/views.h"
 
 #include <string>
 #include <vector>
@@ -42,10 +43,19 @@ class Ordering {
   /// The bytes have gone back to the driver.
   void forget(Range range);
 
+  /// What happens at the addresses of `view` happens to memory that is mapped at `original` too.
+  void add_view(Range view, std::uintptr_t original) {
+    if (check_) views_.add(view, original);
+  }
+
+  /// Whether the range was such a view; it is none any more. What happened there stays known.
+  bool end_view(Range range) { return check_ && views_.remove(range); }
+
  private:
   OrderChecker& checker_;
   const bool check_;
   std::vector<VectorClock> clocks_;  // of streams, by actor
+  Views views_;
 };
 
 }  // namespace spillway::emulator

@@ -33,6 +33,13 @@ class Strided {
   /// From the first byte to behind the last.
   [[nodiscard]] Range extent() const { return {at_, at_ + extents_[0]}; }
 
+  /// The same view of other memory.
+  [[nodiscard]] Strided moved_to(std::uintptr_t at) const {
+    Strided moved = *this;
+    moved.at_ = at;
+    return moved;
+  }
+
   /// How many bytes it has, where no two runs overlap.
   [[nodiscard]] std::size_t bytes() const;
 

@@ -158,7 +158,8 @@ CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
 CUresult VirtualMemory::map(CUdeviceptr at,
                             std::size_t bytes,
                             std::size_t offset,
-                            CUmemGenericAllocationHandle handle) {
+                            CUmemGenericAllocationHandle handle,
+                            std::uintptr_t* first) {
   if (bytes == 0 || !aligned(at) || !aligned(bytes) || offset != 0) return CUDA_ERROR_INVALID_VALUE;
   const auto physical = physical_.find(handle);
   if (physical == physical_.end() || physical->second.references == 0) {
@@ -177,7 +178,8 @@ CUresult VirtualMemory::map(CUdeviceptr at,
   if (!MemoryFile::map(file, *range, *physical->second.offset, PROT_NONE)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  ++physical->second.mappings;
+  if (physical->second.mappings++ == 0) physical->second.first = at;
+  *first = physical->second.first;
   runs_ += 1 - neighbours(*range);
   mappings_.emplace(at, Mapping{*range, handle, {}});
   return CUDA_SUCCESS;

@@ -47,10 +47,12 @@ class VirtualMemory {
   /// for a file that `share` did not make.
   CUresult import(int file, CUmemGenericAllocationHandle* handle);
 
+  /// `first`: where the memory has been mapped before, if it still is; else `at`.
   CUresult map(CUdeviceptr at,
                std::size_t bytes,
                std::size_t offset,
-               CUmemGenericAllocationHandle handle);
+               CUmemGenericAllocationHandle handle,
+               std::uintptr_t* first);
   CUresult unmap(CUdeviceptr at, std::size_t bytes);
   CUresult set_access(CUdeviceptr at,
                       std::size_t bytes,
@@ -81,6 +83,7 @@ class VirtualMemory {
     std::shared_ptr<File> foreign{};  // the file of the process that it is from
     int references = 1;               // of the program: created, retained
     int mappings = 0;
+    std::uintptr_t first = 0;  // the first of them
   };
 
   struct Mapping {

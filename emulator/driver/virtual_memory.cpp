@@ -61,7 +61,10 @@ CUresult MemMap(CUdeviceptr at,
                 unsigned long long flags) {
   return call<"cuMemMap">([&](Machine& machine) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    return machine.virtual_memory.map(at, bytes, offset, handle);
+    std::uintptr_t first = at;
+    const CUresult result = machine.virtual_memory.map(at, bytes, offset, handle, &first);
+    if (result == CUDA_SUCCESS && first != at) machine.ordering.add_view({at, at + bytes}, first);
+    return result;
   });
 }
 

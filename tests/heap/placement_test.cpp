@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -65,6 +67,98 @@ TEST(PlacementTest, BlocksThatMeetNeverOverlap) {
             << i << " and " << j;
       }
     }
+  }
+}
+
+TEST(PlacementTest, ABlockThatLivesPastThePeriodMeetsWhatTheNextOneBeginsWith) {
+  const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {4_KiB, 3, 6}, {8_KiB, 2, 4}};
+
+  EXPECT_FALSE(blocks[0].meets(blocks[1]));
+  EXPECT_TRUE(blocks[0].meets(blocks[1], 5));
+  EXPECT_TRUE(blocks[1].meets(blocks[0], 5));
+  EXPECT_FALSE(blocks[2].meets(blocks[0], 5));
+  EXPECT_EQ(most_live(blocks), 12_KiB);
+  EXPECT_EQ(most_live(blocks, 5), 12_KiB);
+  EXPECT_EQ(most_live(std::vector<Lifetime>{blocks[0], blocks[1]}, 5), 8_KiB);
+}
+
+/// Blocks of a step that begins again and again, some of which live into the next one.
+std::vector<Lifetime> random_step(std::mt19937& random, std::uint32_t period) {
+  std::vector<Lifetime> blocks;
+  for (std::uint32_t i = 0; i < period; ++i) {
+    const std::uint32_t life = 1 + static_cast<std::uint32_t>(random() % (period / 3));
+    blocks.push_back({Bytes{512 * (1 + random() % 512)}, i, i + life});
+  }
+  return blocks;
+}
+
+/// The memory of a block: one piece, or its pages.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> memory_of(const PagedPlacement& placed,
+                                                               const Lifetime& block,
+                                                               std::size_t index,
+                                                               Bytes page) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> memory;
+  for (const std::uint64_t at : placed.pages[index])
+    memory.emplace_back(at * page.count(), (at + 1) * page.count());
+  const std::uint64_t begin = placed.offsets[index].count();
+  if (memory.empty()) memory.emplace_back(begin, begin + block.size.count());
+  return memory;
+}
+
+TEST(PlacementTest, InPagesBlocksThatMeetNeverOverlap) {
+  constexpr unsigned kSeed = 11;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  const Bytes page = 4_KiB;
+  std::size_t cut = 0;
+  for (int round = 0; round < 30; ++round) {
+    const std::uint32_t period = 100;
+    const std::vector<Lifetime> blocks = random_step(random, period);
+
+    const PagedPlacement placed = place_in_pages(blocks, period, page);
+
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const auto mine = memory_of(placed, blocks[i], i, page);
+      std::uint64_t bytes = 0;
+      for (const auto& [begin, end] : mine) {
+        bytes += end - begin;
+        ASSERT_LE(end, placed.size.count());
+      }
+      ASSERT_GE(bytes, blocks[i].size.count());
+      if (!placed.pages[i].empty()) ++cut;
+      for (std::size_t j = 0; j < i; ++j) {
+        if (!blocks[i].meets(blocks[j], period)) continue;
+        for (const auto& [begin, end] : mine)
+          for (const auto& [other_begin, other_end] : memory_of(placed, blocks[j], j, page))
+            ASSERT_TRUE(end <= other_begin || other_end <= begin) << i << " and " << j;
+      }
+    }
+  }
+  EXPECT_GT(cut, 0U);
+}
+
+TEST(PlacementTest, PagesLoseNothingWhereEveryBlockEndsInItsStep) {
+  // 2 is freed between 1 and 3, and nothing in one piece is left for 4.
+  const std::vector<Lifetime> blocks{
+      {2_KiB, 0, 4}, {2_KiB, 1, 3}, {2_KiB, 2, 5}, {2_KiB, 3, 5}, {4_KiB, 4, 6}, {2_KiB, 5, 6}};
+  const std::uint32_t period = 6;
+
+  const PagedPlacement placed = place_in_pages(blocks, period, 2_KiB);
+
+  EXPECT_EQ(placed.size, most_live(blocks, period));
+}
+
+TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Lifetime> blocks;
+    const std::uint32_t period = 80;
+    for (std::uint32_t i = 0; i < period; ++i) {
+      const auto life = 1 + static_cast<std::uint32_t>(random() % 30);
+      blocks.push_back({Bytes{4096 * (1 + random() % 16)}, i, std::min(period, i + life)});
+    }
+
+    EXPECT_EQ(place_in_pages(blocks, period, 4_KiB).size, most_live(blocks, period));
   }
 }
 

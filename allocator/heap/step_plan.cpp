@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/step_plan.h"
+
+#include "allocator/heap/placement.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// Which requests get places, and how long each place is taken.
+struct Tenants {
+  std::vector<std::uint32_t> requests;
+  std::vector<Lifetime> lives;  // by tenant
+};
+
+template <typename Suits>
+Tenants tenants_of(const StepSequence& sequence, Suits suits) {
+  Tenants tenants;
+  const auto period = static_cast<std::uint32_t>(sequence.requests.size());
+  for (std::uint32_t i = 0; i < period; ++i) {
+    const StepRequest& request = sequence.requests[i];
+    if (!request.movable || request.end == BlockEnd::kNone || !suits(request)) continue;
+    const bool next = request.end == BlockEnd::kNextStep;
+    tenants.requests.push_back(i);
+    tenants.lives.push_back({request.size, i, next ? request.died + period : request.died});
+  }
+  return tenants;
+}
+
+/// As plan_within: what is freed while others use it lives on in its place while `room` allows it.
+std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& tenants, Bytes room) {
+  const auto period = static_cast<std::uint32_t>(sequence.requests.size());
+  std::vector<Lifetime> lives = tenants.lives;
+  std::vector<std::vector<std::size_t>> freed(period + 1);  // tenants, by when
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    const bool next = sequence.requests[tenants.requests[i]].end == BlockEnd::kNextStep;
+    freed[next ? lives[i].died - period : lives[i].died].push_back(i);
+    if (next) bytes += lives[i].size.count();
+  }
+  std::deque<std::size_t> waiting;  // freed, and used by others
+  std::size_t tenant = 0;
+  for (std::uint32_t now = 0; now < period; ++now) {
+    for (const std::size_t each : freed[now]) {
+      const StepRequest& request = sequence.requests[tenants.requests[each]];
+      if (request.fenced && request.end == BlockEnd::kOwnStep) {
+        waiting.push_back(each);
+      } else {
+        bytes -= lives[each].size.count();
+      }
+    }
+    if (tenant == lives.size() || tenants.requests[tenant] != now) continue;
+    bytes += lives[tenant].size.count();
+    for (; bytes > room.count() && !waiting.empty(); waiting.pop_front()) {
+      Lifetime& first = lives[waiting.front()];
+      first.died = now;
+      bytes -= first.size.count();
+    }
+    ++tenant;
+  }
+  for (const std::size_t each : waiting)
+    lives[each].died = period;
+  return lives;
+}
+
+StepPlan without_places(StepSequence sequence) {
+  const std::size_t requests = sequence.requests.size();
+  StepPlan plan;
+  plan.sequence = std::move(sequence);
+  plan.offsets.resize(requests);
+  plan.pages.resize(requests);
+  return plan;
+}
+
+/// So large that there are some thousand of them at most.
+Bytes page_for(Bytes size, Bytes granularity) {
+  constexpr std::uint64_t kMostPages = 4096;
+  Bytes page = granularity;
+  while (page.count() * kMostPages < size.count())
+    page += page;
+  return page;
+}
+
+}  // namespace
+
+StepPlan plan_of(StepSequence sequence) {
+  const Tenants tenants = tenants_of(sequence, [](const StepRequest& request) {
+    return !request.fenced && request.end == BlockEnd::kOwnStep;
+  });
+  const Placement placement = place(tenants.lives);
+  StepPlan plan = without_places(std::move(sequence));
+  plan.size = placement.size;
+  for (std::size_t i = 0; i < tenants.requests.size(); ++i)
+    plan.offsets[tenants.requests[i]] = placement.offsets[i];
+  return plan;
+}
+
+StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
+  const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
+  const auto period = static_cast<std::uint32_t>(sequence.requests.size());
+  const Bytes least = most_live(tenants.lives, period);
+  const std::vector<Lifetime> lives = left_alone(sequence, tenants, std::max(room, least));
+  StepPlan plan = without_places(std::move(sequence));
+  plan.page = page_for(most_live(lives, period), granularity);
+  plan.plain = false;
+  PagedPlacement placement = place_in_pages(lives, period, plan.page);
+  plan.size = placement.size;
+  for (std::size_t i = 0; i < tenants.requests.size(); ++i) {
+    const std::uint32_t request = tenants.requests[i];
+    plan.pages[request] = std::move(placement.pages[i]);
+    if (plan.pages[request].empty()) plan.offsets[request] = placement.offsets[i];
+  }
+  return plan;
+}
+
+}  // namespace spillway

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A target: how much the heap may hold rather than let streams wait for copies.
+#include "allocator/heap/heap.h"
+#include "allocator/heap/heap_state.h"
+#include "allocator/heap/region_hits.h"
+
+namespace spillway {
+namespace {
+
+/// Steps that go by a new target leave memory in other pieces than those before them; after so many
+/// the pieces are what they will be.
+constexpr int kMostTrims = 4;
+constexpr std::size_t kMostTargets = 256;
+
+}  // namespace
+
+void Heap::set_target(Bytes target) {
+  state_->books.set_target(target);
+  if (target.zero()) return;
+  if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
+  if (stats().held <= target) return;
+  const Lock lock(state_->mutex);
+  if (state_->trims.size() >= kMostTargets && !state_->trims.contains(target)) return;
+  if (state_->trims[target]++ < kMostTrims) state_->trim_cached();
+}
+
+void Heap::State::trim_to_target() {
+  trim_cached();
+  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
+  if (region == nullptr) return;
+  const LightLock lock(region->mutex);
+  if (region->differs()) region->trim();
+}
+
+std::optional<Result<Block*>> Heap::State::without_wait(
+    Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
+  region.keep_fenced_apart();
+  Block* block = region.any_settled(size);
+  if (block == nullptr) {
+    region.join_free(false);
+    block = region.any_settled(size);
+  }
+  if (block != nullptr) return region.take_settled(block, size, requested, tag);
+  // Where nothing that is free is large enough the heap grows anyway, next to what is free.
+  if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
+  if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;
+  Result<Block*> fresh = region.fresh(size, requested, tag);
+  if (!fresh.ok()) return std::nullopt;
+  return fresh;
+}
+
+}  // namespace spillway

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "emulator/device/strided.h"
+
+#include <cstdint>
+#include <map>
+
+namespace spillway::emulator {
+
+/// Memory that is mapped at several addresses: the first of them is where the order checker sees
+/// all that happens to it. Threads: under the machine's lock.
+class Views {
+ public:
+  [[nodiscard]] bool empty() const { return views_.empty(); }
+
+  /// What is done in `view` is done to the memory that is mapped from `original` on too.
+  void add(Range view, std::uintptr_t original) { views_[view.begin] = {view, original}; }
+
+  /// Whether there were views in this range; there are none any more.
+  bool remove(Range range);
+
+  /// Calls `see(bytes)` for the bytes as they are at their first addresses. A strided access to
+  /// memory that lies in several mappings is taken for one to all bytes in between.
+  template <typename See>
+  void originals(const Strided& bytes, See see) const {
+    const Range extent = bytes.extent();
+    auto view = first_overlap(views_, extent);
+    if (view == views_.end()) return see(bytes);
+    if (view->second.range.contains(extent)) {
+      return see(bytes.moved_to(view->second.original + (extent.begin - view->first)));
+    }
+    std::uintptr_t at = extent.begin;
+    while (at < extent.end) {
+      view = first_overlap(views_, {at, extent.end});
+      const std::uintptr_t begin = view == views_.end() ? extent.end : view->first;
+      if (at < begin) {
+        see(Strided(Range{at, begin}));
+        at = begin;
+        continue;
+      }
+      const std::uintptr_t end =
+          view->second.range.end < extent.end ? view->second.range.end : extent.end;
+      const std::uintptr_t original = view->second.original + (at - view->first);
+      see(Strided(Range{original, original + (end - at)}));
+      at = end;
+    }
+  }
+
+ private:
+  struct View {
+    Range range;
+    std::uintptr_t original = 0;
+  };
+
+  std::map<std::uintptr_t, View> views_;
+};
+
+}  // namespace spillway::emulator

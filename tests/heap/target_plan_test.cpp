@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that repeat under a target: plans whose memory copies still use, and that outlives steps.
+#include "tests/heap/heap_fixture.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+/// A heap with a target, on steps as training makes them: a gradient that the next step frees, and
+/// a block that is freed while a copy reads it.
+class TargetPlanTest : public HeapTest {
+ protected:
+  using Addresses = std::vector<driver::DevicePtr>;
+
+  Addresses step(Bytes last = 4_MiB) {
+    if (gradient_ != driver::DevicePtr{}) free(gradient_);
+    const auto moved = allocate(4_MiB);
+    heap_->add_fence(moved, fence_);
+    free(moved);
+    const auto kept = allocate(6_MiB);
+    const auto more = allocate(last);
+    free(kept);
+    gradient_ = allocate(4_MiB);
+    free(more);
+    heap_->end_step();
+    return {moved, kept, more, gradient_};
+  }
+
+  void steps(int count) {
+    for (int i = 0; i < count; ++i)
+      step();
+  }
+
+  void TearDown() override {
+    if (gradient_ != driver::DevicePtr{}) free(gradient_);
+    HeapTest::TearDown();
+  }
+
+  std::uint64_t replayed() { return heap_->stats().plan_replayed; }
+
+  std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
+
+  driver::Fence fence_{};
+  driver::DevicePtr gradient_{};
+};
+
+TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
+  heap_->set_target(64_MiB);
+  steps(2);
+  EXPECT_EQ(replayed(), 0U);
+
+  const Addresses third = step();
+  const Addresses fourth = step();
+
+  EXPECT_EQ(third, fourth);
+  EXPECT_EQ(replayed(), 8U);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
+  heap_->set_target(64_MiB);
+  steps(3);
+  const auto gradient = gradient_;
+
+  step();
+
+  EXPECT_EQ(gradient_, gradient);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(TargetPlanTest, NoMoreIsHeldThanLivesAtOneTimeWhereTheTargetIsThat) {
+  heap_->set_target(10_MiB);
+  steps(6);
+
+  EXPECT_EQ(heap_->stats().held, 10_MiB);  // kept and more
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+TEST_F(TargetPlanTest, WithRoomNobodyWaitsForACopy) {
+  fence_ = passed_fence();
+  heap_->set_target(64_MiB);
+  steps(4);
+  fence_ = stuck_fence();
+  const auto waits = heap_->stats().fence_waits;
+
+  step();
+
+  EXPECT_EQ(heap_->stats().fence_waits, waits);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+TEST_F(TargetPlanTest, WithoutRoomWhoGetsThePlaceWaits) {
+  fence_ = stuck_fence();
+  heap_->set_target(10_MiB);
+  steps(4);
+  const auto waits = heap_->stats().fence_waits;
+  fence_ = stuck_fence();
+
+  step();
+
+  EXPECT_GT(heap_->stats().fence_waits, waits);
+  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
+TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed) {
+  heap_->set_target(10_MiB);
+  steps(4);
+
+  step(8_MiB);
+
+  EXPECT_EQ(mismatches(), 1U);
+  EXPECT_LE(heap_->stats().held, 14_MiB);  // what lives: 6 and 8
+  EXPECT_EQ(heap_->check(), "");
+  steps(4);
+  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(mismatches(), 1U);
+}
+
+TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
+  heap_->set_target(10_MiB);
+  steps(4);
+  heap_->set_limit(10_MiB);
+  const auto big = heap_->allocate(32_MiB, main_, TagId::kUntagged);
+  EXPECT_FALSE(big.ok());
+  const auto before = replayed();
+
+  steps(4);
+
+  EXPECT_GT(replayed(), before);
+}
+
+TEST_F(TargetPlanTest, ATargetForALaterStepNeedsNoNewHeap) {
+  steps(4);
+  EXPECT_EQ(replayed(), 0U);
+
+  heap_->set_target(64_MiB);
+  steps(3);
+
+  EXPECT_EQ(replayed(), 4U);
+}
+
+/// A step whose blocks fit what lives at one time only where the sixth lies in pages that are
+/// apart.
+TEST_F(TargetPlanTest, ABlockMayLieInPagesThatAreApart) {
+  const std::vector<std::uint64_t> granules{1, 2, 3, 2, 1, 3, 2, 1, 3};
+  const std::vector<std::size_t> freed_before{1, 4, 6, 5, 7, 6, 9, 8, 9};  // that request is made
+  heap_->set_target(14_MiB);
+  Addresses blocks;
+  for (int i = 0; i < 4; ++i) {
+    blocks.clear();
+    for (std::size_t next = 0; next <= granules.size(); ++next) {
+      for (std::size_t each = 0; each < next; ++each)
+        if (freed_before[each] == next) free(blocks[each]);
+      if (next == granules.size()) break;
+      blocks.push_back(allocate(Bytes{granules[next] * (2_MiB).count()}));
+      EXPECT_EQ(heap_->check(), "");
+      EXPECT_EQ(heap_->find(blocks[next] + 1_MiB).at, blocks[next]);
+    }
+    heap_->end_step();
+  }
+
+  EXPECT_EQ(replayed(), 2 * granules.size());
+  EXPECT_EQ(heap_->stats().held, 14_MiB);
+  EXPECT_GE(blocks[5], *std::min_element(blocks.begin(), blocks.end()) + 14_MiB);
+  EXPECT_EQ(heap_->stats().cached, 14_MiB);
+  heap_->trim_sync();
+  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+}  // namespace
+}  // namespace spillway
