@@ -31,7 +31,7 @@ struct Span {
     kWanted,    // or wanted it again,
     kEnded,     // or was at the end of its backward pass
     kRebuild,   // the storage was computed again
-    kStep,      // a step with a plan, from its first saved storage to the end of its backward pass
+    kStep,      // a step under a budget, from its first saved storage to its backward pass's end
   };
 
   Kind kind = Kind::kMark;

@@ -144,6 +144,7 @@ void Books::mapped(Bytes size, std::uint64_t chunks) {
   slow_.driver_allocations += chunks;
   slow_.held_total += size;
   slow_.held += size;
+  target_peak_ = std::max(target_peak_, slow_.held);
   if (slow_.held > slow_.held_peak) {
     slow_.held_peak = slow_.held;
     slow_.away_at_held_peak = Bytes{away()};
@@ -191,6 +192,16 @@ bool Books::passes_soft_limit(Bytes more) const {
 void Books::set_target(Bytes target) {
   const Lock lock(mutex_);
   target_ = target;
+}
+
+void Books::begin_target_peak() {
+  const Lock lock(mutex_);
+  target_peak_ = slow_.held;
+}
+
+Bytes Books::target_peak() const {
+  const Lock lock(mutex_);
+  return target_.zero() ? Bytes{} : target_peak_;
 }
 
 bool Books::has_target() const {

@@ -50,6 +50,9 @@ class Books {
   /// Whether holding `more` bytes would pass the soft limit.
   [[nodiscard]] bool passes_soft_limit(Bytes more) const;
   void set_target(Bytes target);
+  /// Begins to count the most that is held.
+  void begin_target_peak();
+  [[nodiscard]] Bytes target_peak() const;
   [[nodiscard]] bool has_target() const;
   /// Whether there is one, and holding `more` bytes would pass it.
   [[nodiscard]] bool passes_target(Bytes more) const;
@@ -96,6 +99,7 @@ class Books {
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes soft_limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes target_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes target_peak_ SPILLWAY_GUARDED_BY(mutex_);
   HeapStats slow_ SPILLWAY_GUARDED_BY(mutex_);  // held bytes, what was away then, driver calls
 };
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -246,6 +247,9 @@ class Heap {
   /// host: in the first few of the calls with one target, which come between steps.
   /// Zero: streams wait before the heap grows.
   void set_target(Bytes target);
+  /// The most bytes that were held since then, where the running step has followed a plan, so that
+  /// steps like it will hold that again; else zero. None where there is no target.
+  [[nodiscard]] std::optional<Bytes> most_held_by_plan() const;
 
   /// What the device's physical memory comes in multiples of.
   [[nodiscard]] Bytes granularity() const;

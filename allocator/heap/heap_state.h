@@ -82,6 +82,8 @@ struct Heap::State {
   void trim_to_target() SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
+  /// trim_cached(), the first few times for each target.
+  void trim_for(Bytes target);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.

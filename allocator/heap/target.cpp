@@ -18,10 +18,25 @@ void Heap::set_target(Bytes target) {
   state_->books.set_target(target);
   if (target.zero()) return;
   if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
-  if (stats().held <= target) return;
-  const Lock lock(state_->mutex);
-  if (state_->trims.size() >= kMostTargets && !state_->trims.contains(target)) return;
-  if (state_->trims[target]++ < kMostTrims) state_->trim_cached();
+  if (stats().held > target) state_->trim_for(target);
+  state_->books.begin_target_peak();
+}
+
+std::optional<Bytes> Heap::most_held_by_plan() const {
+  if (!state_->books.has_target()) return std::nullopt;
+  PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
+  if (region == nullptr) return Bytes{};
+  {
+    const LightLock lock(region->mutex);
+    if (!region->planned() || region->differs()) return Bytes{};
+  }
+  return state_->books.target_peak();
+}
+
+void Heap::State::trim_for(Bytes target) {
+  const Lock lock(mutex);
+  if (trims.size() >= kMostTargets && !trims.contains(target)) return;
+  if (trims[target]++ < kMostTrims) trim_cached();
 }
 
 void Heap::State::trim_to_target() {

@@ -18,6 +18,11 @@ constexpr std::size_t kMostShapes = 256;
 /// this share.
 constexpr int kMostCorrections = 10;
 constexpr double kSurprise = 0.005;
+/// Planned steps are measured until so many in a row have said nothing new: some of them, too, find
+/// their memory in other pieces than the one before.
+constexpr int kMostInVain = 16;
+/// Plans that leave memory in other pieces hold a little more or less.
+constexpr std::uint64_t kSlackShare = 128;
 
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
@@ -56,13 +61,20 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile =
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
   }
-  shape.plan = slowdown_ > 0 && shape.profile->timed()
-                   ? plan_within(*shape.profile, slowdown_, allowed)
-                   : plan_step(*shape.profile, allowed);
+  shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin));
+  if (!shape.held_margin.zero() && shape.plan->peak > less(allowed, shape.held_margin)) {
+    shape.plan = plan_for(*shape.profile, allowed);
+  }
   shape.seconds.reset();
   shape.live_at_begin = live;
+  shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   if (shape.plan->peak > allowed) return shape.plan.reset();
   shape.due = due_in(*shape.profile, *shape.plan);
+}
+
+BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) const {
+  return slowdown_ > 0 && profile.timed() ? plan_within(profile, slowdown_, allowed)
+                                          : plan_step(profile, allowed);
 }
 
 Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
@@ -106,7 +118,21 @@ std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
   return PlannedStep{
-      *shape->profile, *shape->plan, shape->plan->budget, shape->live_at_begin, shape->seconds};
+      *shape->profile, *shape->plan, shape->budget, shape->live_at_begin, shape->seconds};
+}
+
+/// The step that ended last followed a plan.
+void BudgetChooser::refine_last(const StepTimes& times) {
+  Shape* const shape = followed_last_;
+  if (shape == nullptr || !shape->plan || !shape->times) return;
+  ++shape->measured_in_vain;
+  if (!settled_last_) return;
+  if (refine(*shape->times, times) <= kSurprise) return;
+  shape->measured_in_vain = 0;
+  ++shape->corrections;
+  ++records_;
+  shape->profile.reset();
+  shape->plan.reset();
 }
 
 void BudgetChooser::took(double seconds) {
@@ -151,6 +177,11 @@ Status BudgetChooser::learn(KnownStep step) {
 }
 
 bool BudgetChooser::recording() const {
+  const Shape* const planned = only_planned();
+  if (planned != nullptr) {
+    return planned->times && planned->measured_in_vain < kMostInVain &&
+           planned->corrections < kMostCorrections;
+  }
   return whole_ && std::none_of(candidates_.begin(), candidates_.end(), [](const Shape* shape) {
            return shape->plan.has_value();
          });
@@ -158,6 +189,7 @@ bool BudgetChooser::recording() const {
 
 void BudgetChooser::time(const std::optional<StepTimes>& times) {
   Shape* const shape = std::exchange(recorded_last_, nullptr);
+  if (shape == nullptr && times) return refine_last(*times);
   if (shape == nullptr || !times) return;
   shape->times = times;
   ++records_;
@@ -197,6 +229,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     shape.rebuildable = rebuildable_;
     if (whole_) record(shape, curve);
   }
+  settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve.peak(), begin);
   if (optimized) {
@@ -217,6 +250,9 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
+  } else if (shape.plan && held_ > budget_) {
+    shape.held_margin += held_ - budget_ + Bytes{budget_.count() / kSlackShare};
+    shape.plan.reset();
   }
 }
 
@@ -235,6 +271,8 @@ void BudgetChooser::abandon_step() {
   candidates_.clear();
   whole_ = true;
   known_first_ = false;
+  held_ = Bytes{};
+  settled_ = true;
 }
 
 }  // namespace spillway

@@ -42,10 +42,10 @@ struct PlannedStep {
 /// is live when it begins. While a step may still become several known ones, what any of them moves
 /// is moved. From the first difference to all of them on, everything is away, and the next step of
 /// that sequence is recorded. So is one that begins with other bytes live than when it was first
-/// recorded, once: the first step of a training allocates what the later ones find. Where a step
-/// with a plan takes less time than predicted, the recorded one was held up by its host (memory was
-/// mapped, kernels were loaded, everything was copied), and what computing takes is corrected by
-/// it.
+/// recorded, once: the first step of a training allocates what the later ones find. The recorded
+/// step is held up by its host (memory is mapped, kernels are loaded), so the first planned steps
+/// are measured too, and what they do in less time is believed; a plan is made of it where that
+/// matters.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -65,7 +65,7 @@ class BudgetChooser {
 
   /// So far this step is, or may become, one whose times are wanted.
   [[nodiscard]] bool recording() const;
-  /// The times of the step that ended last, if that was recorded; none where they are not known.
+  /// The times of the step that ended last, if they were wanted; none where they are not known.
   void time(const std::optional<StepTimes>& times);
   /// What the step that ended last took; of no account where that followed no plan to its end.
   void took(double seconds);
@@ -84,6 +84,15 @@ class BudgetChooser {
 
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }
+
+  /// The step that is to end was one of those in which memory found its pieces anew: it was held
+  /// up, and held what others will not. Its times say nothing.
+  void unsettled() { settled_ = false; }
+
+  /// What the device held at the peak of the step that is to end, and will again in steps like
+  /// that. Where a planned one held more than the budget, plans are made for so much less, and a
+  /// little.
+  void held(Bytes most) { held_ = most; }
 
   /// What is missing where everything moved and the step, which began with `begin` bytes, has
   /// needed `peak`, more than the budget.
@@ -115,13 +124,18 @@ class BudgetChooser {
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
+    Bytes budget{};                   // of the profile, held_margin included
     std::optional<double> seconds{};  // that the last step took that followed the plan
     bool settled = false;             // recorded again already, or found as it was
     int corrections = 0;              // of its times
+    int measured_in_vain = 0;         // planned steps in a row that took no less
     Bytes margin{};                   // what planned steps have needed beyond the budget
+    Bytes held_margin{};              // what was held beyond it
   };
 
   void make_plan(Shape& shape, Bytes live) const;
+  [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
+  void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
   void end_known(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
@@ -137,6 +151,9 @@ class BudgetChooser {
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything is away so far
   bool known_first_ = false;
+  Bytes held_{};         // at the peak of this step
+  bool settled_ = true;  // the memory of this step
+  bool settled_last_ = true;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

@@ -2,6 +2,8 @@
 #include "allocator/plan/step_times.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 namespace spillway {
@@ -18,7 +20,45 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
   return seconds;
 }
 
+/// What follows a mark: another one, or, none, the end.
+using Stretch =
+    std::pair<std::pair<std::size_t, bool>, std::optional<std::pair<std::size_t, bool>>>;
+
+template <typename See>
+void each_stretch(const StepTimes& times, See see) {
+  const auto name = [](const StepTimes::Mark& mark) {
+    return std::pair(mark.storage, mark.wanted);
+  };
+  for (std::size_t i = 0; i < times.marks.size(); ++i) {
+    const bool last = i + 1 == times.marks.size();
+    const double end = last ? times.end : times.marks[i + 1].seconds;
+    Stretch stretch{name(times.marks[i]), std::nullopt};
+    if (!last) stretch.second = name(times.marks[i + 1]);
+    see(stretch, end - times.marks[i].seconds);
+  }
+}
+
 }  // namespace
+
+double refine(StepTimes& times, const StepTimes& seen) {
+  std::map<Stretch, double> known;
+  each_stretch(seen, [&](const Stretch& stretch, double seconds) { known[stretch] = seconds; });
+  std::vector<double> stretches;
+  each_stretch(times, [&](const Stretch& stretch, double seconds) {
+    const auto found = known.find(stretch);
+    stretches.push_back(found == known.end() ? seconds : std::min(seconds, found->second));
+  });
+  const double before = times.end;
+  double now = times.marks.empty() ? times.end : times.marks.front().seconds;
+  for (std::size_t i = 0; i < times.marks.size(); ++i) {
+    times.marks[i].seconds = now;
+    now += stretches[i];
+  }
+  times.end = now;
+  for (std::size_t i = 0; i < std::min(times.rebuild.size(), seen.rebuild.size()); ++i)
+    if (seen.rebuild[i] > 0) times.rebuild[i] = std::min(times.rebuild[i], seen.rebuild[i]);
+  return before > 0 ? 1 - now / before : 0;
+}
 
 StepProfile profile_of(RecordedStep step,
                        const std::vector<Bytes>& sizes,

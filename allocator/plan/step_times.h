@@ -12,9 +12,14 @@ namespace spillway {
 /// What was measured of a recorded step. Places are those of its StepCurve; seconds are of the
 /// stream that computes, without what it waited and what it computed again.
 struct StepTimes {
+  /// What a place is marked by; kNoStorage: by nothing that is known.
+  static constexpr std::size_t kNoStorage = static_cast<std::size_t>(-1);
+
   struct Mark {
     std::size_t place = 0;
     double seconds = 0;  // since the step began
+    std::size_t storage = kNoStorage;
+    bool wanted = false;  // not saved
   };
 
   std::vector<Mark> marks{};          // in order
@@ -24,6 +29,12 @@ struct StepTimes {
   std::vector<double> rebuild{};      // seconds, by storage
   LinkRates link{};
 };
+
+/// Takes over from `seen`, a later step with the same storages, what took less time there: a
+/// stretch from one mark to the next, the same in both, or computing a storage again. A device that
+/// waits for its host, which maps memory or loads kernels, takes longer, and never less. Gives by
+/// which share all of computing takes less now.
+double refine(StepTimes& times, const StepTimes& seen);
 
 /// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.
 StepProfile profile_of(RecordedStep step,

@@ -2,7 +2,6 @@
 #include "allocator/runtime/step_recording.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace spillway {
@@ -15,7 +14,7 @@ using driver::SpanLog;
 Mutex recordings_mutex;
 int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
 
-constexpr auto kNoStorage = std::numeric_limits<std::size_t>::max();
+constexpr auto kNoStorage = StepTimes::kNoStorage;
 
 /// Bytes per second, both ways, where nothing was copied in a step: half of a PCIe 5 link, so that
 /// nobody plans on more than there is.
@@ -135,7 +134,7 @@ LinkRates link_of(const std::vector<Span>& spans) {
 
 /// A place of the step: where a storage was saved, or wanted.
 void add_mark(const Span& span, double now, StepTimes& times) {
-  times.marks.push_back({span.other, now});
+  times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
   if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
   if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) return;
   if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
@@ -240,8 +239,8 @@ void StepRecording::wanted(std::size_t storage, driver::Stream stream) {
 }
 
 void StepRecording::end() {
-  if (!on()) return end_step();
-  forget_step();
+  end_step();
+  if (!on()) return;
   std::optional<driver::Stream> stream;
   {
     const Lock lock(mutex_);

@@ -40,7 +40,7 @@ class StepRecording {
   /// Call these where on(), when what they tell is over.
   void saved(std::size_t storage, driver::Stream stream);
   void wanted(std::size_t storage, driver::Stream stream);
-  /// Its backward pass is over; nothing is measured any more, and take() gives it, or steps().
+  /// Its backward pass is over; nothing is measured any more.
   void end();
   /// It is not to be measured after all.
   void stop();
@@ -49,8 +49,7 @@ class StepRecording {
   /// but no longer than `most`.
   std::optional<StepTimes> take(std::chrono::milliseconds most);
 
-  /// Seconds on the device of the last step, if that followed a plan and take() has found it at its
-  /// end; once.
+  /// Seconds on the device of the last step, if take() has found it at its end; once.
   std::optional<double> step_seconds();
 
  private:

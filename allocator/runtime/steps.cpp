@@ -267,6 +267,9 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       budget.abandon_step();
       continue;
     }
+    if (const auto held = devices_.at(id)->heap().most_held_by_plan()) {
+      held->zero() ? budget.unsettled() : budget.held(*held);
+    }
     const auto missing = budget.end_step(curve, optimized);
     if (missing) tell_locked(tag, {id, budget.budget(), *missing});
     for (auto& [other, each] : tags_) {

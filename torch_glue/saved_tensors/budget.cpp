@@ -101,8 +101,8 @@ void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& bud
   curve.end();  // of a tag that has another budget now
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
-  if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
   runtime.time(device.device().id, times);
+  if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
   if (budget.share > 0) learn_room(device);
   // Where least memory is asked for, streams wait before more is held.
   if (serves_torch()) device.heap().set_target(budget.slowdown > 0 ? Bytes{} : device.most(budget));

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget_chooser.h"
+
+#include "allocator/plan/step_times.h"
+#include "tests/plan/steps.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+/// Offers a step; the curve is of what it moved.
+std::vector<bool> step(BudgetChooser& chooser,
+                       const std::vector<std::uint64_t>& sizes,
+                       std::uint64_t base,
+                       std::optional<BudgetShortage>* missed = nullptr,
+                       std::uint64_t optimizer = 0) {
+  std::vector<bool> moves;
+  for (const std::uint64_t size : sizes)
+    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
+  StepCurve curve = nested(sizes, base);
+  for (const auto& away : std::exchange(curve.absences, {})) {
+    if (moves[away.storage]) {
+      curve.absences.push_back(away);
+      continue;
+    }
+    for (std::size_t place = away.from; place < away.to; ++place)
+      curve.live[place] += away.bytes;
+  }
+  curve.tail = curve.live.size();
+  if (optimizer > 0) curve.live.push_back(optimizer);
+  const auto missing = chooser.end_step(curve, optimizer > 0);
+  if (missed != nullptr) *missed = missing;
+  return moves;
+}
+
+TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) {
+  BudgetChooser chooser(1200_B);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+/// Times of a step whose four places take a second each, and whose link moves 1000 bytes a second.
+StepTimes even_times(std::size_t places) {
+  StepTimes times;
+  for (std::size_t place = 0; place < places; ++place)
+    times.marks.push_back({place, static_cast<double>(place)});
+  times.end = static_cast<double>(places);
+  times.turn = places / 2 + 1;
+  times.link = {1000, 1000, 0};
+  return times;
+}
+
+TEST(BudgetChooserTest, APlannedStepThatTakesLessTimeThanPredictedCorrectsWhatComputingTakes) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  const double predicted = chooser.planned_last()->plan.timing.total();
+  ASSERT_EQ(predicted, 7);
+
+  chooser.took(predicted / 2);
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), predicted / 2);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+  chooser.took(predicted);  // a step that something else held up says nothing
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), predicted / 2);
+  EXPECT_EQ(chooser.planned_last()->seconds, predicted);
+}
+
+/// even_times, as a planned step measures them: marked by storage.
+StepTimes marked_times(std::size_t storages, double seconds) {
+  StepTimes times = even_times(2 * storages + 1);
+  for (std::size_t mark = 0; mark < times.marks.size(); ++mark) {
+    times.marks[mark].seconds *= seconds;
+    times.marks[mark].wanted = mark > storages;
+    if (mark == 0) continue;
+    times.marks[mark].storage = mark > storages ? 2 * storages - mark : mark - 1;
+  }
+  times.end *= seconds;
+  return times;
+}
+
+TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheySayNothingNew) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(marked_times(3, 2));
+  int measured = 0;
+  for (int steps = 0; steps < 30; ++steps) {
+    for (int storage = 0; storage < 3; ++storage)
+      chooser.choose(100_B, 1000_B);
+    const bool wanted = chooser.recording();
+    chooser.abandon_step();
+    step(chooser, {100, 100, 100}, 1000);
+    if (!wanted) break;
+    chooser.time(marked_times(3, ++measured == 2 ? 1 : 2));
+  }
+
+  EXPECT_EQ(measured, 18);  // the second one was quicker, and sixteen said nothing
+  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 7);
+}
+
+TEST(BudgetChooserTest, WhatAPlannedStepOfAnotherRegionMeasuredSaysNothing) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(marked_times(3, 2));
+  step(chooser, {100, 100, 100}, 1000);
+
+  chooser.ended_elsewhere();
+  chooser.time(marked_times(3, 1));
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 14);
+}
+
+TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(marked_times(3, 2));
+  chooser.unsettled();
+  step(chooser, {100, 100, 100}, 1000);
+
+  chooser.time(marked_times(3, 1));
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 14);
+}
+
+TEST(BudgetChooserTest, WhatAPlannedStepHeldBeyondTheBudgetIsPlannedForLess) {
+  BudgetChooser chooser(1250_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+  for (int storage = 0; storage < 3; ++storage)
+    chooser.choose(100_B, 1000_B);
+  chooser.held(1310_B);
+  StepCurve curve = nested({0, 0, 0}, 1200);
+  chooser.end_step(curve);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+  // What is said of it is said for the budget that was asked for.
+  EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
+  EXPECT_LE(chooser.planned_last()->plan.peak, 1190_B);
+}
+
+TEST(BudgetChooserTest, WhereNoPlanNeedsThatMuchLessTheBudgetIsMet) {
+  BudgetChooser chooser(1250_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  for (int storage = 0; storage < 3; ++storage)
+    chooser.choose(100_B, 1000_B);
+  chooser.held(1600_B);
+  chooser.end_step(nested({0, 0, 0}, 1200));
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatAStepWithoutAPlanHeldSaysNothing) {
+  BudgetChooser chooser(1250_B);
+  for (int storage = 0; storage < 3; ++storage)
+    chooser.choose(100_B, 1000_B);
+  chooser.held(1600_B);
+  StepCurve curve = nested({100, 100, 100}, 1000);
+  chooser.end_step(curve);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+
+  step(chooser, {100, 100}, 1000);  // begins as the planned one, and ends before it
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.ended_elsewhere();
+  chooser.took(1);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+
+  chooser.took(7);
+  EXPECT_EQ(chooser.planned_last()->seconds, 7);
+}
+
+TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLess) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.choose(100_B, 1000_B);
+  StepCurve over = nested({100, 100, 100}, 1000);
+  over.live[3] = 1250;
+  chooser.end_step(over);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+}
+
+TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
+  BudgetChooser chooser(2000_B);
+  step(chooser, {100, 100}, 1000);
+  step(chooser, {100, 100}, 1000);
+
+  EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRebuild);
+  EXPECT_FALSE(chooser.planned());
+}
+
+TEST(BudgetChooserTest, WhatMovesComesBackAsEarlyAsThereIsRoom) {
+  BudgetChooser chooser(1350_B);
+  for (int steps = 0; steps < 2; ++steps) {
+    step(chooser, {100, 100, 100, 100, 100}, 1000);
+    if (steps == 0) chooser.time(even_times(11));
+  }
+
+  for (int storage = 0; storage < 5; ++storage)
+    chooser.choose(100_B, 1000_B);
+
+  // The first two have moved: each comes once one of those that were kept has been used and gone.
+  std::vector<std::size_t> due;
+  for (std::size_t wanted = 5; wanted-- > 0;)
+    for (const std::size_t each : chooser.due_with(wanted)) {
+      EXPECT_LT(each, wanted);
+      due.push_back(each);
+    }
+  EXPECT_EQ(due, (std::vector<std::size_t>{1, 0}));
+}
+
+TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
+  BudgetChooser quick(2000_B, 1.0);
+  BudgetChooser slow(2000_B, 100);
+  for (BudgetChooser* chooser : {&quick, &slow}) {
+    step(*chooser, {100, 100, 100}, 1000);
+    StepTimes times = even_times(7);
+    times.link = {50, 50, 0};  // two seconds for each
+    chooser->time(times);
+  }
+
+  const std::vector<bool> free_moves = step(quick, {100, 100, 100}, 1000);
+  EXPECT_EQ(step(slow, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+
+  EXPECT_EQ(quick.planned_last()->plan.timing.total(), 7);
+  // It is compared with what could be had within the memory that it was made for, not with 2000.
+  EXPECT_EQ(slow.planned_last()->budget, slow.planned_last()->plan.least);
+  EXPECT_NE(free_moves, (std::vector{true, true, true}));
+}
+
+TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  const std::vector<KnownStep> known = chooser.known();
+  ASSERT_EQ(known.size(), 1u);
+
+  BudgetChooser other(1200_B);
+  ASSERT_TRUE(other.learn(known.front()).ok());
+
+  EXPECT_EQ(step(other, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatIsKnownAlreadyIsNotReplaced) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  KnownStep wrong = chooser.known().front();
+  for (std::uint64_t& peak : wrong.recorded.peaks)
+    peak = 5000;
+
+  ASSERT_TRUE(chooser.learn(wrong).ok());
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  const KnownStep right = chooser.known().front();
+  ASSERT_TRUE(check_known(right).ok());
+  const std::vector<void (*)(KnownStep&)> spoilers = {
+      [](KnownStep& step) { step.sizes.clear(); },
+      [](KnownStep& step) { step.sizes[0] = Bytes{~0ULL}; },
+      [](KnownStep& step) { step.rebuildable.pop_back(); },
+      [](KnownStep& step) { step.recorded.peaks.clear(); },
+      [](KnownStep& step) { step.recorded.peaks[0] = ~0ULL; },
+      [](KnownStep& step) { step.recorded.edges.pop_back(); },
+      [](KnownStep& step) { std::reverse(step.recorded.edges.begin(), step.recorded.edges.end()); },
+      [](KnownStep& step) { step.recorded.absences[0].storage = 3; },
+      [](KnownStep& step) { step.recorded.absences[2].storage = 0; },
+      [](KnownStep& step) { step.recorded.absences[0].to = 1000; },
+      [](KnownStep& step) { step.recorded.absences[0].from = step.recorded.absences[0].to; },
+      [](KnownStep& step) { step.recorded.storages = 4; },
+      [](KnownStep& step) { step.times->marks[1].seconds = -1; },
+      [](KnownStep& step) { step.times->end = 0; },
+      [](KnownStep& step) {
+        step.times->rebuild = {0, 0, 0, 0};
+      },
+      [](KnownStep& step) { step.times->link.out = 0.0 / 0.0; },
+  };
+  for (std::size_t each = 0; each < spoilers.size(); ++each) {
+    KnownStep wrong = right;
+    spoilers[each](wrong);
+    BudgetChooser other(1200_B);
+
+    EXPECT_EQ(other.learn(wrong).code(), Code::kInvalidArgument) << each;
+    EXPECT_EQ(other.choose(100_B, 1000_B), Action::kMove) << each;
+    EXPECT_FALSE(other.planned()) << each;
+  }
+}
+
+TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 900);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1100), (std::vector{true, true, false}));
+}
+
+TEST(BudgetChooserTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo) {
+  BudgetChooser chooser(999_B);
+  std::optional<BudgetShortage> missed;
+
+  step(chooser, {100, 100}, 1000, &missed);
+
+  EXPECT_EQ(missed->least, 1000_B);
+}
+
+TEST(BudgetChooserTest, WhatTheOptimizerNeedsCounts) {
+  BudgetChooser chooser(1500_B);
+  std::optional<BudgetShortage> missed;
+
+  step(chooser, {100, 100}, 1000, &missed, 1501);
+
+  EXPECT_EQ(missed->least, 1501_B);
+}
+
+TEST(BudgetChooserTest, TheSmallestIsALowerBoundUntilAnOptimizersStepIsKnown) {
+  BudgetChooser chooser(999_B);
+  std::optional<BudgetShortage> missed;
+  step(chooser, {100, 100}, 900, &missed, 1000);
+  EXPECT_TRUE(missed->lower_bound);
+  step(chooser, {100, 100}, 1000, &missed, 1700);
+  EXPECT_TRUE(missed->lower_bound);  // it began with what the first one's optimizer left
+
+  step(chooser, {100, 100}, 1000, &missed);
+
+  EXPECT_FALSE(missed->lower_bound);
+  EXPECT_EQ(missed->least, 1700_B);
+}
+
+TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsRecordedNext) {
+  BudgetChooser chooser(2000_B);
+  step(chooser, {100, 100, 100}, 1000);
+
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, true, true}));
+  EXPECT_EQ(chooser.mismatches(), 1U);
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{true, true, true}));
+  EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, false, false}));
+  EXPECT_EQ(chooser.mismatches(), 1U);
+}
+
+TEST(BudgetChooserTest, WhatOneOfTwoShapesThatBeginAlikeMovesIsMovedUntilTheyDiffer) {
+  BudgetChooser chooser(1200_B);
+  const std::vector<std::uint64_t> small{100, 50, 50};
+  const std::vector<std::uint64_t> large{100, 100, 100};
+  for (int steps = 0; steps < 3; ++steps) {
+    step(chooser, small, 1000);
+    step(chooser, large, 1000);
+  }
+  const std::uint64_t mismatches = chooser.mismatches();
+
+  EXPECT_EQ(step(chooser, small, 1000), (std::vector{true, false, false}));
+  EXPECT_EQ(step(chooser, large, 1000), (std::vector{true, false, false}));
+  EXPECT_EQ(chooser.mismatches(), mismatches);
+}
+
+TEST(BudgetChooserTest, AShorterStepIsAShapeOfItsOwn) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+
+  step(chooser, {100, 100}, 1000);
+  step(chooser, {100, 100}, 1000);
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, AStepWithoutABackwardPassLeavesThePlanAsItWas) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.choose(100_B, 1000_B);
+
+  chooser.abandon_step();
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(BudgetChooserTest, AStepInWhichSomethingCouldNotMoveIsNoRecording) {
+  BudgetChooser chooser(1200_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.not_moved();
+  chooser.end_step(nested({100}, 1000));
+
+  EXPECT_EQ(chooser.choose(100_B, 1000_B), Action::kMove);
+}
+
+}  // namespace
+}  // namespace spillway
