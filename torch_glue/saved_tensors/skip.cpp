@@ -38,14 +38,13 @@ bool inside_autocast() {
   return deeper > 1;
 }
 
-/// A parameter in the dtype of autocast, which its cache holds until the outermost autocast ends.
-bool is_cached_cast(const at::Tensor& tensor) {
+/// A parameter in another dtype. Autocast's cache holds it where autocast made it so.
+bool is_cast_parameter(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
   if (node == nullptr || node->num_outputs() != 1) return false;
   const auto* const source = node->next_edge(0).function.get();
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(source) != nullptr &&
-         node->name() == "ToCopyBackward0" && inside_autocast() &&
-         at::autocast::is_autocast_cache_enabled();
+         node->name() == "ToCopyBackward0";
 }
 
 /// Storages counted in the running step. The weak references keep their addresses from being used
@@ -111,8 +110,9 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 }
 
 bool is_in_autocast_cache(const at::Tensor& tensor) {
+  if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
   const at::Tensor* const base = compat::view_base(tensor);
-  return is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base));
+  return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
 }
 
 std::optional<SkipReason> why_not_now(driver::Stream stream) {
