@@ -2,6 +2,7 @@
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include "allocator/base/log.h"
+#include "allocator/base/pooled.h"
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"

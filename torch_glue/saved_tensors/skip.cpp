@@ -2,18 +2,14 @@
 #include "torch_glue/saved_tensors/skip.h"
 
 #include "allocator/base/mutex.h"
-#include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-
-#include <functional>
-#include <unordered_map>
-#include <utility>
 
 namespace spillway {
 namespace {
@@ -57,23 +53,20 @@ class SkipLedger {
   }
 
   bool is_first(const c10::Storage& storage, std::uint64_t step) {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     if (step != step_) counted_.clear();
     step_ = step;
-    return counted_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl())
-        .second;
+    c10::StorageImpl* const key = storage.unsafeGetStorageImpl();
+    if (counted_.find(key) != counted_.end()) return false;
+    counted_.emplace(key, storage.getWeakStorageImpl());
+    return true;
   }
 
  private:
-  Mutex mutex_;
+  LightMutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  using Reference = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  std::unordered_map<c10::StorageImpl*,
-                     Reference,
-                     std::hash<c10::StorageImpl*>,
-                     std::equal_to<>,
-                     PoolAllocator<std::pair<c10::StorageImpl* const, Reference>>>
-      counted_ SPILLWAY_GUARDED_BY(mutex_);
+  ska::flat_hash_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> counted_
+      SPILLWAY_GUARDED_BY(mutex_);
 };
 
 bool is_first_in_step(const c10::Storage& storage) {
