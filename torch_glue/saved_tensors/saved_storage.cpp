@@ -295,7 +295,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   const ByteRange bytes = on_device_again();
   const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
   std::optional<c10::cuda::CUDAGuard> guard;
-  if (c10::cuda::current_device() != device) guard.emplace(device);
+  if (current_device() != device) guard.emplace(device);
   const TagScope tag(site_.tag);
   const driver::SpanLog::Subject subject(site_.tag, number_);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
