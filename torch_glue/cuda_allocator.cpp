@@ -6,9 +6,9 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/allocator_stats.h"
 #include "torch_glue/check.h"
+#include "torch_glue/streams.h"
 
 #include <c10/core/StorageImpl.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -19,14 +19,6 @@ namespace {
 /// As destructors call it: what is no memory of ours is counted by the heap, and nothing else.
 void delete_block(void* at) {
   SpillwayAllocator::instance().release(at);
-}
-
-/// As c10's, whose look for errors of kernels takes longer than the heap's for a block.
-c10::DeviceIndex current_device() {
-  c10::DeviceIndex index = -1;
-  const cudaError_t error = c10::cuda::GetDevice(&index);
-  if (error != cudaSuccess) C10_CUDA_CHECK(error);
-  return index;
 }
 
 CUstream current_stream(c10::DeviceIndex device) {

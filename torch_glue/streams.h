@@ -3,6 +3,8 @@
 
 #include "allocator/driver/handles.h"
 
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -10,6 +12,14 @@ namespace spillway {
 
 inline driver::Stream stream_of(c10::cuda::CUDAStream stream) {
   return driver::Stream(stream.stream(), DeviceId{stream.device_index()});
+}
+
+/// As c10's, whose look for errors of kernels takes longer than the heap's for a block.
+inline c10::DeviceIndex current_device() {
+  c10::DeviceIndex index = -1;
+  const cudaError_t error = c10::cuda::GetDevice(&index);
+  if (error != cudaSuccess) C10_CUDA_CHECK(error);
+  return index;
 }
 
 /// This thread's current stream of a device.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #if defined(__x86_64__)
@@ -50,8 +51,9 @@ class SPILLWAY_ATTRIBUTE(scoped_lockable) Lock {
   Mutex& mutex_;
 };
 
-/// A mutex for sections of some tens of nanoseconds: one exchange where nobody else is inside.
-/// Waiters spin for a while, then yield, so that a holder without a processor gets one.
+/// A mutex for sections that most often take some tens of nanoseconds, or that threads seldom meet
+/// in: one exchange where nobody else is inside. Waiters spin for a while, then yield, so that a
+/// holder without a processor gets one, and sleep where it is still inside.
 class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
  public:
   void lock() SPILLWAY_ATTRIBUTE(acquire_capability()) {
@@ -66,12 +68,16 @@ class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
  private:
   void lock_contended() {
     constexpr int kSpins = 64;
+    constexpr int kYields = 1024;
+    constexpr std::chrono::microseconds kSleep{50};
     for (int spins = 0;; ++spins) {
       while (held_.load(std::memory_order_relaxed)) {
         if (++spins < kSpins) {
           pause();
-        } else {
+        } else if (spins < kYields) {
           std::this_thread::yield();
+        } else {
+          std::this_thread::sleep_for(kSleep);
         }
       }
       if (!held_.exchange(true, std::memory_order_acquire)) return;

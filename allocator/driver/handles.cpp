@@ -11,7 +11,9 @@ std::atomic<std::uint64_t> registrations{0};
 std::atomic<std::uint64_t> host_syncs{0};
 std::atomic<std::uint64_t> lost_streams{0};
 
-thread_local CUcontext innermost = nullptr;  // that a CurrentDevice of this thread made current
+/// That a CurrentDevice of this thread made current. Asked for several times in each copy, so it is
+/// found without a call; see allocator/tag/tag.cpp.
+[[gnu::tls_model("initial-exec")]] thread_local constinit CUcontext innermost = nullptr;
 
 }  // namespace
 

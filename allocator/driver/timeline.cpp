@@ -75,15 +75,15 @@ Status Timeline::keep_promise(Fence fence, IfGone gone) {
 }
 
 Result<Fence> Timeline::record(IfGone gone) {
-  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(gone));
+  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(stream_, gone));
   if (event == nullptr) return Fence{this, passed_};
   outstanding_.push_back({next_, event});
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
   return Fence{this, next_++};
 }
 
-Result<CUevent> Timeline::record_event(IfGone gone) {
-  if (Status status = outside_capture(*device_.api, stream_); !status.ok()) {
+Result<CUevent> Timeline::record_event(Stream stream, IfGone gone) {
+  if (Status status = outside_capture(*device_.api, stream); !status.ok()) {
     const bool lost = status.code() == Code::kInvalidArgument;
     return lost && gone == IfGone::kWaitForDevice ? pass_all_sync() : status;
   }
@@ -95,7 +95,7 @@ Result<CUevent> Timeline::record_event(IfGone gone) {
     event = spare_.back();
     spare_.pop_back();
   }
-  const CUresult result = device_.api->EventRecord(event, stream_.handle());
+  const CUresult result = device_.api->EventRecord(event, stream.handle());
   if (result == CUDA_SUCCESS) return event;
   spare_.push_back(event);
   if (!is_gone(result)) {
@@ -137,7 +137,11 @@ Status Timeline::order_before(Stream later) {
   if (stream_ == later) return {};
   const Lock lock(mutex_);
   const CurrentDevice current(*device_.api, device_.context);
-  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(IfGone::kWaitForDevice));
+  return order(stream_, later);
+}
+
+Status Timeline::order(Stream earlier, Stream later) {
+  SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(earlier, IfGone::kWaitForDevice));
   if (event == nullptr) return {};
   // The wait is for what the event says now, however often it is recorded again.
   spare_.push_back(event);

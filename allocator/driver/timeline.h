@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 namespace spillway::driver {
@@ -67,6 +68,19 @@ class Timeline {
   /// Stream: no host wait. Errors: as mark().
   Status order_before(Stream later);
 
+  /// Gives this stream work, by `submit()`, behind everything that `earlier` was given so far, and
+  /// marks the place behind it: for one lock what order_before(), `submit` and mark() are in a row.
+  /// Requires: `earlier` is of this device, this stream is not being captured, and `submit` uses no
+  /// timeline. Stream: no host wait. Errors: as mark(), and those of `submit`.
+  template <typename Submit>
+  Result<Fence> mark_after(Stream earlier, Submit&& submit) {
+    const Lock lock(mutex_);
+    const CurrentDevice current(*device_.api, device_.context);
+    if (earlier != stream_) SPILLWAY_RETURN_IF_ERROR(order(earlier, stream_));
+    SPILLWAY_RETURN_IF_ERROR(std::forward<Submit>(submit)());
+    return record(IfGone::kWaitForDevice);
+  }
+
   /// Whether the device has reached `fence`, as far as one query per outstanding marker can tell.
   /// No host wait.
   static bool passed(Fence fence);
@@ -85,9 +99,11 @@ class Timeline {
 
   /// Errors: kInvalidArgument where the stream is gone and that is refused.
   Result<Fence> record(IfGone gone) SPILLWAY_REQUIRES(mutex_);
-  /// A spare event that marks this place now; null where all has passed instead, because the stream
-  /// is gone.
-  Result<CUevent> record_event(IfGone gone) SPILLWAY_REQUIRES(mutex_);
+  /// A spare event that marks this place on `stream` now; null where all has passed instead,
+  /// because the stream is gone.
+  Result<CUevent> record_event(Stream stream, IfGone gone) SPILLWAY_REQUIRES(mutex_);
+  /// Makes `later` wait for everything that `earlier` was given so far.
+  Status order(Stream earlier, Stream later) SPILLWAY_REQUIRES(mutex_);
   Result<CUevent> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
   /// Records the marker that `fence` was promised, if it is missing.
   Status keep_promise(Fence fence, IfGone gone) SPILLWAY_REQUIRES(mutex_);

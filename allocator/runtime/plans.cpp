@@ -16,14 +16,14 @@ const BudgetChooser* Runtime::budget_of_locked(TagId tag, DeviceId device) const
 
 std::optional<PlannedStep> Runtime::planned_step(TagId tag, DeviceId device) const {
   if (in_forked_child()) return std::nullopt;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const BudgetChooser* const budget = budget_of_locked(tag, device);
   return budget == nullptr ? std::nullopt : budget->planned_last();
 }
 
 void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   for (auto& [id, tag] : tags_) {
     const auto budget = tag.budgets.find(device);
     if (budget != tag.budgets.end()) budget->second.time(times);
@@ -32,7 +32,7 @@ void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
 
 void Runtime::took(DeviceId device, double seconds) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   for (auto& [id, tag] : tags_) {
     const auto budget = tag.budgets.find(device);
     if (budget != tag.budgets.end()) budget->second.took(seconds);
@@ -41,14 +41,14 @@ void Runtime::took(DeviceId device, double seconds) {
 
 std::vector<KnownStep> Runtime::known_steps(TagId tag, DeviceId device) const {
   if (in_forked_child()) return {};
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const BudgetChooser* const budget = budget_of_locked(tag, device);
   return budget == nullptr ? std::vector<KnownStep>() : budget->known();
 }
 
 std::uint64_t Runtime::records(TagId tag) const {
   if (in_forked_child()) return 0;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const auto found = tags_.find(tag);
   std::uint64_t records = 0;
   if (found == tags_.end()) return records;
@@ -60,7 +60,7 @@ std::uint64_t Runtime::records(TagId tag) const {
 Status Runtime::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(this->device(device).status());
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr || !found->budget) return {};
   BudgetChooser& budget = budget_on_locked(*found, *devices_.at(device));

@@ -59,11 +59,11 @@ Result<DeviceRuntime*> Runtime::device(DeviceId id) {
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
   RuntimeOptions options = options_;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     options.memory_limit = memory_limit_;
   }
   SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options, evictable_));
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   DeviceRuntime* const entered = devices_.emplace(id, std::move(made)).first->second.get();
   const auto number = static_cast<std::size_t>(id);
   if (number < made_.size()) made_.at(number).store(entered, std::memory_order_release);
@@ -75,7 +75,7 @@ Status Runtime::set_memory_limit(Bytes limit) {
   for (DeviceRuntime* const device : made_devices()) {
     SPILLWAY_RETURN_IF_ERROR(device->set_limit(DeviceRuntime::Limit::kAbsolute, limit));
   }
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   memory_limit_ = limit;
   return {};
 }
@@ -84,7 +84,7 @@ DeviceRuntime* Runtime::device_if_made(DeviceId id) {
   if (in_forked_child()) return nullptr;
   const auto number = static_cast<std::size_t>(id);
   if (number < made_.size()) return made_.at(number).load(std::memory_order_acquire);
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const auto found = devices_.find(id);
   return found == devices_.end() ? nullptr : found->second.get();
 }
@@ -98,7 +98,7 @@ DeviceRuntime* Runtime::owner(driver::DevicePtr at) {
 }
 
 std::vector<DeviceRuntime*> Runtime::made_devices() const {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   std::vector<DeviceRuntime*> all;
   for (const auto& [id, device] : devices_)
     all.push_back(device.get());
@@ -108,7 +108,7 @@ std::vector<DeviceRuntime*> Runtime::made_devices() const {
 Status Runtime::enter_region(TagId tag, Ratio ratio, const std::optional<Budget>& budget) {
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(settings_);
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (const TagId* const other = budget ? other_budget_locked(tag) : nullptr) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
@@ -148,7 +148,7 @@ const TagId* Runtime::other_budget_locked(TagId tag) const {
 
 bool Runtime::is_new(TagId tag) const {
   if (in_forked_child()) return false;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const auto found = tags_.find(tag);
   return found != tags_.end() && !found->second.whole;
 }
@@ -157,7 +157,7 @@ void Runtime::leave_region(TagId tag) {
   if (in_forked_child()) return;
   bool fit = false;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     Tag* const found = find_tag_locked(tag);
     SPILLWAY_CHECK(found != nullptr && found->open > 0);
     --found->open;
@@ -193,7 +193,7 @@ Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   Decision decision;
   bool measure = false;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     Tag* const found = find_tag_locked(tag);
     SPILLWAY_CHECK(found != nullptr);
     measure = std::exchange(measure_, false);

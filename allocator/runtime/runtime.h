@@ -259,7 +259,7 @@ class Runtime {
   const Status settings_;  // of the environment
   Evictable evictable_;
   Mutex making_;  // held while a device is made, so that none is made twice; before mutex_
-  mutable Mutex mutex_;
+  mutable LightMutex mutex_;
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);

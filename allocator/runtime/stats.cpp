@@ -36,7 +36,7 @@ RuntimeStats Runtime::stats() const {
   RuntimeStats stats{};
   if (in_forked_child()) return stats;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     stats.steps = step_;
     stats.live_handles = live_handles_;
     for (const auto& [id, tag] : tags_) {

@@ -11,7 +11,7 @@ namespace spillway {
 
 void Runtime::not_moved(const Site& site, Bytes size) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
   if (tag->budget) {
@@ -26,14 +26,14 @@ void Runtime::not_moved(const Site& site, Bytes size) {
 
 void Runtime::stays(const Site& site) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag != nullptr && !tag->budget) tag->chooser.not_moved(site.index);
 }
 
 void Runtime::alive_at_unpack(const Site& site, Bytes) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was away
   if (tag->chooser.alive_at_unpack(site.index)) learned_ = true;
@@ -41,7 +41,7 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
 
 void Runtime::not_held(const Site& site) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;
   tag->chooser.not_held(site.index);
@@ -51,7 +51,7 @@ void Runtime::not_held(const Site& site) {
 void Runtime::wanted(const Site& site) {
   // Most are not the first one of a backward pass.
   if (!undisturbed_.load(std::memory_order_relaxed) || in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;
   const bool at_once = site.tag == last_saved_.tag && site.step == last_saved_.step &&
@@ -65,7 +65,7 @@ void Runtime::wanted(const Site& site) {
 
 std::vector<Site> Runtime::due_with(const Site& site) const {
   if (in_forked_child()) return {};
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   const auto tag = tags_.find(site.tag);
   if (site.step != step_ || tag == tags_.end()) return {};
   const auto budget = tag->second.budgets.find(site.device);
@@ -80,7 +80,7 @@ std::vector<Site> Runtime::due_with(const Site& site) const {
 
 void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   found->used = true;
@@ -91,7 +91,7 @@ void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
 
 void Runtime::stays(TagId tag, Bytes size) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   found->used = true;
@@ -100,7 +100,7 @@ void Runtime::stays(TagId tag, Bytes size) {
 
 void Runtime::left_to_rebuild(TagId tag, Bytes size) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   found->used = true;
@@ -109,13 +109,13 @@ void Runtime::left_to_rebuild(TagId tag, Bytes size) {
 
 void Runtime::rebuilt(TagId tag, Bytes size) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (Tag* const found = find_tag_locked(tag)) found->step.rebuilt += size;
 }
 
 void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
   tag->step.moved += size;
@@ -124,13 +124,13 @@ void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
 
 void Runtime::copied(const Site& site, Bytes bytes) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (Tag* const tag = running_tag_locked(site)) tag->step.copied += bytes;
 }
 
 void Runtime::fetched(const Site& site, Bytes bytes) {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (Tag* const tag = running_tag_locked(site)) tag->step.fetched += bytes;
 }
 
@@ -147,7 +147,7 @@ void Runtime::handle_gone() {
   if (left > 0) return;
   bool fit = false;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) fit = close_step_locked();
   }
   if (fit) fit_host_memory();
@@ -163,7 +163,7 @@ void Runtime::end_step() {
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().step_ended();
   bool fit = false;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     fit = close_step_locked(true);
     end_tails_locked(true);
   }
@@ -179,7 +179,7 @@ std::uint64_t Runtime::step() const {
 
 void Runtime::end_tails() {
   if (in_forked_child()) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   end_tails_locked(false);
 }
 
@@ -289,7 +289,7 @@ void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
 
 std::optional<BudgetMiss> Runtime::take_budget_miss() {
   if (in_forked_child()) return std::nullopt;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   return std::exchange(budget_miss_, std::nullopt);
 }
 
@@ -300,7 +300,7 @@ void Runtime::fit_host_memory() {
   for (DeviceRuntime* device : made_devices())
     all = device->arena().trim_sync() && all;
   if (!all) return;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   fitted_ = true;
   if (!measure_) settling_ = false;
 }

@@ -47,25 +47,27 @@ struct CopyEngine::State {
                      (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
-  /// Queues copies, as `submit(stream, queued)` does, behind everything submitted to `other` so far
-  /// and behind `fences`. Where a call fails, or nobody could wait for the copies because no fence
-  /// can be had, those that were queued are waited for here.
+  /// Queues copies, as `submit(stream, queued)` does, behind `fences` and everything submitted to
+  /// `other` so far. Where a call fails, or nobody could wait for the copies because no fence can
+  /// be had, those that were queued are waited for here.
   template <typename Submit>
   Result<Fence> copy(const Submit& submit,
                      Timeline& queue,
                      Stream other,
                      const driver::FenceSet& fences,
                      Bytes size) {
-    SPILLWAY_RETURN_IF_ERROR(others.of(other).order_before(queue.stream()));
     for (const Fence fence : fences) {
       SPILLWAY_RETURN_IF_ERROR(wait(queue, fence));
     }
+    if (other.device() != device.id) {
+      SPILLWAY_RETURN_IF_ERROR(others.of(other).order_before(queue.stream()));
+      other = queue.stream();
+    }
     bool queued = false;
-    const Status status = [&] {
+    Result<Fence> fence = queue.mark_after(other, [&] {
       const driver::SpanLog::Scope timed(device, queue.stream(), kind_of(queue), size);
       return submit(queue.stream(), queued);
-    }();
-    Result<Fence> fence = status.ok() ? queue.mark() : Result<Fence>(status);
+    });
     if (!fence.ok() && queued) {
       driver::count_host_sync();
       device.api->StreamSynchronize(
@@ -122,7 +124,7 @@ struct CopyEngine::State {
 
   const driver::Device device;
   std::array<Timeline, 4> queues;  // as in Streams
-  driver::Timelines others;        // of producers and consumers
+  driver::Timelines others;        // of producers and consumers on other devices
   // By queue, and by the queue that it waited for: the latest point.
   std::array<std::array<std::atomic<std::uint64_t>, 4>, 4> waited{};
 };

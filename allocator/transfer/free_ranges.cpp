@@ -25,7 +25,7 @@ Bytes between(const std::byte* from, const std::byte* to) {
 
 void FreeRanges::add(std::byte* at, Bytes size, std::byte* piece, driver::FenceSet fences) {
   if (!fences.empty()) {
-    fences_.emplace(at, Fenced{size, std::move(fences)});
+    fences_.emplace_hint(fenced_from(at), at, Fenced{size, std::move(fences)});
     fenced_ += size;
   }
   // The range that ends here, if any, and the next one.
@@ -41,12 +41,12 @@ void FreeRanges::add(std::byte* at, Bytes size, std::byte* piece, driver::FenceS
   } else {
     std::byte* const end = end_of(at, size);
     ranges_.emplace_hint(after, end, Range{all, piece});
-    by_size_.emplace(all, end);
+    by_size_.insert(sized({all, end}), {all, end});
   }
 }
 
 std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
-  const auto fit = by_size_.lower_bound({size, nullptr});
+  const auto fit = sized({size, nullptr});
   if (fit == by_size_.end()) return std::nullopt;
   const auto range = ranges_.find(fit->second);
   std::byte* const at = begin_of(range->first, range->second.size);
@@ -61,7 +61,7 @@ std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
 bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {
   const auto whole = ranges_.find(end_of(piece, size));
   if (whole == ranges_.end() || whole->second.size != size) return false;
-  const auto fence = fences_.lower_bound(piece);
+  const auto fence = fenced_from(piece);
   if (fence != fences_.end() && fence->first < end_of(piece, size)) return false;
   erase(whole);
   return true;
@@ -86,23 +86,42 @@ Status FreeRanges::wait_for_fences_sync() {
   return {};
 }
 
+/// Where that one is, or would be.
+std::vector<FreeRanges::Sized>::iterator FreeRanges::sized(const Sized& range) {
+  return std::lower_bound(by_size_.begin(), by_size_.end(), range);
+}
+
 void FreeRanges::erase(ByAddress<Range>::iterator range) {
-  by_size_.erase({range->second.size, range->first});
+  by_size_.erase(sized({range->second.size, range->first}));
   ranges_.erase(range);
 }
 
 void FreeRanges::resize(ByAddress<Range>::iterator range, Bytes size) {
-  auto sized = by_size_.extract({range->second.size, range->first});
-  sized.value().first = size;
-  by_size_.insert(std::move(sized));
+  const auto from = sized({range->second.size, range->first});
+  const Sized resized{size, range->first};
+  const auto to = sized(resized);
+  if (to > from) {
+    *std::move(std::next(from), to, from) = resized;
+  } else {
+    std::move_backward(to, from, std::next(from));
+    *to = resized;
+  }
   range->second.size = size;
+}
+
+/// The first fenced bytes that begin at `at` or behind it. Slots are mostly taken from below and
+/// given back from above, so that it is the lowest of all.
+FreeRanges::ByAddress<FreeRanges::Fenced>::iterator FreeRanges::fenced_from(std::byte* at) {
+  const auto lowest = fences_.begin();
+  if (lowest == fences_.end() || lowest->first >= at) return lowest;
+  return fences_.lower_bound(at);
 }
 
 driver::FenceSet FreeRanges::take_fences(std::byte* at, Bytes size) {
   driver::FenceSet taken;
   std::byte* const end = end_of(at, size);
   // No fenced bytes reach from before `at` into it: places begin where a free range does.
-  auto each = fences_.lower_bound(at);
+  auto each = fenced_from(at);
   while (each != fences_.end() && each->first < end) {
     std::byte* const to = end_of(each->first, each->second.size);
     driver::FenceSet fences = std::move(each->second.fences);

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -66,14 +65,16 @@ class FreeRanges {
       std::map<std::byte*, Value, std::less<>, PoolAllocator<std::pair<std::byte* const, Value>>>;
   using Sized = std::pair<Bytes, std::byte*>;
 
+  std::vector<Sized>::iterator sized(const Sized& range);
   void erase(ByAddress<Range>::iterator range);
   void resize(ByAddress<Range>::iterator range, Bytes size);
+  ByAddress<Fenced>::iterator fenced_from(std::byte* at);
   driver::FenceSet take_fences(std::byte* at, Bytes size);
 
   // By their ends, which stay where a slot is taken from a range's front or given back before it.
   ByAddress<Range> ranges_;
-  std::set<Sized, std::less<>, PoolAllocator<Sized>> by_size_;  // sizes and ends
-  ByAddress<Fenced> fences_;  // by their begins; disjoint, inside free ranges
+  std::vector<Sized> by_size_;  // sizes and ends, in order; a handful, because neighbours merge
+  ByAddress<Fenced> fences_;    // by their begins; disjoint, inside free ranges
   Bytes fenced_;
 };
 

@@ -77,6 +77,38 @@ TEST_F(TimelineTest, AnotherStreamWaitsForAFenceOnTheDeviceOnly) {
   EXPECT_EQ(counters().host_syncs, host_syncs);
 }
 
+TEST_F(TimelineTest, WorkComesBehindWhatAnotherStreamWasGivenAndIsMarked) {
+  int waits_before_work = -1;
+  open_gate = false;
+
+  const Result<Fence> fence = timeline_->mark_after(Stream(other_), [&] {
+    waits_before_work = stream_waits;
+    return Status();
+  });
+
+  ASSERT_TRUE(fence.ok()) << fence.status().message();
+  EXPECT_EQ(waits_before_work, 1);
+  EXPECT_FALSE(Timeline::passed(fence.value()));
+  open_gate = true;
+  EXPECT_TRUE(Timeline::passed(fence.value()));
+}
+
+TEST_F(TimelineTest, WorkBehindItsOwnStreamWaitsForNothing) {
+  ASSERT_TRUE(timeline_->mark_after(Stream(work_), [] { return Status(); }).ok());
+
+  EXPECT_EQ(stream_waits, 0);
+}
+
+TEST_F(TimelineTest, WorkThatCannotBeGivenIsNotMarked) {
+  const auto fails = [] {
+    return SPILLWAY_ERROR(Code::kDriver, "no");
+  };
+
+  EXPECT_EQ(timeline_->mark_after(Stream(other_), fails).status().code(), Code::kDriver);
+  const Fence next = timeline_->mark().value();
+  EXPECT_EQ(next.point, 1U);
+}
+
 TEST_F(TimelineTest, AStreamNeverWaitsForItself) {
   const Fence fence = timeline_->mark().value();
 

@@ -47,6 +47,18 @@ TEST_F(FreeRangesTest, TheLowestOfEqualRangesIsTaken) {
   EXPECT_EQ(take(256_B), 1024U);
 }
 
+TEST_F(FreeRangesTest, ARangeThatHasGrownOrShrunkIsFoundByItsNewSize) {
+  ranges_.add(at(0), 256_B, at(0), {});
+  ranges_.add(at(1024), 512_B, at(1024), {});
+  ranges_.add(at(2048), 768_B, at(2048), {});
+  ASSERT_EQ(take(704_B), 2048U);  // 64 are left there
+
+  EXPECT_EQ(take(64_B), 2752U);
+  ranges_.add(at(256), 512_B, at(0), {});  // the first one has 768 now
+  EXPECT_EQ(take(576_B), 0U);
+  EXPECT_EQ(take(512_B), 1024U);
+}
+
 TEST_F(FreeRangesTest, NothingIsTakenWhereNothingIsLargeEnough) {
   ranges_.add(at(0), 128_B, at(0), {});
 

@@ -4,9 +4,10 @@
 #include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -83,24 +84,23 @@ std::vector<PendingSources::Held> PendingSources::take_beyond(std::size_t in_fli
 
 bool PendingSources::poll() {
   if (!any_) return false;
-  std::vector<Held> passed;  // freed after the lock: freeing calls into PyTorch
-  std::vector<const c10::StorageImpl*> storages;
+  c10::SmallVector<c10::Storage, 4> passed;  // freed after the lock: freeing calls into PyTorch
+  c10::SmallVector<const c10::StorageImpl*, 4> storages;
   {
     const Lock lock(mutex_);
-    const auto first = std::stable_partition(held_.begin(), held_.end(), [](const Held& held) {
-      return !driver::Timeline::passed(held.until);
-    });
-    passed.assign(std::make_move_iterator(first), std::make_move_iterator(held_.end()));
-    held_.erase(first, held_.end());
-    for (const Held& held : passed) {
+    std::erase_if(held_, [&](Held& held) {
+      if (!driver::Timeline::passed(held.until)) return false;
       bytes_ -= held.size;
       leaving_.push_back(held.storage.getWeakStorageImpl());
       storages.push_back(held.storage.unsafeGetStorageImpl());
-    }
+      passed.push_back(std::move(held.storage));
+      return true;
+    });
     any_ = !held_.empty() || !leaving_.empty();
   }
   if (passed.empty()) return false;
-  passed.clear();
+  for (c10::Storage& storage : passed)
+    storage = c10::Storage();
   const Lock lock(mutex_);
   for (const c10::StorageImpl* const storage : storages) {
     leaving_.erase(std::find_if(leaving_.begin(), leaving_.end(), [&](const auto& leaving) {

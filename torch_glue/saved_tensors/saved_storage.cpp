@@ -2,6 +2,7 @@
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include "allocator/base/log.h"
+#include "allocator/base/pooled.h"
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"
@@ -70,8 +71,8 @@ bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
 }
 
 SavedStorage::~SavedStorage() {
+  // Nobody else has it any more, so the lock would be for nobody.
   StorageTable<SavedStorage>::instance().forget(key_);
-  const Lock lock(mutex_);
   if (order_ != nullptr) order_->gone(this);
   settle_arrival();
   if (copy_.empty()) return;
@@ -87,7 +88,7 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
   Decision decision;
   bool leaves = false;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     ++hooks_;
     round = round_;
     if (!std::exchange(decided_, true)) {
@@ -157,7 +158,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
 
 void SavedStorage::leave() {
   std::unique_ptr<Waiting> left;  // whose storage ends without the lock
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (waiting_ == nullptr || used_ || hooks_ == 0 ||
       !is_of(*waiting_->storage.unsafeGetStorageImpl()) || why_not_now(waiting_->stream)) {
     return Runtime::instance().stays(site_);
@@ -229,7 +230,7 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round,
   Site site;
   OnDevice back;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
     if (used_first() && site_.watched) news = site_;
     if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
@@ -268,7 +269,7 @@ bool SavedStorage::used_first() {
 void SavedStorage::kept_is_used() {
   std::optional<Site> news;
   {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     if (site_.watched) tell_misses_after_backward();
     if (used_first() && site_.watched) news = site_;
   }
@@ -294,7 +295,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   const ByteRange bytes = on_device_again();
   const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
   std::optional<c10::cuda::CUDAGuard> guard;
-  if (c10::cuda::current_device() != device) guard.emplace(device);
+  if (current_device() != device) guard.emplace(device);
   const TagScope tag(site_.tag);
   const driver::SpanLog::Subject subject(site_.tag, number_);
   auto* const allocator = c10::cuda::CUDACachingAllocator::get();
@@ -325,7 +326,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
 
 bool SavedStorage::bring_back_ahead(c10::cuda::CUDAStream consumer) {
   const DeviceId device = device_.device().id;
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
   try {
     const bool its_own = DeviceId{consumer.device_index()} == device;
@@ -359,13 +360,13 @@ void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& st
 }
 
 void SavedStorage::hook_came(std::uint64_t& round) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   ++hooks_;
   round = round_;
 }
 
 void SavedStorage::hook_gone(std::uint64_t round) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   --hooks_;
   if (round != round_) one_waits_less();
 }

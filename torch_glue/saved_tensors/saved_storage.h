@@ -147,7 +147,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   const Bytes size_;
   const std::uint64_t number_;
 
-  Mutex mutex_;
+  LightMutex mutex_;
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // unpacked

@@ -2,18 +2,14 @@
 #include "torch_glue/saved_tensors/skip.h"
 
 #include "allocator/base/mutex.h"
-#include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-
-#include <functional>
-#include <unordered_map>
-#include <utility>
 
 namespace spillway {
 namespace {
@@ -38,14 +34,13 @@ bool inside_autocast() {
   return deeper > 1;
 }
 
-/// A parameter in the dtype of autocast, which its cache holds until the outermost autocast ends.
-bool is_cached_cast(const at::Tensor& tensor) {
+/// A parameter in another dtype. Autocast's cache holds it where autocast made it so.
+bool is_cast_parameter(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
   if (node == nullptr || node->num_outputs() != 1) return false;
   const auto* const source = node->next_edge(0).function.get();
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(source) != nullptr &&
-         node->name() == "ToCopyBackward0" && inside_autocast() &&
-         at::autocast::is_autocast_cache_enabled();
+         node->name() == "ToCopyBackward0";
 }
 
 /// Storages counted in the running step. The weak references keep their addresses from being used
@@ -58,23 +53,20 @@ class SkipLedger {
   }
 
   bool is_first(const c10::Storage& storage, std::uint64_t step) {
-    const Lock lock(mutex_);
+    const LightLock lock(mutex_);
     if (step != step_) counted_.clear();
     step_ = step;
-    return counted_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl())
-        .second;
+    c10::StorageImpl* const key = storage.unsafeGetStorageImpl();
+    if (counted_.find(key) != counted_.end()) return false;
+    counted_.emplace(key, storage.getWeakStorageImpl());
+    return true;
   }
 
  private:
-  Mutex mutex_;
+  LightMutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  using Reference = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  std::unordered_map<c10::StorageImpl*,
-                     Reference,
-                     std::hash<c10::StorageImpl*>,
-                     std::equal_to<>,
-                     PoolAllocator<std::pair<c10::StorageImpl* const, Reference>>>
-      counted_ SPILLWAY_GUARDED_BY(mutex_);
+  ska::flat_hash_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> counted_
+      SPILLWAY_GUARDED_BY(mutex_);
 };
 
 bool is_first_in_step(const c10::Storage& storage) {
@@ -111,8 +103,9 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 }
 
 bool is_in_autocast_cache(const at::Tensor& tensor) {
+  if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
   const at::Tensor* const base = compat::view_base(tensor);
-  return is_cached_cast(tensor) || (base != nullptr && is_cached_cast(*base));
+  return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
 }
 
 std::optional<SkipReason> why_not_now(driver::Stream stream) {

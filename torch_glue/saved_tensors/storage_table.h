@@ -2,14 +2,11 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "allocator/base/pooled.h"
 
 #include <c10/core/StorageImpl.h>
+#include <c10/util/flat_hash_map.h>
 
-#include <functional>
 #include <memory>
-#include <unordered_map>
-#include <utility>
 
 namespace spillway {
 
@@ -60,13 +57,7 @@ class StorageTable {
   StorageTable() = default;
 
   LightMutex mutex_;
-  using Pair = std::pair<c10::StorageImpl* const, std::weak_ptr<Entry>>;
-  std::unordered_map<c10::StorageImpl*,
-                     std::weak_ptr<Entry>,
-                     std::hash<c10::StorageImpl*>,
-                     std::equal_to<>,
-                     PoolAllocator<Pair>>
-      entries_ SPILLWAY_GUARDED_BY(mutex_);
+  ska::flat_hash_map<c10::StorageImpl*, std::weak_ptr<Entry>> entries_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway
