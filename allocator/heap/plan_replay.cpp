@@ -87,7 +87,8 @@ void Heap::State::end_step() {
 }
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
-/// neither free nor will be when the planned step has begun.
+/// neither free nor will be when the planned step has begun, and a little to what other streams
+/// and requests without a place will need.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!books.has_target()) return std::nullopt;
@@ -95,7 +96,9 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   Bytes room = books.room_to_target();
   for (const StepRequest& request : sequence.requests)
     if (request.end == BlockEnd::kNextStep) room += request.size;
-  return room;
+  constexpr std::uint64_t kSlackShare = 64;
+  const Bytes slack{room.count() / kSlackShare};
+  return room - slack;
 }
 
 /// True where there is no plan to follow: then requests are written down.
