@@ -101,12 +101,13 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
 
   static Result observe(Mode now, Next* next, Arguments... arguments) {
     const bool record = now == Mode::kRecord;
-    std::uint64_t when = record ? ticks() : 0;
+    // What a call makes is there when it ends; another thread may have freed what had its address.
+    // One time is read: that alone costs several calls.
+    std::uint64_t when = record && !makes(kKind) ? ticks() : 0;
     const Result result = [&] {
       const Inside inside;
       return next(arguments...);
     }();
-    // What a call makes is there when it ends; another thread may have freed what had its address.
     if constexpr (makes(kKind)) when = record ? ticks() : 0;
     report(record, when, result, Tuple(arguments...));
     return result;

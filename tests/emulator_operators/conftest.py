@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every test here runs on the emulated GPU, which is preloaded into the process that runs pytest."""
 
+import contextlib
 import ctypes
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from forked import Forked  # noqa: E402
+
 CALL = """
 import importlib, json, sys
 module, function, arguments = sys.argv[1:]
@@ -29,7 +33,13 @@ def pytest_sessionstart(session):
 
 
 @pytest.fixture(scope="session")
-def elsewhere():
+def to_fork():
+    with contextlib.closing(Forked()) as first:
+        yield first
+
+
+@pytest.fixture(scope="session")
+def elsewhere(to_fork):
     """Calls a function of the test's module in a process of its own, with other settings of the emulated GPU.
 
     `elsewhere(train, "cuda", rng="cpu")` has SPILLWAY_EMULATE_RNG=cpu. Arguments and result travel as JSON.
@@ -39,13 +49,7 @@ def elsewhere():
         environment = dict(os.environ)
         environment.update({f"SPILLWAY_EMULATE_{name.upper()}": value for name, value in settings.items()})
         environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
-        done = subprocess.run(
-            [sys.executable, "-c", CALL, function.__module__, function.__name__, json.dumps(arguments)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = to_fork.run(CALL, [function.__module__, function.__name__, json.dumps(arguments)], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.rpartition("result:")[2])
 

@@ -12,6 +12,10 @@ from functools import cache
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from forked import Forked, fits  # noqa: E402
+
 EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
 SCHEDULES = ("eager", "late") if EMULATED else ("real",)
 
@@ -30,15 +34,28 @@ def pytest_sessionstart(session):
         )
 
 
-def run(source, silent=False, **environment):
+@cache
+def to_fork():
+    return Forked()
+
+
+def pytest_sessionfinish(session):
+    if to_fork.cache_info().currsize:
+        to_fork().close()
+
+
+def run(source, silent=False, fresh=False, **environment):
     """Runs Python code that may import what lies in this folder; returns what it gave to `report(value)`.
-    A failure fails the test with the program's output; so does a word on stderr where it must be `silent`."""
+    A failure fails the test with the program's output; so does a word on stderr where it must be `silent`.
+    Where it must be `fresh`, and on a real GPU, nothing has been imported before it runs."""
     settings = {**os.environ, **environment}
     settings["PYTHONPATH"] = os.pathsep.join([str(HERE), settings.get("PYTHONPATH", "")])
     prelude = "import json\ndef report(value): print('reported:' + json.dumps(value), flush=True)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + source], env=settings, capture_output=True, text=True, timeout=600
-    )
+    if EMULATED and not fresh and fits(settings):
+        done = to_fork().run(prelude + source, environment=settings, timeout=600)
+    else:
+        command = [sys.executable, "-c", prelude + source]
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and not (silent and done.stderr), (
         f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
     )
