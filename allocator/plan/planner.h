@@ -17,8 +17,9 @@ namespace spillway {
 /// because the earliest are away longest and their copies have the most time; of those that can be
 /// computed again the dearest per byte first. How many of the first kind are put back before the
 /// second kind has its turn is searched for with the simulator: while the link keeps up, moving is
-/// free, and beyond that computing again frees a byte for far less. Without times, what moves is
-/// put back first.
+/// free, and beyond that computing again frees a byte for far less. Where the link could carry more
+/// for free than what can only move, the earliest of what is dear to compute again move too.
+/// Without times, what moves is put back first.
 ///
 /// What has moved comes back as early as there is room for it, in the order of its uses.
 ///

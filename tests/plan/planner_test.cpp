@@ -86,8 +86,8 @@ double best_of_all(const StepProfile& step, Bytes budget) {
   std::vector<Action> actions(storages, Action::kKeep);
   const std::function<void(std::size_t)> choose = [&](std::size_t storage) {
     if (storage < storages) {
-      const bool rebuildable = step.storages[storage].rebuild.has_value();
-      for (const Action action : {Action::kKeep, rebuildable ? Action::kRebuild : Action::kMove}) {
+      for (const Action action : {Action::kKeep, Action::kMove, Action::kRebuild}) {
+        if (action == Action::kRebuild && !step.storages[storage].rebuild) continue;
         actions[storage] = action;
         choose(storage + 1);
       }
@@ -105,7 +105,7 @@ TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
   double sum = 0;
   int count = 0;
   for (int trial = 0; trial < 60; ++trial) {
-    const StepProfile step = random_step(random, 9);
+    const StepProfile step = random_step(random, 7);
     for (const Bytes budget : budgets_of(step, 4)) {
       const double ratio = plan_step(step, budget).timing.total() / best_of_all(step, budget);
       ASSERT_GE(ratio, 1 - 1e-9);
@@ -139,6 +139,25 @@ TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsComputedAgain) {
   EXPECT_EQ(plan.bytes(step, Action::kMove), 0u);
   EXPECT_EQ(plan.bytes(step, Action::kRebuild), 500u);
   EXPECT_EQ(plan.timing.rebuild, 2.5);
+}
+
+TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
+  // Each of 20 storages is 100 bytes and takes a second of the link or half of one of computing.
+  StepProfile step = even_step(20, 1000, {100, 100, 0});
+  for (StepProfile::Storage& storage : step.storages)
+    storage.rebuild = 0.5;
+  StepProfile slow = step;
+  slow.link = {30, 30, 0};
+
+  const BudgetPlan plan = plan_step(step, 2500_B);
+  const BudgetPlan more = plan_step(slow, 1500_B);
+
+  EXPECT_EQ(plan.bytes(step, Action::kMove), 500u);
+  EXPECT_EQ(plan.timing.total(), plan.timing.compute);
+  EXPECT_GT(more.bytes(slow, Action::kMove), 0u);
+  EXPECT_GT(more.bytes(slow, Action::kRebuild), more.bytes(slow, Action::kMove));
+  EXPECT_EQ(check_plan(slow, more, 1500_B), std::nullopt);
+  EXPECT_EQ(more.actions[0], Action::kMove);
 }
 
 TEST(PlannerTest, OfWhatIsComputedAgainTheCheapestPerByteGoesFirst) {
@@ -323,7 +342,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
 TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
   std::mt19937_64 random(kSeed);
   StepProfile step = random_step(random, 60);
-  step.link = {4000, 4000, 1e-3};  // both are in use
+  step.link = {2000, 2000, 1e-3};  // both are in use
   const Bytes budget = budgets_of(step, 4)[1];
   const BudgetPlan plan = plan_step(step, budget);
   ASSERT_EQ(check_plan(step, plan, budget), std::nullopt);

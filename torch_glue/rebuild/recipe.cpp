@@ -4,6 +4,7 @@
 #include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/region_options.h"
 
 #include <algorithm>
 #include <mutex>
@@ -17,14 +18,15 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    std::uint32_t output,
                                    const RegionOptions& region,
                                    int depth) {
-  const Rule* const rule = Rules::instance().find(node, output);
+  const Rule* const rule = Rules::instance().find(node, output, region.budget.has_value());
   if (rule == nullptr) return nullptr;
   // A node that runs has its lock: it saves a result of its own where its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth));
   (*rule)(node, *recipe);
-  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < kLongestChain;
+  const int longest = region.budget ? kLongestPlanned : kLongestChain;
+  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
   return whole ? std::move(recipe) : nullptr;
 }
 

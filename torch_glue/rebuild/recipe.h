@@ -30,6 +30,9 @@ class Recipe {
   /// So many tensors at most that are computed again, each from the one before it: what is
   /// computed on the way takes memory until its own turn comes.
   static constexpr int kLongestChain = 3;
+  /// The same under a budget, whose plan knows the memory. What can be computed again must hardly
+  /// depend on what the plan keeps.
+  static constexpr int kLongestPlanned = 6;
   /// So many operators at most whose results nobody saves, one behind the other.
   static constexpr int kDeepest = 4;
 

@@ -11,6 +11,7 @@ Rules::Rules() {
   add_casts(*this);
   add_normalizations(*this);
   add_poolings(*this);
+  add_products(*this);
 }
 
 const Rules& Rules::instance() {
@@ -23,9 +24,9 @@ const Rules::Known* Rules::known(const torch::autograd::Node& node, std::uint32_
   return found == rules_.end() ? nullptr : &found->second;
 }
 
-const Rule* Rules::find(const torch::autograd::Node& node, std::uint32_t output) const {
+const Rule* Rules::find(const torch::autograd::Node& node, std::uint32_t output, bool dear) const {
   const Known* const rule = known(node, output);
-  return rule == nullptr ? nullptr : &rule->write;
+  return rule == nullptr || (rule->dear && !dear) ? nullptr : &rule->write;
 }
 
 const torch::autograd::SavedVariable* Rules::saved_result(const torch::autograd::Node& node,

@@ -19,8 +19,8 @@ using Rule = std::function<void(const torch::autograd::Node& node, Recipe& recip
 /// operator. What has no rule is kept. Each family of operators adds its own (add_*), and each rule
 /// has its test of bits in tests/torch_glue/cases/rebuild_rules.py.
 ///
-/// An operator may be here where running it again gives the same bits on the same machine, costs
-/// little more than reading and writing its tensors, and touches nothing else.
+/// An operator may be here where running it again gives the same bits on the same machine, and
+/// touches nothing else. One that costs more than reading and writing its tensors is dear.
 /// Threads: written once, before the first look.
 class Rules {
  public:
@@ -33,6 +33,14 @@ class Rules {
                                                           Recipe& recipe) {
       write(static_cast<const Node&>(node), recipe);
     };
+  }
+
+  /// As add(), for what is computed again only where a plan, which knows what that costs, asks for
+  /// it.
+  template <typename Node, typename Write>
+  void add_dear(Write write) {
+    add<Node>(write);
+    rules_[std::type_index(typeid(Node))].dear = true;
   }
 
   /// As add(), for nodes that save that output themselves: the rule is asked for while the node
@@ -49,8 +57,10 @@ class Rules {
     };
   }
 
-  /// Null where there is none.
-  [[nodiscard]] const Rule* find(const torch::autograd::Node& node, std::uint32_t output) const;
+  /// Null where there is none; a dear one only where `dear`.
+  [[nodiscard]] const Rule* find(const torch::autograd::Node& node,
+                                 std::uint32_t output,
+                                 bool dear) const;
 
   /// That output as its own node has saved it; null where it saves none.
   [[nodiscard]] const torch::autograd::SavedVariable* saved_result(
@@ -59,6 +69,7 @@ class Rules {
  private:
   struct Known {
     Rule write;
+    bool dear = false;
     std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)> saved;
   };
 
@@ -80,5 +91,6 @@ void add_arithmetic(Rules& rules);
 void add_casts(Rules& rules);
 void add_normalizations(Rules& rules);
 void add_poolings(Rules& rules);
+void add_products(Rules& rules);
 
 }  // namespace spillway

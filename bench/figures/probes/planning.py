@@ -38,7 +38,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "llama-8b": (lambda: [*(LlamaBlock() for _ in range(32)), Head(32000)], (1, 4096, 4096)),
     "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
 }
-STEPS = 9  # the first one is recorded, and a few others where a plan takes other times than predicted
+STEPS = 24  # the first one is recorded; then plans are made until times and memory are settled
 
 
 class Step:

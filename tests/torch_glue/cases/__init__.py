@@ -10,6 +10,7 @@ import traceback
 MODULES = (
     "accepted",
     "budget_plans",
+    "budget_products",
     "budgets",
     "checkpoint_compiled",
     "checkpoint_memory",

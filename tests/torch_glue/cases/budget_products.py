@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under a budget results of products of matrices may be computed again, too: bit for bit."""
+
+import contextlib
+import functools
+
+import spillway
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cases import case
+from cases.beside_plain import random
+from cases.measure import last, same
+
+WIDTH = 128
+ROWS = 64
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(3)
+    layers = [nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.SiLU(), nn.Linear(2 * WIDTH, WIDTH), nn.GELU()]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH)).to("cuda", dtype)
+
+
+def products(rows=ROWS, width=WIDTH, item=4):
+    """Bytes of what the first two layers give, which their activations save."""
+    return rows * 3 * width * item
+
+
+def gradients(region, dtype=torch.float32, around=contextlib.nullcontext, edit=None):
+    net = model(dtype)
+    x = random(2, ROWS // 2, WIDTH).to(dtype).requires_grad_()
+    with region, around():
+        loss = net(x).square().sum()
+    if edit is not None:
+        edit(net)
+    loss.backward()
+    return [loss.detach(), x.grad, *(each.grad for each in net.parameters())]
+
+
+def autocast():
+    return torch.autocast("cuda", torch.bfloat16)
+
+
+def products_are_computed_again_bit_for_bit(dtype, around):
+    expected = gradients(spillway.NoOpManager(), dtype, around)
+    # The first step lets everything go that it can.
+    actual = gradients(spillway.offload(budget="1GiB", tag="first"), dtype, around)
+    assert same(expected, actual)
+    item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
+    let_go, again = last("first")["left_to_rebuild_bytes"], last("first")["rebuilt_bytes"]
+    assert again >= let_go > products(item=item), (let_go, again, products(item=item))
+    spillway.step()
+
+
+for name, dtype, around in (
+    ("single", torch.float32, contextlib.nullcontext),
+    ("bfloat16", torch.bfloat16, contextlib.nullcontext),
+    ("double", torch.float64, contextlib.nullcontext),
+    ("autocast", torch.float32, autocast),
+):
+    claim = functools.partial(products_are_computed_again_bit_for_bit, dtype, around)
+    claim.__name__ = f"products_in_{name}_are_computed_again_bit_for_bit"
+    case(claim)
+
+
+@case
+def without_a_budget_products_are_kept():
+    gradients(spillway.rebuild())
+    activations = products()  # as large as what they are made of
+    assert 0 < last("rebuild")["left_to_rebuild_bytes"] <= activations, last("rebuild")
+    gradients(spillway.offload(budget="1GiB", rebuild=False, tag="moves"))
+    assert last("moves")["left_to_rebuild_bytes"] == 0
+    spillway.step()
+
+
+@case
+def where_there_is_plenty_planned_steps_keep_them_with_the_same_bits():
+    expected = gradients(spillway.NoOpManager())
+    region = spillway.offload(budget="1GiB", tag="plenty")
+    for _ in range(4):
+        actual = gradients(region)
+        assert same(expected, actual)
+    assert last("plenty")["left_to_rebuild_bytes"] == 0, last("plenty")
+    assert last("plenty")["moved_bytes"] == 0
+    spillway.step()
+
+
+def edited(edit):
+    region = spillway.offload(budget="1GiB", tag="edited")
+    try:
+        gradients(region, edit=edit)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+        return
+    finally:
+        spillway.step()
+    raise AssertionError("a changed parameter went unseen")
+
+
+@case
+def a_weight_that_has_changed_between_the_passes_is_an_error():
+    edited(lambda net: net[0].weight.detach().mul_(2))
+
+
+@case
+def a_bias_that_has_changed_between_the_passes_is_an_error():
+    """Without a budget nobody would need it again."""
+    edited(lambda net: net[2].bias.detach().add_(1))
+
+
+@case
+def what_other_functions_made_of_a_product_is_left_alone():
+    weight = random(WIDTH, WIDTH, seed=5).requires_grad_()
+    x = random(ROWS, WIDTH).requires_grad_()
+
+    def step(region):
+        weight.grad = x.grad = None
+        with region:
+            y = torch.mm(x, weight)
+            with torch.no_grad():
+                y.mul_(2)  # no graph has seen it
+            loss = F.silu(y).sum()
+        loss.backward()
+        return [loss.detach(), x.grad.clone(), weight.grad.clone()]
+
+    assert same(step(spillway.NoOpManager()), step(spillway.offload(budget="1GiB", tag="odd")))
+    spillway.step()
