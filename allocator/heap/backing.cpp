@@ -46,9 +46,11 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
 
 /// Where memory is short, less is lost in chunks that one block keeps from going back.
 Bytes Backing::most_of_a_chunk() const {
-  constexpr std::uint64_t kShare = 4;
-  if (!books_.has_target()) return most_;
-  return std::max(granularity_, Bytes{most_.count() / kShare}.rounded_down(granularity_));
+  constexpr std::uint64_t kShare = 2048;
+  const Bytes target = books_.target();
+  if (target.zero()) return most_;
+  const Bytes share = Bytes{target.count() / kShare}.rounded_down(granularity_);
+  return std::clamp(share, granularity_, most_);
 }
 
 Status Backing::map(Range where, Bytes most) {

@@ -204,9 +204,9 @@ Bytes Books::target_peak() const {
   return target_.zero() ? Bytes{} : target_peak_;
 }
 
-bool Books::has_target() const {
+Bytes Books::target() const {
   const Lock lock(mutex_);
-  return !target_.zero();
+  return target_;
 }
 
 bool Books::passes_target(Bytes more) const {

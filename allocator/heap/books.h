@@ -53,7 +53,9 @@ class Books {
   /// Begins to count the most that is held.
   void begin_target_peak();
   [[nodiscard]] Bytes target_peak() const;
-  [[nodiscard]] bool has_target() const;
+  /// Zero where there is none.
+  [[nodiscard]] Bytes target() const;
+  [[nodiscard]] bool has_target() const { return !target().zero(); }
   /// Whether there is one, and holding `more` bytes would pass it.
   [[nodiscard]] bool passes_target(Bytes more) const;
   /// How many more bytes may be held up to the target; none where there is none.

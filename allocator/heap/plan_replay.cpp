@@ -107,7 +107,9 @@ bool Heap::State::follow_plan() {
   if (region == nullptr || replay.recorder.on()) return replay.recorder.on();
   const LightLock lock(region->mutex);
   replay.differing = region->end_step() ? 0 : replay.differing + 1;
-  if (region->planned() && replay.differing < Replay::kMostDiffering) return false;
+  // Where memory is short a plan that is not followed is in the way.
+  const int most = books.has_target() ? 1 : Replay::kMostDiffering;
+  if (region->planned() && replay.differing < most) return false;
   // What is left of an old plan goes first. Its last blocks may live still.
   if (region->planned() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;

@@ -17,10 +17,10 @@ constexpr std::size_t kMostShapes = 256;
 /// So often the times of a recorded step are corrected, where planned ones take less by more than
 /// this share.
 constexpr int kMostCorrections = 10;
-constexpr double kSurprise = 0.005;
+constexpr double kSurprise = 0.001;
 /// Planned steps are measured until so many in a row have said nothing new: some of them, too, find
 /// their memory in other pieces than the one before.
-constexpr int kMostInVain = 16;
+constexpr int kMostInVain = 8;
 /// Plans that leave memory in other pieces hold a little more or less.
 constexpr std::uint64_t kSlackShare = 128;
 
@@ -139,17 +139,6 @@ void BudgetChooser::took(double seconds) {
   Shape* const shape = std::exchange(followed_last_, nullptr);
   if (shape == nullptr || !shape->plan) return;
   shape->seconds = seconds;
-  const double predicted = shape->plan->timing.total();
-  if (!shape->times || shape->corrections >= kMostCorrections) return;
-  if (seconds >= (1 - kSurprise) * predicted) return;
-  const double share = seconds / predicted;
-  for (StepTimes::Mark& mark : shape->times->marks)
-    mark.seconds *= share;
-  shape->times->end *= share;
-  ++shape->corrections;
-  ++records_;
-  shape->profile.reset();
-  shape->plan.reset();
 }
 
 std::vector<KnownStep> BudgetChooser::known() const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -48,11 +49,14 @@ double refine(StepTimes& times, const StepTimes& seen) {
     const auto found = known.find(stretch);
     stretches.push_back(found == known.end() ? seconds : std::min(seconds, found->second));
   });
+  // Where storages were wanted in another order nothing is known but all of it.
+  const double sum = std::accumulate(stretches.begin(), stretches.end(), 0.0);
+  const double share = sum > seen.end ? seen.end / sum : 1;
   const double before = times.end;
   double now = times.marks.empty() ? times.end : times.marks.front().seconds;
   for (std::size_t i = 0; i < times.marks.size(); ++i) {
     times.marks[i].seconds = now;
-    now += stretches[i];
+    now += share * stretches[i];
   }
   times.end = now;
   for (std::size_t i = 0; i < std::min(times.rebuild.size(), seen.rebuild.size()); ++i)

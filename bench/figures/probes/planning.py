@@ -38,7 +38,10 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "llama-8b": (lambda: [*(LlamaBlock() for _ in range(32)), Head(32000)], (1, 4096, 4096)),
     "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
 }
-STEPS = 24  # the first one is recorded; then plans are made until times and memory are settled
+# Steps are made until so many in a row are alike, or so many at most: plans are made anew until times and
+# memory are settled.
+ALIKE = 5
+MOST_STEPS = 48
 
 
 class Step:
@@ -63,8 +66,9 @@ class Step:
         return x.sum()
 
     def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
-        """Of the last of a few steps: peak bytes, held bytes, milliseconds."""
-        for _ in range(STEPS):
+        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds."""
+        found: list[dict[str, Any]] = []
+        while len(found) < MOST_STEPS and (len(found) < ALIKE or found[-ALIKE:] != [found[-1]] * ALIKE):
             torch.cuda.reset_peak_memory_stats()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -76,11 +80,14 @@ class Step:
             self.optimizer.zero_grad()
             end.record()
             torch.cuda.synchronize()
-        return {
-            "peak": torch.cuda.max_memory_allocated(),
-            "held": torch.cuda.max_memory_reserved(),
-            "ms": begin.elapsed_time(end),
-        }
+            found.append(
+                {
+                    "peak": torch.cuda.max_memory_allocated(),
+                    "held": torch.cuda.max_memory_reserved(),
+                    "ms": round(begin.elapsed_time(end), 2),
+                }
+            )
+        return {**found[-1], "steps": len(found)}
 
 
 def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
@@ -130,9 +137,9 @@ def the_way(name: str, step: Step) -> dict[str, Any]:
 
 
 def shares_down_to(kept: int, peak: int, least: int) -> Iterator[float]:
-    """From nothing gone to 1.1 times the least budget, in ten parts."""
+    """From nothing gone to 1.1 times the least budget, in six parts."""
     most = (peak - 1.1 * least) / kept
-    return (most * each / 10 for each in range(11))
+    return (most * each / 6 for each in range(7))
 
 
 def main(model: str, *asked: str) -> None:
