@@ -60,6 +60,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.profile) {
     shape.profile =
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
+    shape.profile->free_at_once = fenced_;
   }
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin));
   if (!shape.held_margin.zero() && shape.plan->peak > less(allowed, shape.held_margin)) {

@@ -87,12 +87,18 @@ class BudgetChooser {
 
   /// The step that is to end was one of those in which memory found its pieces anew: it was held
   /// up, and held what others will not. Its times say nothing.
-  void unsettled() { settled_ = false; }
+  void unsettled() {
+    settled_ = false;
+    fenced_ = true;
+  }
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a
   /// little.
-  void held(Bytes most) { held_ = most; }
+  void held(Bytes most) {
+    held_ = most;
+    fenced_ = true;
+  }
 
   /// What is missing where everything moved and the step, which began with `begin` bytes, has
   /// needed `peak`, more than the budget.
@@ -154,6 +160,7 @@ class BudgetChooser {
   Bytes held_{};         // at the peak of this step
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
+  bool fenced_ = false;                   // StepProfile::free_at_once: either was said of some step
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

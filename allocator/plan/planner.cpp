@@ -147,7 +147,7 @@ class Planner {
   /// Of the dear ones, the earliest are to move as well, as many as the link carries out in the
   /// forward pass beside what can only move. False where there are none.
   bool move_dear_ones() {
-    if (!profile_.timed()) return false;
+    if (!profile_.timed() || !profile_.free_at_once) return false;
     std::vector<std::size_t> dear;
     for (const std::size_t storage : rebuilt_)
       if (is_dear(profile_, storage)) dear.push_back(storage);

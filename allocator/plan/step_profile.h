@@ -51,6 +51,9 @@ struct StepProfile {
   /// where that is not known.
   std::vector<double> seconds{};
   std::size_t turn = 0;  // the first place of the backward pass
+  /// Memory can be handed out as soon as its copy out has been queued. Where it cannot, what was
+  /// computed again when the step was recorded is not moved in a plan: that would free it later.
+  bool free_at_once = true;
   LinkRates link{};
 };
 

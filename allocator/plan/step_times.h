@@ -31,9 +31,9 @@ struct StepTimes {
 };
 
 /// Takes over from `seen`, a later step with the same storages, what took less time there: a
-/// stretch from one mark to the next, the same in both, or computing a storage again. A device that
-/// waits for its host, which maps memory or loads kernels, takes longer, and never less. Gives by
-/// which share all of computing takes less now.
+/// stretch from one mark to the next, the same in both, computing a storage again, and computing in
+/// all. A device that waits for its host, which maps memory or loads kernels, takes longer, and
+/// never less. Gives by which share all of computing takes less now.
 double refine(StepTimes& times, const StepTimes& seen);
 
 /// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.

@@ -158,6 +158,8 @@ TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
   EXPECT_GT(more.bytes(slow, Action::kRebuild), more.bytes(slow, Action::kMove));
   EXPECT_EQ(check_plan(slow, more, 1500_B), std::nullopt);
   EXPECT_EQ(more.actions[0], Action::kMove);
+  step.free_at_once = false;
+  EXPECT_EQ(plan_step(step, 2500_B).bytes(step, Action::kMove), 0u);
 }
 
 TEST(PlannerTest, OfWhatIsComputedAgainTheCheapestPerByteGoesFirst) {

@@ -74,11 +74,22 @@ TEST(StepTimesTest, OnlyStretchesBetweenTheSameTwoMarksAreCompared) {
   StepTimes times = times_at(10, 20, 30, 40, 50);
   StepTimes seen = times_at(1, 2, 3, 4, 5);
   std::swap(seen.marks[3].storage, seen.marks[4].storage);  // wanted the other way round
+  seen.end = 40;
 
   refine(times, seen);
 
   EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 1, 2, 12, 22}));
   EXPECT_EQ(times.end, 32);
+}
+
+TEST(StepTimesTest, AllOfComputingTakesNoLongerThanInTheQuickerStep) {
+  StepTimes times = times_at(10, 20, 30, 40, 50);
+  StepTimes seen = times_at(10, 12, 13, 14, 16);
+  std::swap(seen.marks[1].storage, seen.marks[4].storage);
+  std::swap(seen.marks[2].storage, seen.marks[3].storage);
+
+  EXPECT_NEAR(refine(times, seen), 1 - 16.0 / 50, 1e-12);
+  EXPECT_NEAR(times.end, 16, 1e-12);
 }
 
 TEST(StepTimesTest, ComputingAgainIsBelievedAtItsQuickest) {

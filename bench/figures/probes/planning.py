@@ -40,7 +40,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
 }
 # Steps are made until so many in a row are alike, or so many at most: plans are made anew until times and
 # memory are settled.
-ALIKE = 5
+ALIKE = 10
 MOST_STEPS = 48
 
 
