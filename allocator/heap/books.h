@@ -55,7 +55,9 @@ class Books {
   [[nodiscard]] Bytes target_peak() const;
   /// Zero where there is none.
   [[nodiscard]] Bytes target() const;
+
   [[nodiscard]] bool has_target() const { return !target().zero(); }
+
   /// Whether there is one, and holding `more` bytes would pass it.
   [[nodiscard]] bool passes_target(Bytes more) const;
   /// How many more bytes may be held up to the target; none where there is none.

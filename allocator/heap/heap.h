@@ -245,7 +245,8 @@ class Heap {
   /// still reads: up to there it grows first, and free memory that need not be waited for lies
   /// apart from what must be. Where more is held, cached memory is given back, which may block the
   /// host: in the first few of the calls with one target, which come between steps.
-  /// Zero: streams wait before the heap grows.
+  /// Zero: streams wait before the heap grows. end_step() ends a target that was not set again in
+  /// the step.
   void set_target(Bytes target);
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.

@@ -109,6 +109,7 @@ struct Heap::State {
   bool free_in_step(driver::DevicePtr at);
   void end_step();
   bool follow_plan() SPILLWAY_REQUIRES(mutex);
+  void rest() SPILLWAY_REQUIRES(mutex);
   std::optional<Bytes> room_for(const StepSequence& sequence);
   void adopt(const StepPlan& plan, bool lazily) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
@@ -143,8 +144,9 @@ struct Heap::State {
   driver::Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;            // added to with `mutex`
-  std::atomic<bool> replays;  // steps are written down and replayed
+  Regions regions;                          // added to with `mutex`
+  std::atomic<bool> replays;                // steps may be written down and replayed
+  std::atomic<bool> target_was_set{false};  // in the running step
   Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
 };

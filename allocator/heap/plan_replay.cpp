@@ -74,6 +74,9 @@ void Heap::end_step() {
 void Heap::State::end_step() {
   {
     const Lock lock(mutex);
+    const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);
+    if (!has_target) books.set_target({});
+    if (!has_target && !options.replay) return rest();
     if (!follow_plan()) return;
   }
   std::optional<StepSequence> sequence = replay.recorder.end_step();
@@ -101,10 +104,24 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   return room - slack;
 }
 
+/// Nobody wants plans any more, for now.
+void Heap::State::rest() {
+  replay.recorder.turn(false);
+  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
+  if (region == nullptr) return;
+  const LightLock lock(region->mutex);
+  region->trim();
+  if (region->idle()) planned.store(nullptr, std::memory_order_release);
+}
+
 /// True where there is no plan to follow: then requests are written down.
 bool Heap::State::follow_plan() {
+  if (replay.recorder.on()) return true;
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
-  if (region == nullptr || replay.recorder.on()) return replay.recorder.on();
+  if (region == nullptr) {
+    if (!replay.stopped()) replay.recorder.turn(true);
+    return false;
+  }
   const LightLock lock(region->mutex);
   replay.differing = region->end_step() ? 0 : replay.differing + 1;
   // Where memory is short a plan that is not followed is in the way.

@@ -17,6 +17,7 @@ constexpr std::size_t kMostTargets = 256;
 void Heap::set_target(Bytes target) {
   state_->books.set_target(target);
   if (target.zero()) return;
+  state_->target_was_set = true;
   if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
   if (stats().held > target) state_->trim_for(target);
   state_->books.begin_target_peak();

@@ -63,9 +63,6 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile->free_at_once = fenced_;
   }
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin));
-  if (!shape.held_margin.zero() && shape.plan->peak > less(allowed, shape.held_margin)) {
-    shape.plan = plan_for(*shape.profile, allowed);
-  }
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
@@ -240,7 +237,8 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
-  } else if (shape.plan && held_ > budget_) {
+  } else if (shape.plan && held_ > budget_ &&
+             shape.plan->peak <= less(shape.budget, shape.held_margin)) {
     shape.held_margin += held_ - budget_ + Bytes{budget_.count() / kSlackShare};
     shape.plan.reset();
   }

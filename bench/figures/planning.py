@@ -19,7 +19,7 @@ def budgets(session: Session, model: str) -> list[dict[str, Any]]:
 
 
 def of_limit(session: Session) -> list[float]:
-    return [min(1.0, each["of_limit"]) for model in MODELS for each in budgets(session, model)]
+    return [each["of_limit"] for model in MODELS for each in budgets(session, model)]
 
 
 def slowdown(session: Session, gone: str) -> float:

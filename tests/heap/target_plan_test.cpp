@@ -16,6 +16,7 @@ class TargetPlanTest : public HeapTest {
   using Addresses = std::vector<driver::DevicePtr>;
 
   Addresses step(Bytes last = 4_MiB) {
+    heap_->set_target(target_);
     if (gradient_ != driver::DevicePtr{}) free(gradient_);
     const auto moved = allocate(4_MiB);
     heap_->add_fence(moved, fence_);
@@ -43,12 +44,13 @@ class TargetPlanTest : public HeapTest {
 
   std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
 
+  Bytes target_;
   driver::Fence fence_{};
   driver::DevicePtr gradient_{};
 };
 
 TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
-  heap_->set_target(64_MiB);
+  target_ = 64_MiB;
   steps(2);
   EXPECT_EQ(replayed(), 0U);
 
@@ -62,7 +64,7 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
 }
 
 TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
-  heap_->set_target(64_MiB);
+  target_ = 64_MiB;
   steps(3);
   const auto gradient = gradient_;
 
@@ -73,7 +75,7 @@ TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
 }
 
 TEST_F(TargetPlanTest, NoMoreIsHeldThanLivesAtOneTimeWhereTheTargetIsThat) {
-  heap_->set_target(10_MiB);
+  target_ = 10_MiB;
   steps(6);
 
   EXPECT_EQ(heap_->stats().held, 10_MiB);  // kept and more
@@ -83,7 +85,7 @@ TEST_F(TargetPlanTest, NoMoreIsHeldThanLivesAtOneTimeWhereTheTargetIsThat) {
 
 TEST_F(TargetPlanTest, WithRoomNobodyWaitsForACopy) {
   fence_ = passed_fence();
-  heap_->set_target(64_MiB);
+  target_ = 64_MiB;
   steps(4);
   fence_ = stuck_fence();
   const auto waits = heap_->stats().fence_waits;
@@ -97,7 +99,7 @@ TEST_F(TargetPlanTest, WithRoomNobodyWaitsForACopy) {
 
 TEST_F(TargetPlanTest, WithoutRoomWhoGetsThePlaceWaits) {
   fence_ = stuck_fence();
-  heap_->set_target(10_MiB);
+  target_ = 10_MiB;
   steps(4);
   const auto waits = heap_->stats().fence_waits;
   fence_ = stuck_fence();
@@ -110,7 +112,7 @@ TEST_F(TargetPlanTest, WithoutRoomWhoGetsThePlaceWaits) {
 }
 
 TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed) {
-  heap_->set_target(10_MiB);
+  target_ = 10_MiB;
   steps(4);
 
   step(8_MiB);
@@ -124,7 +126,7 @@ TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed
 }
 
 TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
-  heap_->set_target(10_MiB);
+  target_ = 10_MiB;
   steps(4);
   heap_->set_limit(10_MiB);
   const auto big = heap_->allocate(32_MiB, main_, TagId::kUntagged);
@@ -140,10 +142,26 @@ TEST_F(TargetPlanTest, ATargetForALaterStepNeedsNoNewHeap) {
   steps(4);
   EXPECT_EQ(replayed(), 0U);
 
-  heap_->set_target(64_MiB);
+  target_ = 64_MiB;
   steps(3);
 
   EXPECT_EQ(replayed(), 4U);
+}
+
+TEST_F(TargetPlanTest, StepsWithoutATargetHaveNoPlan) {
+  target_ = 64_MiB;
+  steps(4);
+  const auto before = replayed();
+  target_ = 0_B;
+
+  steps(4);
+
+  EXPECT_LE(replayed(), before + 4);  // the first one may have followed it
+  EXPECT_EQ(heap_->check(), "");
+  target_ = 64_MiB;
+  steps(5);
+  EXPECT_GT(replayed(), before + 4);
+  EXPECT_EQ(heap_->check(), "");
 }
 
 /// A step whose blocks fit what lives at one time only where the sixth lies in pages that are
@@ -151,9 +169,9 @@ TEST_F(TargetPlanTest, ATargetForALaterStepNeedsNoNewHeap) {
 TEST_F(TargetPlanTest, ABlockMayLieInPagesThatAreApart) {
   const std::vector<std::uint64_t> granules{1, 2, 3, 2, 1, 3, 2, 1, 3};
   const std::vector<std::size_t> freed_before{1, 4, 6, 5, 7, 6, 9, 8, 9};  // that request is made
-  heap_->set_target(14_MiB);
   Addresses blocks;
   for (int i = 0; i < 4; ++i) {
+    heap_->set_target(14_MiB);
     blocks.clear();
     for (std::size_t next = 0; next <= granules.size(); ++next) {
       for (std::size_t each = 0; each < next; ++each)

@@ -148,7 +148,7 @@ TEST(BudgetChooserTest, WhatAPlannedStepHeldBeyondTheBudgetIsPlannedForLess) {
   EXPECT_LE(chooser.planned_last()->plan.peak, 1190_B);
 }
 
-TEST(BudgetChooserTest, WhereNoPlanNeedsThatMuchLessTheBudgetIsMet) {
+TEST(BudgetChooserTest, WhereNoPlanNeedsThatMuchLessEverythingIsAwayAndThatStays) {
   BudgetChooser chooser(1250_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
@@ -157,7 +157,16 @@ TEST(BudgetChooserTest, WhereNoPlanNeedsThatMuchLessTheBudgetIsMet) {
   chooser.held(1600_B);
   chooser.end_step(nested({0, 0, 0}, 1200));
 
-  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  const std::uint64_t records = chooser.records();
+  for (int storage = 0; storage < 3; ++storage)
+    chooser.choose(100_B, 1000_B);
+  EXPECT_TRUE(chooser.planned());
+  EXPECT_FALSE(chooser.recording());
+  chooser.held(1600_B);
+  chooser.end_step(nested({0, 0, 0}, 1000));
+  EXPECT_EQ(chooser.records(), records);
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
 }
 
 TEST(BudgetChooserTest, WhatAStepWithoutAPlanHeldSaysNothing) {

@@ -99,7 +99,8 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
 std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
                                                    const RegionOptions& region,
                                                    driver::Stream stream,
-                                                   std::optional<Decision>& decided) {
+                                                   std::optional<Decision>& decided,
+                                                   int& chain) {
   auto* const key = tensor.storage().unsafeGetStorageImpl();
   auto& table = StorageTable<RebuiltStorage>::instance();
   if (auto known = table.find(key)) {
@@ -115,6 +116,7 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
   // What is saved in its place is there already.
   if (region.budget && !recipe->saves_instead()) {
     decided = decide(whole, region, stream);
+    chain = recipe->chain() + 1;
     if (!decided || !decided->rebuild) return nullptr;
     site = decided->site;
   }

@@ -28,12 +28,13 @@ class RebuiltStorage {
   /// The one for the storage of a tensor that autograd saves in `region`; null where the
   /// tensor cannot be computed again, or has been changed in place since its storage was first
   /// saved. In a region with a budget null, too, where the step's plan keeps or moves it: then
-  /// that is `decided`. Requires: a strided tensor with memory on a CUDA device, which is no
-  /// parameter, on whose `stream` it is saved.
+  /// that is `decided`, and `chain` what its chain would have been. Requires: a strided tensor with
+  /// memory on a CUDA device, which is no parameter, on whose `stream` it is saved.
   static std::shared_ptr<RebuiltStorage> of(const at::Tensor& tensor,
                                             const RegionOptions& region,
                                             driver::Stream stream,
-                                            std::optional<Decision>& decided);
+                                            std::optional<Decision>& decided,
+                                            int& chain);
 
   RebuiltStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, Site site);
   ~RebuiltStorage();

@@ -107,10 +107,10 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
                                 std::optional<Decision>& decided) {
   if (tensor.numel() == 0) return false;
   // What a plan keeps or moves is not looked at again.
-  if (region_->budget && SavedStorage::knows(tensor.storage())) return false;
+  if (region_->budget && SavedStorage::knows(tensor.storage(), chain_)) return false;
   note_operators(
       true);  // from the first tensor on, on threads that are in no region but the process's
-  rebuilt_ = RebuiltStorage::of(tensor, *region_, stream, decided);
+  rebuilt_ = RebuiltStorage::of(tensor, *region_, stream, decided, chain_);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);
   layout_.set(tensor);
@@ -126,6 +126,7 @@ std::shared_ptr<PackHook> PackHook::share() const {
   other->rebuilt_ = rebuilt_;
   other->note_ = note_;
   other->layout_ = layout_;
+  other->chain_ = chain_;
   if (storage_ != nullptr) storage_->hook_came(other->round_);
   if (rebuilt_ != nullptr) rebuilt_->hook_came(other->round_);
   return other;
@@ -141,7 +142,7 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
 }
 
 int PackHook::chain() const {
-  return rebuilt_ != nullptr ? rebuilt_->chain() : 0;
+  return rebuilt_ != nullptr ? rebuilt_->chain() : chain_;
 }
 
 bool PackHook::move(const at::Tensor& tensor,
@@ -169,6 +170,7 @@ bool PackHook::move(const at::Tensor& tensor,
     driver::SpanLog::instance().mark(device.value()->device(), stream);
   }
   storage_ = SavedStorage::of(storage, *device.value());
+  if (chain_ != 0) storage_->could_be_computed(chain_);
   const bool leaves = storage_->save(
       {storage, layout_.bytes(), version_.counter(), stream, decided ? &*decided : nullptr},
       *region_,

@@ -81,6 +81,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;
   Layout layout_;
+  int chain_ = 0;                 // what chain() would be, had a plan not kept or moved it
   std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, null for every other one
 };
 

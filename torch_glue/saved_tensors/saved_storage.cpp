@@ -52,9 +52,11 @@ std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, Devi
       });
 }
 
-bool SavedStorage::knows(const c10::Storage& storage) {
+bool SavedStorage::knows(const c10::Storage& storage, int& chain) {
   const auto known = StorageTable<SavedStorage>::instance().find(storage.unsafeGetStorageImpl());
-  return known != nullptr && known->is_of(*storage.unsafeGetStorageImpl());
+  if (known == nullptr || !known->is_of(*storage.unsafeGetStorageImpl())) return false;
+  chain = known->chain_;
+  return true;
 }
 
 SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)

@@ -10,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,8 +32,12 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
  public:
   /// The one for `storage`, made where there is none. Requires: a CUDA storage with memory.
   static std::shared_ptr<SavedStorage> of(const c10::Storage& storage, DeviceRuntime& device);
-  /// Whether there is one.
-  static bool knows(const c10::Storage& storage);
+  /// Whether there is one; `chain` is then what could_be_computed() said of it.
+  static bool knows(const c10::Storage& storage, int& chain);
+
+  /// It could have been computed again, from so many others one behind the other, itself included
+  /// (Recipe::chain).
+  void could_be_computed(int chain) { chain_ = chain; }
 
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
   ~SavedStorage();
@@ -90,6 +95,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   void hook_gone(std::uint64_t round);
 
  private:
+  std::atomic<int> chain_{0};
+
   /// A copy on the device. It is held until every hook that was alive when it was fetched has
   /// unpacked once or ended, so that two views cost one copy; then the tensors that use it own it.
   struct Arrival {
