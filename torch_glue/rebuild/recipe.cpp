@@ -25,7 +25,9 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth));
   (*rule)(node, *recipe);
-  const int longest = region.budget ? kLongestPlanned : kLongestChain;
+  const int longest = !region.budget                            ? kLongestChain
+                      : Rules::instance().is_dear(node, output) ? kLongestBeforeDear
+                                                                : kLongestPlanned;
   const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
   return whole ? std::move(recipe) : nullptr;
 }

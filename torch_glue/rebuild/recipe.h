@@ -33,6 +33,8 @@ class Recipe {
   /// The same under a budget, whose plan knows the memory. What can be computed again must hardly
   /// depend on what the plan keeps.
   static constexpr int kLongestPlanned = 6;
+  /// Of what is dear. So a stack of layers without residuals has something to begin again from.
+  static constexpr int kLongestBeforeDear = 2;
   /// So many operators at most whose results nobody saves, one behind the other.
   static constexpr int kDeepest = 4;
 

@@ -29,6 +29,11 @@ const Rule* Rules::find(const torch::autograd::Node& node, std::uint32_t output,
   return rule == nullptr || (rule->dear && !dear) ? nullptr : &rule->write;
 }
 
+bool Rules::is_dear(const torch::autograd::Node& node, std::uint32_t output) const {
+  const Known* const rule = known(node, output);
+  return rule != nullptr && rule->dear;
+}
+
 const torch::autograd::SavedVariable* Rules::saved_result(const torch::autograd::Node& node,
                                                           std::uint32_t output) const {
   const Known* const rule = known(node, output);

@@ -62,6 +62,8 @@ class Rules {
                                  std::uint32_t output,
                                  bool dear) const;
 
+  [[nodiscard]] bool is_dear(const torch::autograd::Node& node, std::uint32_t output) const;
+
   /// That output as its own node has saved it; null where it saves none.
   [[nodiscard]] const torch::autograd::SavedVariable* saved_result(
       const torch::autograd::Node& node, std::uint32_t output) const;
