@@ -79,7 +79,7 @@ struct Heap::State {
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
   /// Before the heap grows past its target: also the memory of a plan that the step does not
   /// follow.
-  void trim_to_target() SPILLWAY_REQUIRES(mutex);
+  void trim_to_target() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
   /// trim_cached(), the first few times for each target.

@@ -40,7 +40,7 @@ void Heap::State::trim_for(Bytes target) {
   if (trims[target]++ < kMostTrims) trim_cached();
 }
 
-void Heap::State::trim_to_target() {
+void Heap::State::trim_to_target() const {
   trim_cached();
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;

@@ -2,6 +2,7 @@
 """torch.compile in dry runs: fused kernels take the memory and the time of what crosses their borders."""
 
 import gc
+import time
 
 import pytest
 import torch
@@ -17,11 +18,20 @@ def tensor(requires_grad=False):
     return torch.empty(SIZE // 4096, 2048, dtype=torch.bfloat16, device="cuda", requires_grad=requires_grad)
 
 
+def at_rest():
+    """Waits until the thread of a backward pass has let go of its last gradients."""
+    before = -1
+    while before != torch.cuda.memory_allocated():
+        before = torch.cuda.memory_allocated()
+        time.sleep(0.1)
+
+
 def measured(call):
     """The second call: bytes at its peak over those before it, and its time."""
     call()
     gc.collect()  # what compiling has left behind
     torch.cuda.synchronize()
+    at_rest()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
