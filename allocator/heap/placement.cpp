@@ -174,9 +174,10 @@ std::vector<std::uint32_t> pages_for(std::vector<Page>& pages,
     }
     begin = free.size();
   }
-  if (best)
-    return {free.begin() + static_cast<std::ptrdiff_t>(*best),
-            free.begin() + static_cast<std::ptrdiff_t>(*best + wanted)};
+  if (best) {
+    const auto begin = free.begin() + static_cast<std::ptrdiff_t>(*best);
+    return {begin, begin + static_cast<std::ptrdiff_t>(wanted)};
+  }
   std::stable_sort(free.begin(), free.end(), [&](std::uint32_t left, std::uint32_t right) {
     return pages[left].free_until < pages[right].free_until;
   });
