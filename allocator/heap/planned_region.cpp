@@ -213,8 +213,10 @@ bool PlannedRegion::end_step() {
   const bool differed = differs_;
   next_ = 0;
   differs_ = false;
-  mapped_ = std::all_of(
-      requests_.begin(), requests_.end(), [&](const Request& request) { return ready(request); });
+  const auto is_ready = [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
+    return ready(request);
+  };
+  mapped_ = std::all_of(requests_.begin(), requests_.end(), is_ready);
   if (taken_.empty() && plain_ && mapped_) course_.begin();
   return !differed;
 }
