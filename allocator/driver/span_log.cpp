@@ -313,14 +313,15 @@ void SpanLog::mark_again() {
     mark(device, stream);
 }
 
-void SpanLog::Subject::begin(TagId tag, std::uint64_t storage) {
+SpanLog::Subject::Subject(TagId tag, std::uint64_t storage) : on_(SpanLog::on()) {
+  if (!on_) return;
   tag_ = purpose.tag;
   storage_ = purpose.storage;
   purpose = {tag, storage};
 }
 
-void SpanLog::Subject::end() const {
-  purpose = {tag_, storage_};
+SpanLog::Subject::~Subject() {
+  if (on_) purpose = {tag_, storage_};
 }
 
 SpanLog::Begun SpanLog::begin(const Device& device, Stream stream, Span::Kind kind) {
@@ -347,10 +348,15 @@ void SpanLog::drop(const Device& device, const Begun& begun) {
   if (begun.event != nullptr) ended(device, begun, nullptr);
 }
 
-void SpanLog::Scope::begin(Span::Kind kind, Bytes bytes, std::uint64_t other) {
-  begun_ = instance().begin(device_, stream_, kind);
-  begun_->span.other = other;
-  begun_->span.bytes = bytes;
+SpanLog::Scope::Scope(
+    const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other)
+    : device_(device), stream_(stream), begun_(instance().begin(device, stream, kind)) {
+  begun_.span.other = other;
+  begun_.span.bytes = bytes;
+}
+
+SpanLog::Scope::~Scope() {
+  instance().end(device_, stream_, begun_);
 }
 
 }  // namespace spillway::driver

@@ -110,21 +110,12 @@ class SpanLog {
   /// What this thread's spans are for until the scope ends.
   class Subject {
    public:
-    Subject(TagId tag, std::uint64_t storage) : on_(SpanLog::on()) {
-      if (on_) begin(tag, storage);
-    }
-
-    ~Subject() {
-      if (on_) end();
-    }
-
+    Subject(TagId tag, std::uint64_t storage);
+    ~Subject();
     Subject(const Subject&) = delete;
     Subject& operator=(const Subject&) = delete;
 
    private:
-    void begin(TagId tag, std::uint64_t storage);
-    void end() const;
-
     const bool on_;
     TagId tag_{};  // around it
     std::uint64_t storage_ = 0;
@@ -150,24 +141,15 @@ class SpanLog {
   class Scope {
    public:
     Scope(
-        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0)
-        : device_(device), stream_(stream) {
-      if (on() || kind == Span::Kind::kKernel) begin(kind, bytes, other);
-    }
-
-    ~Scope() {
-      if (begun_) instance().end(device_, stream_, *begun_);
-    }
-
+        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0);
+    ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
-    void begin(Span::Kind kind, Bytes bytes, std::uint64_t other);
-
     const Device& device_;
     const Stream stream_;
-    std::optional<Begun> begun_;
+    Begun begun_;
   };
 
  private:
