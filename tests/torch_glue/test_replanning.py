@@ -23,7 +23,7 @@ def host_bytes():
 spillway.use_allocator()
 net, region, rows = network(), {region}, 32
 found = []
-for _ in range(4):
+for _ in range(6):
     for _ in range(256):  # as many as are remembered
         rows += 1
         step(net, rows, region)
@@ -43,4 +43,5 @@ def test_plans_for_ever_new_shapes_do_not_pile_up(program, region):
     )
     assert bytes_per_row > 0 and mismatches == 0
     # The plans of 256 shapes take more than this.
-    assert found[3] - found[1] < 80 << 10, found
+    # What is made once, and what grows by doubling, is there by the third time.
+    assert found[5] - found[3] < 80 << 10, found
