@@ -137,9 +137,14 @@ class Planner {
   }
 
   BudgetPlan best() {
-    BudgetPlan best = best_of_first();
-    if (!move_dear_ones()) return best;
-    BudgetPlan other = best_of_first();
+    const std::vector<std::size_t> moved = moved_;
+    const std::vector<std::size_t> rebuilt = rebuilt_;
+    if (!move_dear_ones()) return best_of_first(kMostTries);
+    BudgetPlan other = best_of_first(kMostTries / 3);
+    moved_ = moved;
+    rebuilt_ = rebuilt;
+    tried_.clear();
+    BudgetPlan best = best_of_first(kMostTries / 6);
     return other.timing.total() < best.timing.total() ? std::move(other) : std::move(best);
   }
 
@@ -172,7 +177,7 @@ class Planner {
     return true;
   }
 
-  BudgetPlan best_of_first() {
+  BudgetPlan best_of_first(int most_tries) {
     Tried all = plan_with(moved_.size());
     if (!profile_.timed() || rebuilt_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
@@ -185,7 +190,7 @@ class Planner {
     std::size_t high = most;
     std::size_t left = low + part(high - low, 1 - kGolden);
     std::size_t right = low + part(high - low, kGolden);
-    for (int tries = 0; tries < kMostTries && left < right; ++tries) {
+    for (int tries = 0; tries < most_tries && left < right; ++tries) {
       if (seconds(left) <= seconds(right)) {
         high = std::exchange(right, left);
         left = low + part(high - low, 1 - kGolden);
