@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 
 #include <ATen/Functions.h>
@@ -10,19 +11,24 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
+/// A node of these keeps of its two tensors the one that the gradient of the other needs.
+template <typename Node>
+void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at::Tensor&)) {
+  rules.add<Node>([function](const Node& node, Recipe& recipe) {
+    const auto versions = versions_of_operands(node);
+    recipe.needs(
+        node.self_, node.next_edge(0), versions ? std::optional(versions->self) : std::nullopt);
+    recipe.needs(
+        node.other_, node.next_edge(1), versions ? std::optional(versions->other) : std::nullopt);
+    recipe.computed_by([function](Values values) { return function(values[0], values[1]); });
+  });
+}
+
 }  // namespace
 
 void add_arithmetic(Rules& rules) {
-  rules.add<nodes::MulBackward0>([](const nodes::MulBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_);
-    recipe.needs(node.other_);
-    recipe.computed_by([](Values values) { return at::mul(values[0], values[1]); });
-  });
-  rules.add<nodes::DivBackward0>([](const nodes::DivBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_);
-    recipe.needs(node.other_);
-    recipe.computed_by([](Values values) { return at::div(values[0], values[1]); });
-  });
+  add_of_two<nodes::MulBackward0>(rules, &at::mul);
+  add_of_two<nodes::DivBackward0>(rules, &at::div);
   rules.add<nodes::PowBackward0>([](const nodes::PowBackward0& node, Recipe& recipe) {
     recipe.needs(node.self_);
     recipe.computed_by(
@@ -31,7 +37,7 @@ void add_arithmetic(Rules& rules) {
 
   // A sum saves nothing: what it was given must be at hand elsewhere, and have been as it is there.
   rules.add<nodes::AddBackward0>([](const nodes::AddBackward0& node, Recipe& recipe) {
-    const auto versions = versions_of_sum(node);
+    const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();
     if (!versions || node.self_scalar_type != type || node.other_scalar_type != type) {
       return recipe.impossible();

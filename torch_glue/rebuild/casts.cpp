@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 
 #include <ATen/Functions.h>

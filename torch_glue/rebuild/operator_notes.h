@@ -43,30 +43,6 @@ struct OperatorNote {
   std::optional<std::uint32_t> input_version{};
 };
 
-/// What a sum was given, and gave: the versions of the three tensors.
-struct AddedVersions {
-  std::uint32_t self;
-  std::uint32_t other;
-  std::uint32_t result;
-};
-
-/// Of the node of a sum that this thread has just computed; none of one longer ago.
-std::optional<AddedVersions> versions_of_sum(const torch::autograd::Node& node);
-
-/// The version that the result of a node had when it was computed: none but sums here change what
-/// they are given.
-std::uint32_t version_of_result(const torch::autograd::Node& node);
-
-/// What a cast was given.
-struct CastSource {
-  at::Tensor tensor;  // undefined where it is gone, or has been changed since
-  at::ScalarType type;
-  std::uint32_t version;  // when it was cast
-};
-
-/// Of the node of a cast that this thread has just computed; none of one longer ago.
-std::optional<CastSource> source_of_cast(const torch::autograd::Node& node);
-
 /// The one of the operator that this thread runs, null where it needs none.
 const std::shared_ptr<const OperatorNote>& current_note();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices: dear beside what else is computed again, and still quicker than a link
 // where their inner dimension is some thousands. Only plans for a budget ask for them.
+#include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 
 #include <ATen/Functions.h>
@@ -15,39 +16,57 @@ using Values = Recipe::Values;
 namespace autograd = torch::autograd;
 namespace nodes = torch::autograd::generated;
 
-/// A bias that is a parameter, as it is now: its node saves nothing of it.
-void needs_bias(const autograd::Edge& edge, Recipe& recipe) {
+/// A bias that is a parameter, as it is now, or was when it was given where it is frozen: no node
+/// saves anything of it.
+void needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
+  const autograd::Edge& edge = node.next_edge(0);
   const auto* const parameter = dynamic_cast<const autograd::AccumulateGrad*>(edge.function.get());
-  if (parameter == nullptr || !parameter->variable.defined()) return recipe.impossible();
-  const auto version = static_cast<std::uint32_t>(parameter->variable._version());
-  recipe.needs_kept(parameter->variable, version);
+  if (parameter != nullptr && parameter->variable.defined()) {
+    const auto version = static_cast<std::uint32_t>(parameter->variable._version());
+    return recipe.needs_kept(parameter->variable, version);
+  }
+  const auto frozen = edge.function == nullptr ? bias_of_product(node) : std::nullopt;
+  if (!frozen || !frozen->tensor.defined()) return recipe.impossible();
+  recipe.needs_kept(frozen->tensor, frozen->version);
+}
+
+/// What an adapter's narrow side gives: computing it again would take all that it is made of, for
+/// next to no bytes.
+bool is_narrow(const c10::SymIntArrayRef& input, const autograd::Node& node) {
+  constexpr std::int64_t kNarrow = 8;
+  const auto result = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
+  const auto given = c10::asIntArrayRefSlowOpt(input);
+  return result && given && result->size() == 2 && given->size() == 2 &&
+         result->back() < given->back() / kNarrow;
+}
+
+/// What is multiplied by a frozen matrix is kept by no node.
+void needs_input(const autograd::Node& node,
+                 const autograd::SavedVariable& input,
+                 const autograd::Edge& edge,
+                 Recipe& recipe) {
+  const auto versions = versions_of_operands(node);
+  recipe.needs(input, edge, versions ? std::optional(versions->self) : std::nullopt);
 }
 
 }  // namespace
 
 void add_products(Rules& rules) {
   rules.add_dear<nodes::MmBackward0>([](const nodes::MmBackward0& node, Recipe& recipe) {
-    recipe.needs(node.self_);
+    if (is_narrow(node.self_sym_sizes, node)) return recipe.impossible();
+    needs_input(node, node.self_, node.next_edge(0), recipe);
     recipe.needs(node.mat2_);
     recipe.computed_by([](Values values) { return at::mm(values[0], values[1]); });
   });
   rules.add_dear<nodes::AddmmBackward0>([](const nodes::AddmmBackward0& node, Recipe& recipe) {
-    needs_bias(node.next_edge(0), recipe);
-    recipe.needs(node.mat1_);
+    if (is_narrow(node.mat1_sym_sizes, node)) return recipe.impossible();
+    needs_bias(node, recipe);
+    needs_input(node, node.mat1_, node.next_edge(1), recipe);
     recipe.needs(node.mat2_);
     recipe.computed_by([alpha = node.alpha, beta = node.beta](Values values) {
       return at::addmm(values[0], values[1], values[2], beta, alpha);
     });
   });
-  // What torch.nn.Linear makes of a product of a batch: its storage is the product's.
-  rules.add_dear<nodes::UnsafeViewBackward0>(
-      [](const nodes::UnsafeViewBackward0& node, Recipe& recipe) {
-        const auto sizes = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
-        if (!sizes) return recipe.impossible();
-        recipe.needs_result(node.next_edge(0), 0);
-        recipe.computed_by(
-            [sizes = c10::DimVector(*sizes)](Values values) { return values[0].view(sizes); });
-      });
 }
 
 }  // namespace spillway

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/recipe.h"
 
-#include "torch_glue/rebuild/operator_notes.h"
+#include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_options.h"
@@ -61,6 +61,14 @@ void Recipe::take(Handle handle) {
 
 void Recipe::needs(const autograd::SavedVariable& saved) {
   if (possible_ && !take(saved)) possible_ = false;
+}
+
+void Recipe::needs(const autograd::SavedVariable& saved,
+                   const autograd::Edge& edge,
+                   std::optional<std::uint32_t> version) {
+  if (!compat::never_saved(saved)) return needs(saved);
+  if (!version) return impossible();
+  needs_result(edge, *version);
 }
 
 void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {

@@ -7,8 +7,10 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -52,6 +54,11 @@ class Recipe {
   /// The rules write the values in the order in which the Function takes them. One that cannot be
   /// had makes the recipe impossible.
   void needs(const torch::autograd::SavedVariable& saved);
+  /// As needs(saved), or as needs_result() where the node has no use for it and so saved nothing.
+  /// `version`: of the tensor when it was used, none where that is not known.
+  void needs(const torch::autograd::SavedVariable& saved,
+             const torch::autograd::Edge& edge,
+             std::optional<std::uint32_t> version);
   /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
   /// tensor when it was used: a change in place that no graph has seen must not be missed.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);

@@ -12,6 +12,7 @@ Rules::Rules() {
   add_normalizations(*this);
   add_poolings(*this);
   add_products(*this);
+  add_views(*this);
 }
 
 const Rules& Rules::instance() {

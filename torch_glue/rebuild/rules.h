@@ -94,5 +94,6 @@ void add_casts(Rules& rules);
 void add_normalizations(Rules& rules);
 void add_poolings(Rules& rules);
 void add_products(Rules& rules);
+void add_views(Rules& rules);
 
 }  // namespace spillway

@@ -134,3 +134,96 @@ def what_other_functions_made_of_a_product_is_left_alone():
 
     assert same(step(spillway.NoOpManager()), step(spillway.offload(budget="1GiB", tag="odd")))
     spillway.step()
+
+
+ROWS_OF_ADAPTED = 512  # so that even what is narrow is not too small to be looked at
+
+
+class Adapted(nn.Module):
+    """A frozen layer behind a norm, whose result nobody needs, with an adapter or without."""
+
+    def __init__(self, bias, rank):
+        super().__init__()
+        self.norm, self.frozen = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH, bias=bias)
+        self.frozen.requires_grad_(False)
+        self.narrow = nn.Linear(WIDTH, rank, bias=False) if rank else None
+        self.wide = nn.Linear(rank, 2 * WIDTH, bias=False) if rank else None
+        self.out = nn.Linear(2 * WIDTH, WIDTH)
+        self.norm.requires_grad_(False)
+
+    def forward(self, x, edits):
+        h = self.norm(x)
+        if edits:
+            with torch.no_grad():
+                h.mul_(2)  # no graph has seen it
+        y = self.frozen(h)
+        if self.narrow is not None:
+            y = y + self.wide(self.narrow(h))
+        return self.out(F.silu(y))
+
+
+def adapted(region, dtype, around, bias, rank, edits=False):
+    torch.manual_seed(4)
+    net = Adapted(bias, rank).to("cuda", dtype)
+    x = random(2, ROWS_OF_ADAPTED // 2, WIDTH).to(dtype).requires_grad_()
+    with region, around():
+        loss = net(x, edits).square().sum()
+    loss.backward()
+    trained = [each for each in net.parameters() if each.requires_grad]
+    return [loss.detach(), x.grad, *(each.grad for each in trained)]
+
+
+def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, bias, rank):
+    expected = adapted(spillway.NoOpManager(), dtype, around, bias, rank)
+    actual = adapted(spillway.offload(budget="1GiB", tag="frozen"), dtype, around, bias, rank)
+    assert same(expected, actual)
+    item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
+    let_go, again = last("frozen")["left_to_rebuild_bytes"], last("frozen")["rebuilt_bytes"]
+    saved = ROWS_OF_ADAPTED * WIDTH * item if rank else 0  # what the norm gives, by the adapter
+    assert again >= let_go >= saved + 2 * product(ROWS_OF_ADAPTED, item=item), (let_go, again)
+    spillway.step()
+
+
+for name, dtype, around, bias, rank in (
+    ("single", torch.float32, contextlib.nullcontext, False, 0),
+    ("single_with_bias", torch.float32, contextlib.nullcontext, True, 0),
+    ("bfloat16_with_bias", torch.bfloat16, contextlib.nullcontext, True, 0),
+    ("autocast", torch.float32, autocast, False, 0),
+    ("autocast_with_bias", torch.float32, autocast, True, 0),
+    ("single_with_an_adapter", torch.float32, contextlib.nullcontext, False, 8),
+    ("bfloat16_with_an_adapter", torch.bfloat16, contextlib.nullcontext, False, 8),
+):
+    claim = functools.partial(
+        products_with_what_is_frozen_are_computed_again_bit_for_bit, dtype, around, bias, rank
+    )
+    claim.__name__ = f"products_with_what_is_frozen_in_{name}_are_computed_again_bit_for_bit"
+    case(claim)
+
+
+@case
+def what_is_multiplied_after_an_edit_that_no_graph_has_seen_is_not_computed_again():
+    for bias in (False, True):
+        how = (torch.float32, contextlib.nullcontext, bias, 0, True)
+        expected = adapted(spillway.NoOpManager(), *how)
+        actual = adapted(spillway.offload(budget="1GiB", tag="unseen"), *how)
+        assert same(expected, actual)
+        assert last("unseen")["left_to_rebuild_bytes"] < 2 * product(ROWS_OF_ADAPTED), last("unseen")
+        spillway.step()
+
+
+@case
+def a_frozen_bias_that_has_changed_between_the_passes_is_an_error():
+    torch.manual_seed(4)
+    net = Adapted(True, 0).cuda()
+    x = random(ROWS, WIDTH).requires_grad_()
+    with spillway.offload(budget="1GiB", tag="frozen-bias"):
+        loss = net(x, False).square().sum()
+    net.frozen.bias.add_(1)
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("a changed bias went unseen")
+    finally:
+        spillway.step()

@@ -241,3 +241,26 @@ def what_a_node_saved_and_was_edited_before_the_recipe_is_not_used():
         return torch.autograd.grad(loss, [w])
 
     assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def what_is_scaled_after_an_edit_that_no_graph_has_seen_is_kept():
+    def scaled(x, y):
+        h = F.silu(y)
+        with torch.no_grad():
+            h.mul_(2)
+        return h * 0.5
+
+    edited(scaled)
+
+
+@case
+def what_is_scaled_after_an_edit_of_a_view_is_kept():
+    def scaled(x, y):
+        h = F.silu(y)
+        flat = h.view(-1)
+        with torch.no_grad():
+            flat.mul_(2)
+        return (h.view(-1) * 0.5).view(64, 64)
+
+    edited(scaled)

@@ -48,6 +48,13 @@ RULES = {
     "glu": lambda x, w: F.glu(x * 1),
     "swiglu": lambda x, w: F.silu(x @ w) * (x @ w),
     "quotient": lambda x, w: (x @ w) / (w @ x).exp(),
+    "scaled": lambda x, w: F.silu(x @ w) * 0.5,
+    "scaled_by_what_is_frozen": lambda x, w: w[0].detach() * F.silu(x @ w),
+    "quotient_by_what_is_frozen": lambda x, w: F.silu(x @ w) / (w[0].detach() + 3),
+    "scaled_view": lambda x, w: F.silu(x @ w).view(16, 256) * 0.5,
+    "norm_of_llama_with_a_frozen_weight": lambda x, w: norm_of_llama(
+        (x @ w).bfloat16(), w[0].detach().bfloat16()
+    ),
     "power": lambda x, w: (x @ w).pow(2),
     "layer_norm": lambda x, w: F.layer_norm(x @ w, (64,), w[0], w[1], eps=1e-3),
     "layer_norm_without_weights": lambda x, w: F.layer_norm(x @ w, (64,)),

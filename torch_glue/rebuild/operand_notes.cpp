@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/rebuild/operand_notes.h"
+
+#include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/skip.h"
+
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+namespace nodes = torch::autograd::generated;
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+bool has_version(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
+bool is_known(const at::Tensor& tensor) {
+  return tensor.is_cuda() && !is_wrapper(tensor) && has_version(tensor);
+}
+
+/// What the nodes of a thread's last results were given, of one kind of operator.
+template <typename Given, std::size_t kMost>
+class Latest {
+ public:
+  /// The first one of a node stays: inside autocast an operator is called again with what it has
+  /// cast, and that is what its node was made for.
+  void add(const at::Tensor& result, Given given) {
+    const auto& node = result.grad_fn();
+    if (node == nullptr || find(*node) != nullptr) return;
+    last_[next_++ % kMost].emplace(Entry{compat::WeakNodePtr(node), node.get(), std::move(given)});
+  }
+
+  /// Null for a node of longer ago.
+  [[nodiscard]] const Given* find(const torch::autograd::Node& node) const {
+    for (const auto& entry : last_) {
+      if (entry && entry->address == &node && !entry->node.expired()) return &entry->given;
+    }
+    return nullptr;
+  }
+
+ private:
+  struct Entry {
+    compat::WeakNodePtr node;
+    const torch::autograd::Node* address;
+    Given given;
+  };
+
+  std::array<std::optional<Entry>, kMost> last_;
+  std::size_t next_ = 0;
+};
+
+/// A tensor that was given, without holding it.
+struct WeakSource {
+  explicit WeakSource(const at::Tensor& given)
+      : tensor(given.getIntrusivePtr()), type(given.scalar_type()), version(version_of(given)) {}
+
+  [[nodiscard]] Source source() const {
+    at::Tensor alive(tensor.lock());
+    if (alive.defined() && version_of(alive) != version) alive.reset();
+    return {std::move(alive), type, version};
+  }
+
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  at::ScalarType type;
+  std::uint32_t version;
+};
+
+/// A ReLU that ends a residual block comes right after its sum, and attention after the products
+/// that give what it is given, with their adapters.
+Latest<OperandVersions, 32>& operands() {
+  thread_local Latest<OperandVersions, 32> those;
+  return those;
+}
+
+/// What they gave is saved by what is computed next.
+Latest<WeakSource, 16>& casts() {
+  thread_local Latest<WeakSource, 16> those;
+  return those;
+}
+
+Latest<WeakSource, 16>& biases() {
+  thread_local Latest<WeakSource, 16> those;
+  return those;
+}
+
+at::Tensor to_copy(c10::DispatchKeySet keys,
+                   const at::Tensor& self,
+                   std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout,
+                   std::optional<at::Device> device,
+                   std::optional<bool> pinned,
+                   bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  std::optional<WeakSource> source;
+  if (is_known(self)) source.emplace(self);
+  at::Tensor result = at::_ops::_to_copy::redispatch(
+      keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
+  if (source && result.device() == self.device()) casts().add(result, std::move(*source));
+  return result;
+}
+
+/// The versions before the operator; none where nothing is to be learnt.
+std::optional<OperandVersions> before(const at::Tensor& self, const at::Tensor& other) {
+  if (!is_known(self) || !is_known(other)) return std::nullopt;
+  return OperandVersions{version_of(self), version_of(other), 0};
+}
+
+void note(const std::optional<OperandVersions>& before, const at::Tensor& result) {
+  if (before) operands().add(result, {before->self, before->other, version_of(result)});
+}
+
+at::Tensor add(c10::DispatchKeySet keys,
+               const at::Tensor& self,
+               const at::Tensor& other,
+               const at::Scalar& alpha) {
+  const auto versions = before(self, other);
+  at::Tensor result = at::_ops::add_Tensor::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(versions, result);
+  return result;
+}
+
+at::Tensor& add_in_place(c10::DispatchKeySet keys,
+                         at::Tensor& self,
+                         const at::Tensor& other,
+                         const at::Scalar& alpha) {
+  const auto versions = before(self, other);
+  at::Tensor& result = at::_ops::add__Tensor::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(versions, result);
+  return result;
+}
+
+/// Of an operator whose node keeps the one of two tensors that the gradient of the other needs. A
+/// number, which autograd keeps as it is, has no versions to look at.
+std::optional<OperandVersions> before_half(const at::Tensor& self, const at::Tensor& other) {
+  if (!at::GradMode::is_enabled() || self.requires_grad() == other.requires_grad()) return {};
+  const at::Tensor& unsaved = self.requires_grad() ? self : other;
+  if (!is_known(unsaved)) return std::nullopt;
+  const auto version = [&](const at::Tensor& each) {
+    return has_version(each) ? version_of(each) : 0;
+  };
+  return OperandVersions{version(self), version(other), 0};
+}
+
+at::Tensor mul(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
+  const auto versions = before_half(self, other);
+  at::Tensor result = at::_ops::mul_Tensor::redispatch(keys & kBehindNoting, self, other);
+  note(versions, result);
+  return result;
+}
+
+at::Tensor div(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
+  const auto versions = before_half(self, other);
+  at::Tensor result = at::_ops::div_Tensor::redispatch(keys & kBehindNoting, self, other);
+  note(versions, result);
+  return result;
+}
+
+at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
+  const auto versions = before_half(self, other);
+  at::Tensor result = at::_ops::mm::redispatch(keys & kBehindNoting, self, other);
+  note(versions, result);
+  return result;
+}
+
+at::Tensor addmm(c10::DispatchKeySet keys,
+                 const at::Tensor& bias,
+                 const at::Tensor& self,
+                 const at::Tensor& other,
+                 const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  const auto versions = before_half(self, other);
+  std::optional<WeakSource> source;
+  if (versions && is_known(bias)) source.emplace(bias);
+  at::Tensor result =
+      at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
+  note(versions, result);
+  if (source) biases().add(result, std::move(*source));
+  return result;
+}
+
+template <typename... Views>
+bool is_one_of(const torch::autograd::Node& node) {
+  return ((typeid(node) == typeid(Views)) || ...);
+}
+
+}  // namespace
+
+std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node) {
+  const OperandVersions* const versions = operands().find(node);
+  return versions != nullptr ? std::optional(*versions) : std::nullopt;
+}
+
+std::optional<Source> source_of_cast(const torch::autograd::Node& node) {
+  const WeakSource* const cast = casts().find(node);
+  return cast != nullptr ? std::optional(cast->source()) : std::nullopt;
+}
+
+std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
+  const WeakSource* const bias = biases().find(node);
+  return bias != nullptr ? std::optional(bias->source()) : std::nullopt;
+}
+
+std::uint32_t version_of_result(const torch::autograd::Node& node) {
+  const torch::autograd::Node* made = &node;
+  while (is_one_of<nodes::ViewBackward0, nodes::ReshapeAliasBackward0>(*made) &&
+         made->next_edge(0).function != nullptr) {
+    made = made->next_edge(0).function.get();
+  }
+  const auto versions = versions_of_operands(*made);
+  return versions ? versions->result : 0;
+}
+
+void note_operands(torch::Library& noting) {
+  noting.impl("_to_copy", &to_copy);
+  noting.impl("add.Tensor", &add);
+  noting.impl("add_.Tensor", &add_in_place);
+  noting.impl("mul.Tensor", &mul);
+  noting.impl("div.Tensor", &div);
+  noting.impl("mm", &mm);
+  noting.impl("addmm", &addmm);
+}
+
+}  // namespace spillway
