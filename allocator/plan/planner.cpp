@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/planner.h"
 
-#include "allocator/plan/range_peaks.h"
-#include "allocator/plan/simulator.h"
+#include "allocator/plan/room.h"
 
 #include <algorithm>
 #include <cmath>
@@ -35,83 +34,6 @@ std::size_t part(std::size_t of, double share) {
   return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
 }
 
-/// A step's peaks while storages are put back one by one.
-class Room {
- public:
-  explicit Room(const StepProfile& profile)
-      : profile_(profile), peaks_(profile.memory.peaks), first_(profile.storages.size() + 1) {
-    for (const RecordedStep::Absence& away : profile.memory.absences)
-      ++first_[away.storage + 1];
-    std::partial_sum(first_.begin(), first_.end(), first_.begin());
-  }
-
-  [[nodiscard]] std::uint64_t most() const { return peaks_.most(); }
-
-  /// Keeps the storage where the step then needs at most `limit`.
-  bool keep(std::size_t storage, std::uint64_t limit) {
-    for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
-      const RecordedStep::Absence& away = profile_.memory.absences[each];
-      if (peaks_.most(away.from, away.to) + away.bytes > limit) return false;
-    }
-    for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
-      const RecordedStep::Absence& away = profile_.memory.absences[each];
-      peaks_.add(away.from, away.to, away.bytes);
-    }
-    return true;
-  }
-
-  /// Brings the storage back as early as `limit` allows, at `earliest` or after; that place.
-  std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest) {
-    const std::size_t wanted = profile_.storages[storage].wanted;
-    std::size_t place = wanted;
-    for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
-      const RecordedStep::Absence& away = profile_.memory.absences[each];
-      if (away.to > wanted || away.bytes > limit.count()) continue;
-      const std::size_t from = std::max(earliest, away.from + 1);
-      if (from >= away.to) continue;
-      place = peaks_.free_since(from, away.to, limit.count() - away.bytes);
-      peaks_.add(place, away.to, away.bytes);
-    }
-    return place;
-  }
-
- private:
-  const StepProfile& profile_;
-  RangePeaks peaks_;
-  std::vector<std::size_t> first_;  // absence of each storage
-};
-
-std::vector<std::size_t> in_order_of_use(const StepProfile& profile) {
-  std::vector<std::size_t> order(profile.storages.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-    return profile.storages[left].wanted < profile.storages[right].wanted;
-  });
-  return order;
-}
-
-/// What follows from the plan's actions: when what moves comes back, the peak and the time. `room`:
-/// with what is kept.
-void complete(const StepProfile& profile,
-              const std::vector<std::size_t>& by_use,
-              Room& room,
-              std::uint64_t budget,
-              BudgetPlan& plan) {
-  plan.fetch.assign(plan.actions.size(), 0);
-  std::size_t earliest = profile.turn;
-  for (const std::size_t storage : by_use) {
-    const std::size_t wanted = profile.storages[storage].wanted;
-    plan.fetch[storage] = wanted;
-    if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
-    plan.fetch[storage] =
-        std::min(wanted, room.fetch(storage, Bytes{std::max(budget, room.most())}, earliest));
-    earliest = std::max(earliest, plan.fetch[storage]);
-  }
-  plan.budget = Bytes{budget};
-  plan.peak = Bytes{room.most()};
-  if (profile.timed()) plan.timing = simulate(profile, plan, Bytes{budget});
-}
-
 class Planner {
  public:
   Planner(const StepProfile& profile, Bytes budget)
@@ -119,7 +41,7 @@ class Planner {
         budget_(budget.count()),
         all_away_(profile),
         least_(all_away_.most()),
-        by_use_(in_order_of_use(profile)) {
+        uses_(profile) {
     std::vector<std::size_t> rebuildable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
       if (profile.storages[storage].rebuild) {
@@ -155,7 +77,10 @@ class Planner {
 
  private:
   /// What is dear and away may move or be computed again, whatever the rest of the plan: tries the
-  /// other way for one after another, as often as there is time for.
+  /// other way for one after another, then for one of each kind, as often as there is time for. No
+  /// more moves than the link carries out in the forward pass: what leaves later is still in its
+  /// place when another tensor's turn comes there, which the simulator, to which all memory is
+  /// alike, does not see.
   void exchange(BudgetPlan& best) const {
     std::vector<std::size_t> dear;
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
@@ -166,6 +91,7 @@ class Planner {
     const double thousands = static_cast<double>(best.actions.size()) / 1000;
     auto left = static_cast<std::size_t>(kMostExchanged / (thousands * thousands));
     const Room room = with_kept(best.actions);
+    const double most_out = std::max(forward_seconds(), out_seconds(best));
     const auto other_way = [](Action& action) {
       action = action == Action::kMove ? Action::kRebuild : Action::kMove;
     };
@@ -175,8 +101,9 @@ class Planner {
       BudgetPlan plan = best;
       other_way(plan.actions[one]);
       if (other != one) other_way(plan.actions[other]);
+      if (out_seconds(plan) > most_out) return false;
       Room with_kept = room;
-      complete(profile_, by_use_, with_kept, budget_, plan);
+      complete(profile_, uses_, with_kept, Bytes{budget_}, plan);
       if (plan.timing.total() >= best.timing.total()) return false;
       best = std::move(plan);
       return true;
@@ -195,6 +122,20 @@ class Planner {
     }
   }
 
+  [[nodiscard]] double forward_seconds() const {
+    const auto turn = profile_.seconds.begin() + static_cast<std::ptrdiff_t>(profile_.turn);
+    return std::accumulate(profile_.seconds.begin(), turn, 0.0);
+  }
+
+  /// What the link takes to carry out all that moves.
+  [[nodiscard]] double out_seconds(const BudgetPlan& plan) const {
+    double seconds = 0;
+    for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
+      if (plan.actions[storage] == Action::kMove)
+        seconds += profile_.link.out_seconds(profile_.storages[storage].bytes);
+    return seconds;
+  }
+
   [[nodiscard]] Room with_kept(const std::vector<Action>& actions) const {
     Room room(profile_);
     for (std::size_t storage = 0; storage < actions.size(); ++storage)
@@ -210,8 +151,7 @@ class Planner {
     for (const std::size_t storage : rebuilt_)
       if (is_dear(profile_, storage)) dear.push_back(storage);
     std::sort(dear.begin(), dear.end());
-    const auto turn = profile_.seconds.begin() + static_cast<std::ptrdiff_t>(profile_.turn);
-    double left = std::accumulate(profile_.seconds.begin(), turn, 0.0);
+    double left = forward_seconds();
     for (const std::size_t storage : moved_)
       left -= profile_.link.out_seconds(profile_.storages[storage].bytes);
     std::size_t fit = 0;
@@ -298,7 +238,7 @@ class Planner {
       if (room.keep(storage, budget_)) plan.actions[storage] = Action::kKeep;
     put_back(moved_.size());
     plan.least = Bytes{least_};
-    complete(profile_, by_use_, room, budget_, plan);
+    complete(profile_, uses_, room, Bytes{budget_}, plan);
     return tried;
   }
 
@@ -308,7 +248,7 @@ class Planner {
   const std::uint64_t least_;
   std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
   std::vector<std::size_t> rebuilt_;  // the dearest first
-  const std::vector<std::size_t> by_use_;
+  const Uses uses_;
   std::map<std::size_t, BudgetPlan> tried_;
 };
 
@@ -328,7 +268,7 @@ BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, By
   for (std::size_t storage = 0; storage < actions.size(); ++storage)
     if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
   plan.actions = std::move(actions);
-  complete(profile, in_order_of_use(profile), room, budget.count(), plan);
+  complete(profile, Uses(profile), room, budget, plan);
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,43 @@ TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
     }
   }
   EXPECT_LE(sum / count, 1.03);
+}
+
+TEST(PlannerTest, WhatIsDearMovesOrIsComputedAgainNearlyAsIsBest) {
+  std::mt19937_64 random(kSeed);
+  double sum = 0;
+  int count = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    StepProfile step = random_step(random, 7);
+    for (StepProfile::Storage& storage : step.storages)
+      storage.rebuild = step.link.out_seconds(storage.bytes) * (0.1 + 0.01 * (random() % 80));
+    for (const Bytes budget : budgets_of(step, 4)) {
+      sum += plan_step(step, budget).timing.total() / best_of_all(step, budget);
+      ++count;
+    }
+  }
+  EXPECT_LE(sum / count, 1.01);
+}
+
+TEST(PlannerTest, WhatComesBackBeginsWithAUse) {
+  std::mt19937_64 random(kSeed);
+  int early = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
+    std::set<std::size_t> uses;
+    for (const StepProfile::Storage& storage : step.storages)
+      uses.insert(storage.wanted);
+    for (const Bytes budget : budgets_of(step, 8)) {
+      const BudgetPlan plan = plan_step(step, budget);
+      for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
+        const std::size_t wanted = step.storages[storage].wanted;
+        if (plan.actions[storage] != Action::kMove || wanted == step.places()) continue;
+        ASSERT_TRUE(uses.count(plan.fetch[storage])) << "trial " << trial;
+        if (plan.fetch[storage] < wanted) ++early;
+      }
+    }
+  }
+  EXPECT_GT(early, 0);
 }
 
 TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsComputedAgain) {
