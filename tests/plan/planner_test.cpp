@@ -125,7 +125,8 @@ TEST(PlannerTest, WhatIsDearMovesOrIsComputedAgainNearlyAsIsBest) {
   for (int trial = 0; trial < 60; ++trial) {
     StepProfile step = random_step(random, 7);
     for (StepProfile::Storage& storage : step.storages)
-      storage.rebuild = step.link.out_seconds(storage.bytes) * (0.1 + 0.01 * (random() % 80));
+      storage.rebuild =
+          step.link.out_seconds(storage.bytes) * (0.1 + 0.01 * static_cast<double>(random() % 80));
     for (const Bytes budget : budgets_of(step, 4)) {
       sum += plan_step(step, budget).timing.total() / best_of_all(step, budget);
       ++count;
