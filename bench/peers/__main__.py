@@ -18,7 +18,7 @@ from rich.console import Console
 from spillway import launch
 from spillway.demo.cli import Parser, output
 
-from bench.peers import claims, tables
+from bench.peers import budgets, claims, readme, tables
 
 ROOT = Path(__file__).parents[2]
 INSTANT_DRIVER = ROOT / "build" / "release" / "bench" / "libinstant_driver.so"
@@ -101,6 +101,8 @@ def measure(console: Console) -> dict[str, Any]:
         }
         for activations in ("checkpoint", "keep")
     }
+    saying("training steps under budgets, and batches that fit")
+    found["budgets"] = budgets.measure(missing)
     return found
 
 
@@ -129,6 +131,8 @@ def main(arguments: list[str]) -> int:
     tables.show(result, console)
     path = options.json or ROOT / "bench" / "results" / f"{result['date']}-peers.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
+    if options.json is None:
+        readme.update(result)
     console.print(f"written to {path}", highlight=False)
     return 0 if all(claim["holds"] for claim in checked) else 1
 

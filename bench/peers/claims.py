@@ -6,11 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from bench.peers import budgets
+
 PEERS = ("torchtune", "trl")
 
 
 def check(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*of_hooks(found["hooks"]), *of_memory(found["memory"]), *of_parts(found["sequential"])]
+    return [
+        *of_hooks(found["hooks"]),
+        *of_memory(found["memory"]),
+        *of_parts(found["sequential"]),
+        *of_budgets(found["budgets"]),
+    ]
 
 
 def claim(what: str, value: float, most: float) -> dict[str, Any]:
@@ -62,3 +69,12 @@ def of_parts(sequential: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
             if memory in theirs:
                 most = max(arm[memory] for arm in ours)
                 yield claim(f"{where}: {memory} over FairScale's", most / theirs[memory], 1)
+
+
+def of_budgets(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Predicted by dry runs."""
+    for way, worst in budgets.slower(found).items():
+        yield claim(f"a budget of the peak of {budgets.WAYS[way]}: time of a step, worst model", worst, 1)
+    times, share = budgets.batches(found)
+    yield claim("plain's largest batch over ours at 0.95 of its tokens per second", 1 / max(times, 1e-9), 0.4)
+    yield claim("plain's best tokens per second over ours at that batch", 1 / max(share, 1e-9), 1 / 0.95)

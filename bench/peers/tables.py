@@ -17,7 +17,12 @@ def show(document: dict[str, Any], console: Console) -> None:
     for name, reason in document["missing"].items():
         if reason:
             console.print(f"{name} cannot be imported: {reason}", style="red", highlight=False, markup=False)
-    for table in (hooks(document["hooks"]), *memory(document["memory"]), parts(document["sequential"])):
+    for table in (
+        hooks(document["hooks"]),
+        *memory(document["memory"]),
+        parts(document["sequential"]),
+        *budgets(document["budgets"]),
+    ):
         console.print(table)
     console.print(claims(document["claims"]))
 
@@ -80,6 +85,20 @@ def parts(found: dict[str, dict[str, Any]]) -> Table:
             equal = arm["bits"] == arms["plain, torch, 4"].get("bits")
             table.add_row(name, activations, *numbers, "yes" if equal else "no")
     return table
+
+
+def budgets(found: dict[str, Any]) -> list[Table]:
+    beside = _table("Predicted steps of full-size models", "", "way", "peak, GiB", "ms", "ours there, ms")
+    for model, ways in found["beside"].items():
+        for way, one in ways.items():
+            ours = one.get("ours")
+            times = [f"{one['ms']:.1f}", f"{ours['ms']:.1f}" if ours else ""]
+            beside.add_row(model, way, f"{one['peak'] / KIB**3:.2f}", *times)
+    capacity = _table("Predicted tokens per second", "batch", *found["capacity"])
+    for batch in sorted({int(batch) for rates in found["capacity"].values() for batch in rates}):
+        rates = [rates.get(str(batch)) for rates in found["capacity"].values()]
+        capacity.add_row(str(batch), *(f"{rate:.0f}" if rate else "" for rate in rates))
+    return [beside, capacity]
 
 
 def claims(found: list[dict[str, Any]]) -> Table:

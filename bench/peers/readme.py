@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the README says of other ways to need less memory: written from a result, never by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.peers.budgets import MODELS, WAYS
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+GIB = 1 << 30
+
+
+def section(result: dict[str, Any]) -> str:
+    """The result as the README shows it, with the markers around it."""
+    versions = result["versions"]
+    used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "trl", "torchtune") if versions[name])
+    lines = [
+        BEGIN,
+        f"Predicted for an H200 by dry runs with `{' '.join(result['command'])}`, {result['date']}, {used}. "
+        "Each way of saving memory, and a budget of its own peak:",
+        "",
+        "| model | way | peak, GiB | ms a step | with a budget, ms |",
+        "|---|---|---|---|---|",
+    ]
+    for model, ways in result["budgets"]["beside"].items():
+        for way, one in ways.items():
+            ours = "" if way == "plain" else "less than any plan needs"
+            if way != "plain" and one["ours"] is not None:
+                ours = f"{one['ours']['ms']:.0f}"
+            name = WAYS.get(way, "plain PyTorch")
+            lines.append(f"| {MODELS[model]} | {name} | {one['peak'] / GIB:.1f} | {one['ms']:.0f} | {ours} |")
+    capacity = result["budgets"]["capacity"]
+    batches = sorted({int(batch) for rates in capacity.values() for batch in rates})
+    lines += [
+        "",
+        "Full fine-tuning of Llama 3 8B, 32 layers, sequences of 4096, AdamW: tokens per second of each "
+        "batch, and nothing where it does not fit:",
+        "",
+        '| batch | plain PyTorch | checkpoint each block | `spillway.offload(budget="auto")` |',
+        "|---|---|---|---|",
+    ]
+    for batch in batches:
+        rates = [capacity[way].get(str(batch)) for way in ("plain", "checkpoint", "ours")]
+        cells = [f"{rate:.0f}" if rate else "" for rate in rates]
+        lines.append(f"| {batch} | {' | '.join(cells)} |")
+    return "\n".join([*lines, END])
+
+
+def quoted(text: str) -> str:
+    """The section that `text` holds now. ValueError where the markers are missing."""
+    begin, end = text.index(BEGIN), text.index(END) + len(END)
+    return text[begin:end]
+
+
+def update(result: dict[str, Any]) -> None:
+    text = README.read_text()
+    README.write_text(text.replace(quoted(text), section(result)))
+
+
+def newest(results: Path) -> dict[str, Any]:
+    """The latest result of `scripts/peers`. ValueError where there is none."""
+    return json.loads(max(results.glob("*-peers.json")).read_text())

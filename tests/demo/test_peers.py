@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of Spillway beside others comes from a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.peers import budgets, claims, readme
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
+
+
+def test_readme_quotes_the_newest_result() -> None:
+    assert readme.quoted(readme.README.read_text()) == readme.section(readme.newest(RESULTS))
+
+
+def found() -> dict[str, Any]:
+    def way(ms: float, ours: float | None) -> dict[str, Any]:
+        return {"peak": 1 << 30, "ms": ms, "ours": None if ours is None else {"ms": ours}}
+
+    plain = {"peak": 2 << 30, "ms": 100}
+    return {
+        "beside": {
+            "gpt2-xl": {"plain": plain, "checkpoint": way(130, 117), "save_on_cpu": way(400, None)},
+            "lora-8b-qv": {"plain": plain, "checkpoint": way(150, 120), "save_on_cpu": way(400, 300)},
+        },
+        "capacity": {
+            "plain": {"1": 1000.0, "2": 1100.0},
+            "checkpoint": {"1": 800.0, "2": 900.0, "3": 950.0},
+            "ours": {"1": 1000.0, "2": 1100.0, "4": 1090.0, "5": 1050.0, "6": 1000.0},
+        },
+    }
+
+
+def test_the_worst_model_counts_of_those_that_can_be_planned() -> None:
+    assert budgets.slower(found()) == {"checkpoint": 0.9, "save_on_cpu": 0.75}
+
+
+def test_the_largest_batch_must_keep_the_tokens_per_second() -> None:
+    times, share = budgets.batches(found())
+    assert (times, share) == (2.5, 1050 / 1100)
+
+
+def test_a_claim_fails_where_a_way_is_quicker() -> None:
+    result = found()
+    assert all(claim["holds"] for claim in claims.of_budgets(result))
+    result["beside"]["gpt2-xl"]["checkpoint"]["ours"]["ms"] = 131
+    assert [claim["holds"] for claim in claims.of_budgets(result)] == [False, True, True, True]
+
+
+def test_the_section_says_where_nothing_can_be_planned_or_fits() -> None:
+    versions = {"torch": "2.11.0", "trl": "1", "torchtune": None}
+    result = {"versions": versions, "date": "d", "command": ["scripts/peers"], "budgets": found()}
+    text = readme.section(result)
+    assert "torch 2.11.0, trl 1." in text
+    assert (
+        "| GPT-2 XL, dropout, batch 8, sequence 1024 | save_on_cpu | 1.0 | 400 | less than any plan needs |"
+        in text
+    )
+    assert "| 3 |  | 950 |  |" in text
