@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/planner.h"
 
+#include "allocator/plan/exchange.h"
 #include "allocator/plan/room.h"
 
 #include <algorithm>
@@ -17,18 +18,7 @@ namespace {
 /// How often the simulator may be asked beyond the first two. By golden section that many come
 /// within a twentieth of all, and between neighbours plans hardly differ.
 constexpr int kMostTries = 6;
-/// Of a step with a thousand storages so many are tried another way; the more of them, the fewer,
-/// by their square: each try looks at all of them.
-constexpr double kMostExchanged = 20;
 constexpr double kGolden = 0.618034;
-
-/// Whether computing the storage again costs so much that the link, where it is free, is the better
-/// way.
-bool is_dear(const StepProfile& profile, std::size_t storage) {
-  constexpr double kShare = 0.06;
-  const StepProfile::Storage& known = profile.storages[storage];
-  return profile.timed() && *known.rebuild > kShare * profile.link.out_seconds(known.bytes);
-}
 
 std::size_t part(std::size_t of, double share) {
   return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
@@ -70,79 +60,12 @@ class Planner {
     rebuilt_ = rebuilt;
     tried_.clear();
     BudgetPlan best = best_of_first(kMostTries / 6);
-    exchange(best);
-    exchange(other);
+    exchange_dear(profile_, uses_, best);
+    exchange_dear(profile_, uses_, other);
     return other.timing.total() < best.timing.total() ? std::move(other) : std::move(best);
   }
 
  private:
-  /// What is dear and away may move or be computed again, whatever the rest of the plan: tries the
-  /// other way for one after another, then for one of each kind, as often as there is time for. No
-  /// more moves than the link carries out in the forward pass: what leaves later is still in its
-  /// place when another tensor's turn comes there, which the simulator, to which all memory is
-  /// alike, does not see.
-  void exchange(BudgetPlan& best) const {
-    std::vector<std::size_t> dear;
-    for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
-      const bool away = best.actions[storage] != Action::kKeep;
-      if (away && profile_.storages[storage].rebuild && is_dear(profile_, storage))
-        dear.push_back(storage);
-    }
-    const double thousands = static_cast<double>(best.actions.size()) / 1000;
-    auto left = static_cast<std::size_t>(kMostExchanged / (thousands * thousands));
-    const Room room = with_kept(best.actions);
-    const double most_out = std::max(forward_seconds(), out_seconds(best));
-    const auto other_way = [](Action& action) {
-      action = action == Action::kMove ? Action::kRebuild : Action::kMove;
-    };
-    const auto try_others = [&](std::size_t one, std::size_t other) {
-      if (left == 0) return false;
-      --left;
-      BudgetPlan plan = best;
-      other_way(plan.actions[one]);
-      if (other != one) other_way(plan.actions[other]);
-      if (out_seconds(plan) > most_out) return false;
-      Room with_kept = room;
-      complete(profile_, uses_, with_kept, Bytes{budget_}, plan);
-      if (plan.timing.total() >= best.timing.total()) return false;
-      best = std::move(plan);
-      return true;
-    };
-    for (bool better = true; std::exchange(better, false) && left > 0;) {
-      for (const std::size_t storage : dear)
-        better |= try_others(storage, storage);
-      if (better) continue;
-      // One of each kind changes places.
-      for (const std::size_t one : dear) {
-        for (const std::size_t other : dear) {
-          if (one < other && best.actions[one] != best.actions[other])
-            better |= try_others(one, other);
-        }
-      }
-    }
-  }
-
-  [[nodiscard]] double forward_seconds() const {
-    const auto turn = profile_.seconds.begin() + static_cast<std::ptrdiff_t>(profile_.turn);
-    return std::accumulate(profile_.seconds.begin(), turn, 0.0);
-  }
-
-  /// What the link takes to carry out all that moves.
-  [[nodiscard]] double out_seconds(const BudgetPlan& plan) const {
-    double seconds = 0;
-    for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
-      if (plan.actions[storage] == Action::kMove)
-        seconds += profile_.link.out_seconds(profile_.storages[storage].bytes);
-    return seconds;
-  }
-
-  [[nodiscard]] Room with_kept(const std::vector<Action>& actions) const {
-    Room room(profile_);
-    for (std::size_t storage = 0; storage < actions.size(); ++storage)
-      if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
-    return room;
-  }
-
   /// Of the dear ones, the earliest are to move as well, as many as the link carries out in the
   /// forward pass beside what can only move. False where there are none.
   bool move_dear_ones() {
@@ -151,7 +74,7 @@ class Planner {
     for (const std::size_t storage : rebuilt_)
       if (is_dear(profile_, storage)) dear.push_back(storage);
     std::sort(dear.begin(), dear.end());
-    double left = forward_seconds();
+    double left = forward_seconds(profile_);
     for (const std::size_t storage : moved_)
       left -= profile_.link.out_seconds(profile_.storages[storage].bytes);
     std::size_t fit = 0;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/exchange.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+/// Of a step with a thousand storages so many are tried another way; the more of them, the fewer,
+/// by their square: each try looks at all of them.
+constexpr double kMostTries = 20;
+
+Room with_kept(const StepProfile& profile, const std::vector<Action>& actions) {
+  Room room(profile);
+  for (std::size_t storage = 0; storage < actions.size(); ++storage)
+    if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
+  return room;
+}
+
+/// What the link takes to carry out all that moves.
+double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
+  double seconds = 0;
+  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
+    if (plan.actions[storage] == Action::kMove)
+      seconds += profile.link.out_seconds(profile.storages[storage].bytes);
+  }
+  return seconds;
+}
+
+class Exchange {
+ public:
+  Exchange(const StepProfile& profile, const Uses& uses, BudgetPlan& best)
+      : profile_(profile),
+        uses_(uses),
+        best_(best),
+        room_(with_kept(profile, best.actions)),
+        most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
+    for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
+      const bool away = best.actions[storage] != Action::kKeep;
+      if (away && profile.storages[storage].rebuild && is_dear(profile, storage))
+        dear_.push_back(storage);
+    }
+    const double thousands = static_cast<double>(best.actions.size()) / 1000;
+    left_ = static_cast<std::size_t>(kMostTries / (thousands * thousands));
+  }
+
+  void run() {
+    while (left_ > 0 && (single_ones() || pairs())) {
+    }
+  }
+
+ private:
+  bool single_ones() {
+    bool better = false;
+    for (const std::size_t storage : dear_)
+      better |= try_other_way(storage, storage);
+    return better;
+  }
+
+  bool pairs() {
+    bool better = false;
+    for (const std::size_t one : dear_) {
+      for (const std::size_t other : dear_) {
+        if (one < other && best_.actions[one] != best_.actions[other])
+          better |= try_other_way(one, other);
+      }
+    }
+    return better;
+  }
+
+  /// Of both, or of the one that both are.
+  bool try_other_way(std::size_t one, std::size_t other) {
+    if (left_ == 0) return false;
+    --left_;
+    BudgetPlan plan = best_;
+    for (const std::size_t storage : {one, other})
+      plan.actions[storage] =
+          best_.actions[storage] == Action::kMove ? Action::kRebuild : Action::kMove;
+    if (out_seconds(profile_, plan) > most_out_) return false;
+    Room room = room_;
+    complete(profile_, uses_, room, best_.budget, plan);
+    if (plan.timing.total() >= best_.timing.total()) return false;
+    best_ = std::move(plan);
+    return true;
+  }
+
+  const StepProfile& profile_;
+  const Uses& uses_;
+  BudgetPlan& best_;
+  const Room room_;  // with what is kept
+  const double most_out_;
+  std::vector<std::size_t> dear_;  // and away
+  std::size_t left_ = 0;           // tries
+};
+
+}  // namespace
+
+bool is_dear(const StepProfile& profile, std::size_t storage) {
+  constexpr double kShare = 0.06;
+  const StepProfile::Storage& known = profile.storages[storage];
+  return profile.timed() && *known.rebuild > kShare * profile.link.out_seconds(known.bytes);
+}
+
+double forward_seconds(const StepProfile& profile) {
+  const auto turn = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.turn);
+  return std::accumulate(profile.seconds.begin(), turn, 0.0);
+}
+
+void exchange_dear(const StepProfile& profile, const Uses& uses, BudgetPlan& plan) {
+  Exchange(profile, uses, plan).run();
+}
+
+}  // namespace spillway

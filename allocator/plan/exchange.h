@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/plan/budget_plan.h"
+#include "allocator/plan/room.h"
+#include "allocator/plan/step_profile.h"
+
+#include <cstddef>
+
+namespace spillway {
+
+/// Whether computing the storage again costs so much that the link, where it is free, is the better
+/// way. Requires: it can be computed again.
+bool is_dear(const StepProfile& profile, std::size_t storage);
+
+/// What computing takes up to the turn.
+double forward_seconds(const StepProfile& profile);
+
+/// What is dear and away may move or be computed again, whatever the rest of the plan: takes the
+/// other way for one after another, then for one of each kind, where that makes the step quicker,
+/// and tries it as often as planning has time for. What is kept stays so.
+///
+/// No more moves than the link carries out in the forward pass: what leaves later is still in its
+/// place when another tensor's turn comes there, which the simulator, to which all memory is alike,
+/// does not see. Requires: profile.timed(), and a plan that is complete().
+void exchange_dear(const StepProfile& profile, const Uses& uses, BudgetPlan& plan);
+
+}  // namespace spillway
