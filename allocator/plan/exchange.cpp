@@ -76,9 +76,10 @@ class Exchange {
     if (left_ == 0) return false;
     --left_;
     BudgetPlan plan = best_;
-    for (const std::size_t storage : {one, other})
-      plan.actions[storage] =
-          best_.actions[storage] == Action::kMove ? Action::kRebuild : Action::kMove;
+    for (const std::size_t storage : {one, other}) {
+      const bool moves = best_.actions[storage] == Action::kMove;
+      plan.actions[storage] = moves ? Action::kRebuild : Action::kMove;
+    }
     if (out_seconds(profile_, plan) > most_out_) return false;
     Room room = room_;
     complete(profile_, uses_, room, best_.budget, plan);
