@@ -228,7 +228,7 @@ TEST_F(HeapMemoryTest, AStepThatRepeatsComesToRest) {
 
 TEST_F(HeapMemoryTest, ALargerDeviceIsMappedInLargerChunks) {
   table_.MemGetInfo = [](std::size_t* free_bytes, std::size_t* total) {
-    *free_bytes = *total = (16_GiB).count();
+    *free_bytes = *total = (64_GiB).count();
     return CUDA_SUCCESS;
   };
   make_heap({});
