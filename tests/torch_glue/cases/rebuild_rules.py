@@ -51,6 +51,7 @@ RULES = {
     "scaled": lambda x, w: F.silu(x @ w) * 0.5,
     "scaled_by_what_is_frozen": lambda x, w: w[0].detach() * F.silu(x @ w),
     "quotient_by_what_is_frozen": lambda x, w: F.silu(x @ w) / (w[0].detach() + 3),
+    "scaled_in_half_precision": lambda x, w: F.silu((x @ w).bfloat16()) * 0.3,
     "scaled_view": lambda x, w: F.silu(x @ w).view(16, 256) * 0.5,
     "norm_of_llama_with_a_frozen_weight": lambda x, w: norm_of_llama(
         (x @ w).bfloat16(), w[0].detach().bfloat16()
