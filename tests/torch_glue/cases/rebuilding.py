@@ -247,9 +247,11 @@ def no_region_is_open_behind_an_exception():
     except KeyError:
         pass
     x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
-    before = torch.cuda.memory_allocated()
-    loss = (F.silu(x) @ w).sum()
-    assert torch.cuda.memory_allocated() - before >= 64 * 64 * 4
+    y = F.silu(x)
+    place = y.data_ptr()
+    loss = (y @ w).sum()
+    del y
+    assert torch.empty_like(x).data_ptr() != place  # it is kept
     assert not torch._C._dispatch_tls_is_dispatch_key_included("TESTING_ONLY_GenericMode")
     del loss
 
