@@ -107,15 +107,18 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
                    bool non_blocking,
                    std::optional<at::MemoryFormat> format) {
   std::optional<WeakSource> source;
-  if (is_known(self)) source.emplace(self);
+  const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
+  if (as_it_lies && is_known(self)) source.emplace(self);
   at::Tensor result = at::_ops::_to_copy::redispatch(
       keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
   if (source && result.device() == self.device()) casts().add(result, std::move(*source));
   return result;
 }
 
-/// The versions before the operator; none where nothing is to be learnt.
+/// The versions before the operator; none where nothing is to be learnt. Where no node is made the
+/// result's is that of an earlier operator, which did not give what an edit has left.
 std::optional<OperandVersions> before(const at::Tensor& self, const at::Tensor& other) {
+  if (!at::GradMode::is_enabled() || !(self.requires_grad() || other.requires_grad())) return {};
   if (!is_known(self) || !is_known(other)) return std::nullopt;
   return OperandVersions{version_of(self), version_of(other), 0};
 }
@@ -185,7 +188,7 @@ at::Tensor addmm(c10::DispatchKeySet keys,
                  const at::Scalar& alpha) {
   const auto versions = before_half(self, other);
   std::optional<WeakSource> source;
-  if (versions && is_known(bias)) source.emplace(bias);
+  if (at::GradMode::is_enabled() && is_known(bias)) source.emplace(bias);
   at::Tensor result =
       at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
   note(versions, result);

@@ -6,7 +6,6 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/SymIntArrayRef.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
 namespace spillway {
@@ -16,18 +15,13 @@ using Values = Recipe::Values;
 namespace autograd = torch::autograd;
 namespace nodes = torch::autograd::generated;
 
-/// A bias that is a parameter, as it is now, or was when it was given where it is frozen: no node
-/// saves anything of it.
+/// A bias that is a parameter, trained or frozen, as it was when it was given: no node saves
+/// anything of it.
 void needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
-  const autograd::Edge& edge = node.next_edge(0);
-  const auto* const parameter = dynamic_cast<const autograd::AccumulateGrad*>(edge.function.get());
-  if (parameter != nullptr && parameter->variable.defined()) {
-    const auto version = static_cast<std::uint32_t>(parameter->variable._version());
-    return recipe.needs_kept(parameter->variable, version);
-  }
-  const auto frozen = edge.function == nullptr ? bias_of_product(node) : std::nullopt;
-  if (!frozen || !frozen->tensor.defined()) return recipe.impossible();
-  recipe.needs_kept(frozen->tensor, frozen->version);
+  const auto bias = bias_of_product(node);
+  const bool kept_anyway = bias && bias->tensor.defined() && bias->tensor.is_leaf();
+  if (!kept_anyway || bias->tensor.dim() != 1) return recipe.impossible();
+  recipe.needs_kept(bias->tensor, bias->version);
 }
 
 /// What an adapter's narrow side gives: computing it again would take all that it is made of, for
@@ -53,12 +47,18 @@ void needs_input(const autograd::Node& node,
 
 void add_products(Rules& rules) {
   rules.add_dear<nodes::MmBackward0>([](const nodes::MmBackward0& node, Recipe& recipe) {
+    if (node.self_layout != at::kStrided || node.mat2_layout != at::kStrided) {
+      return recipe.impossible();
+    }
     if (is_narrow(node.self_sym_sizes, node)) return recipe.impossible();
     needs_input(node, node.self_, node.next_edge(0), recipe);
     recipe.needs(node.mat2_);
     recipe.computed_by([](Values values) { return at::mm(values[0], values[1]); });
   });
   rules.add_dear<nodes::AddmmBackward0>([](const nodes::AddmmBackward0& node, Recipe& recipe) {
+    if (node.mat1_layout != at::kStrided || node.mat2_layout != at::kStrided) {
+      return recipe.impossible();
+    }
     if (is_narrow(node.mat1_sym_sizes, node)) return recipe.impossible();
     needs_bias(node, recipe);
     needs_input(node, node.mat1_, node.next_edge(1), recipe);

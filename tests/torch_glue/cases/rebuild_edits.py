@@ -264,3 +264,23 @@ def what_is_scaled_after_an_edit_of_a_view_is_kept():
         return (h.view(-1) * 0.5).view(64, 64)
 
     edited(scaled)
+
+
+@case
+def what_is_scaled_after_an_addition_that_no_graph_has_seen_is_kept():
+    def scaled(x, y):
+        h = F.silu(y)
+        with torch.no_grad():
+            h.add_(x)
+        return h * 0.5
+
+    edited(scaled)
+
+
+@case
+def a_parameters_view_may_be_added_to_without_a_graph():
+    p = random(64, 64).requires_grad_()
+    expected = p.detach() + 1
+    with spillway.rebuild(), torch.no_grad():
+        p.view(-1).add_(torch.ones(64 * 64, device="cuda"))
+    assert same([expected], [p.detach()])
