@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures.registry import FIGURES
+from bench.quote import Quote
 
 README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+QUOTE = Quote("figures")
 
 # What stands in place of a value that there is none of.
 _ABSENT = {"needs-gpu": "needs a GPU", "short": "could not be measured"}
@@ -19,7 +20,6 @@ _ABSENT = {"needs-gpu": "needs a GPU", "short": "could not be measured"}
 def section(result: dict[str, Any]) -> str:
     """The result as the README shows it, with the markers around it."""
     lines = [
-        BEGIN,
         f"Measured on the {result['device']} with `{' '.join(result['command'])}`, {result['date']}, torch "
         f"{result['versions']['torch']}:",
         "",
@@ -35,18 +35,11 @@ def section(result: dict[str, Any]) -> str:
         )
         missed = " (missed)" if entry["status"] == "short" and entry["value"] is not None else ""
         lines.append(f"| {claim} | {value} | {entry['bound']}{missed} |")
-    return "\n".join([*lines, END])
-
-
-def quoted(text: str) -> str:
-    """The section that `text` holds now. ValueError where the markers are missing."""
-    begin, end = text.index(BEGIN), text.index(END) + len(END)
-    return text[begin:end]
+    return QUOTE.marked(lines)
 
 
 def update(result: dict[str, Any]) -> None:
-    text = README.read_text()
-    README.write_text(text.replace(quoted(text), section(result)))
+    QUOTE.write(README, section(result))
 
 
 def newest(results: Path) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-PROBES = Path(__file__).parents[1] / "figures" / "probes"
+from bench.figures.session import Session
+
 PROFILE = "h200"
 MODELS = {
     "llama-8b-8-layers": "Llama 3 8B, 8 layers, batch 4, sequence 4096",
@@ -27,29 +25,14 @@ WAYS = {
 MOST = "16"
 
 
-class DryRunFailed(Exception):
-    """The message has the program's last lines."""
-
-
-def dry(probe: str, *arguments: str) -> Any:
-    """The JSON that the probe prints."""
-    run = ["-m", "spillway", "run", "--emulate", PROFILE, "--shape-only", "--"]
-    command = [sys.executable, *run, sys.executable, str(PROBES / f"{probe}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
-    if done.returncode != 0 or found is None:
-        tail = (done.stdout + done.stderr).strip().splitlines()[-4:]
-        raise DryRunFailed("\n".join([f"{' '.join(command[2:])} ended with {done.returncode}:", *tail]))
-    return json.loads(found)
-
-
 def measure(missing: dict[str, Any]) -> dict[str, Any]:
     """By model: plain, and each way with ours at its peak. By way: tokens per second of each batch."""
+    dry = Session("emulated", Path()).dry
     ways = [way for way in WAYS if not missing.get(way)]
-    beside = {model: dry("planning", model, *ways) for model in MODELS}
+    beside = {model: dry(PROFILE, "planning", model, *ways) for model in MODELS}
     return {
         "beside": {model: {"plain": one["plain"], **one["ways"]} for model, one in beside.items()},
-        "capacity": {way: dry("capacity", way, MOST) for way in ("plain", "checkpoint", "ours")},
+        "capacity": {way: dry(PROFILE, "capacity", way, MOST) for way in ("plain", "checkpoint", "ours")},
     }
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.budgets import MODELS, WAYS
+from bench.quote import Quote
 
 README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+QUOTE = Quote("peers")
 GIB = 1 << 30
 
 
@@ -19,7 +20,6 @@ def section(result: dict[str, Any]) -> str:
     versions = result["versions"]
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "trl", "torchtune") if versions[name])
     lines = [
-        BEGIN,
         f"Predicted for an H200 by dry runs with `{' '.join(result['command'])}`, {result['date']}, {used}. "
         "Each way of saving memory, and a budget of its own peak:",
         "",
@@ -47,18 +47,11 @@ def section(result: dict[str, Any]) -> str:
         rates = [capacity[way].get(str(batch)) for way in ("plain", "checkpoint", "ours")]
         cells = [f"{rate:.0f}" if rate else "" for rate in rates]
         lines.append(f"| {batch} | {' | '.join(cells)} |")
-    return "\n".join([*lines, END])
-
-
-def quoted(text: str) -> str:
-    """The section that `text` holds now. ValueError where the markers are missing."""
-    begin, end = text.index(BEGIN), text.index(END) + len(END)
-    return text[begin:end]
+    return QUOTE.marked(lines)
 
 
 def update(result: dict[str, Any]) -> None:
-    text = README.read_text()
-    README.write_text(text.replace(quoted(text), section(result)))
+    QUOTE.write(README, section(result))
 
 
 def newest(results: Path) -> dict[str, Any]:

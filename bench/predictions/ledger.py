@@ -9,11 +9,12 @@ from statistics import median
 from typing import Any
 
 from bench.predictions.cases import CASES, RATIOS
+from bench.quote import Quote
 
 LEDGER = Path(__file__).with_name("predictions.json")
 ROOT = Path(__file__).parents[2]
 DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
-BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
+QUOTE = Quote("predictions")
 GIB = 2**30
 # What a prediction is, and what making it took of the machine that it ran on.
 KEPT = ("peak_bytes", "peak_reserved_bytes", "step_ms", "tokens_per_second")
@@ -102,7 +103,7 @@ def here(ledger: dict[str, Any]) -> str:
 
 def short(ledger: dict[str, Any]) -> str:
     """The ledger as the README shows it, with the markers around it."""
-    return "\n".join([BEGIN, summary(ledger), END])
+    return QUOTE.marked([summary(ledger)])
 
 
 def section(ledger: dict[str, Any]) -> str:
@@ -110,7 +111,6 @@ def section(ledger: dict[str, Any]) -> str:
     predictions = ledger["predictions"]
     memory, time = memory_errors(predictions), time_errors(predictions)
     lines = [
-        BEGIN,
         f"{summary(ledger)} {here(ledger)}",
         "",
         "| time of | published | predicted |",
@@ -138,19 +138,12 @@ def section(ledger: dict[str, Any]) -> str:
             )
         lines.append(f"| {' | '.join(cells)} |")
     sources = sorted({case.published.source for case in CASES if case.published is not None})
-    lines += ["", *(f"Published: {source}." for source in sources), END]
-    return "\n".join(lines)
-
-
-def quoted(text: str) -> str:
-    """The section that `text` holds now. ValueError where the markers are missing."""
-    begin, end = text.index(BEGIN), text.index(END) + len(END)
-    return text[begin:end]
+    lines += ["", *(f"Published: {source}." for source in sources)]
+    return QUOTE.marked(lines)
 
 
 def write(ledger: dict[str, Any]) -> None:
     """Into the ledger and into the pages that show it."""
     LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
     for page, shown in ((DOCUMENT, section(ledger)), (README, short(ledger))):
-        text = page.read_text()
-        page.write_text(text.replace(quoted(text), shown))
+        QUOTE.write(page, shown)

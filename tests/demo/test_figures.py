@@ -135,4 +135,4 @@ def test_the_readme_says_where_a_bound_is_missed() -> None:
 def test_readme_quotes_the_newest_result() -> None:
     written = readme.section(readme.newest(ROOT / "bench" / "results"))
 
-    assert readme.quoted(readme.README.read_text()) == written
+    assert readme.QUOTE.found(readme.README.read_text()) == written

@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
 def test_readme_quotes_the_newest_result() -> None:
-    assert readme.quoted(readme.README.read_text()) == readme.section(readme.newest(RESULTS))
+    assert readme.QUOTE.found(readme.README.read_text()) == readme.section(readme.newest(RESULTS))
 
 
 def found() -> dict[str, Any]:
