@@ -13,13 +13,6 @@ namespace {
 /// by their square: each try looks at all of them.
 constexpr double kMostTries = 20;
 
-Room with_kept(const StepProfile& profile, const std::vector<Action>& actions) {
-  Room room(profile);
-  for (std::size_t storage = 0; storage < actions.size(); ++storage)
-    if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
-  return room;
-}
-
 /// What the link takes to carry out all that moves.
 double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
   double seconds = 0;
@@ -36,7 +29,7 @@ class Exchange {
       : profile_(profile),
         uses_(uses),
         best_(best),
-        room_(with_kept(profile, best.actions)),
+        room_(profile, best.actions),
         most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
       const bool away = best.actions[storage] != Action::kKeep;

@@ -20,9 +20,10 @@ double forward_seconds(const StepProfile& profile);
 /// other way for one after another, then for one of each kind, where that makes the step quicker,
 /// and tries it as often as planning has time for. What is kept stays so.
 ///
-/// No more moves than the link carries out in the forward pass: what leaves later is still in its
-/// place when another tensor's turn comes there, which the simulator, to which all memory is alike,
-/// does not see. Requires: profile.timed(), and a plan that is complete().
+/// No more moves than the link carries out in the forward pass, or than moved before: what leaves
+/// later is still in its place when another tensor's turn comes there, which the simulator, to
+/// which all memory is alike, does not see. Requires: profile.timed(), and a plan that is
+/// complete().
 void exchange_dear(const StepProfile& profile, const Uses& uses, BudgetPlan& plan);
 
 }  // namespace spillway

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -185,12 +184,10 @@ BudgetPlan plan_step(const StepProfile& profile, Bytes budget) {
 }
 
 BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget) {
-  Room room(profile);
   BudgetPlan plan;
-  plan.least = Bytes{room.most()};
-  for (std::size_t storage = 0; storage < actions.size(); ++storage)
-    if (actions[storage] == Action::kKeep) room.keep(storage, ~0ULL);
+  plan.least = Bytes{Room(profile).most()};
   plan.actions = std::move(actions);
+  Room room(profile, plan.actions);
   complete(profile, Uses(profile), room, budget, plan);
   return plan;
 }

@@ -29,6 +29,11 @@ Room::Room(const StepProfile& profile)
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
 }
 
+Room::Room(const StepProfile& profile, const std::vector<Action>& actions) : Room(profile) {
+  for (std::size_t storage = 0; storage < actions.size(); ++storage)
+    if (actions[storage] == Action::kKeep) keep(storage, ~0ULL);
+}
+
 bool Room::keep(std::size_t storage, std::uint64_t limit) {
   for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
     const RecordedStep::Absence& away = profile_.memory.absences[each];

@@ -26,6 +26,8 @@ struct Uses {
 class Room {
  public:
   explicit Room(const StepProfile& profile);
+  /// With what these actions keep, by storage, put back.
+  Room(const StepProfile& profile, const std::vector<Action>& actions);
 
   [[nodiscard]] std::uint64_t most() const { return peaks_.most(); }
 

@@ -11,15 +11,12 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
-/// A node of these keeps of its two tensors the one that the gradient of the other needs.
+/// A node of these keeps of its two tensors what gradients need, and nothing of the other.
 template <typename Node>
 void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at::Tensor&)) {
   rules.add<Node>([function](const Node& node, Recipe& recipe) {
-    const auto versions = versions_of_operands(node);
-    recipe.needs(
-        node.self_, node.next_edge(0), versions ? std::optional(versions->self) : std::nullopt);
-    recipe.needs(
-        node.other_, node.next_edge(1), versions ? std::optional(versions->other) : std::nullopt);
+    recipe.needs_operand(node, node.self_, 0, &OperandVersions::self);
+    recipe.needs_operand(node, node.other_, 1, &OperandVersions::other);
     recipe.computed_by([function](Values values) { return function(values[0], values[1]); });
   });
 }

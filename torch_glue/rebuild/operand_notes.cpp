@@ -159,23 +159,10 @@ std::optional<OperandVersions> before_half(const at::Tensor& self, const at::Ten
   return OperandVersions{version(self), version(other), 0};
 }
 
-at::Tensor mul(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
+template <typename Operator>
+at::Tensor of_two(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
   const auto versions = before_half(self, other);
-  at::Tensor result = at::_ops::mul_Tensor::redispatch(keys & kBehindNoting, self, other);
-  note(versions, result);
-  return result;
-}
-
-at::Tensor div(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
-  const auto versions = before_half(self, other);
-  at::Tensor result = at::_ops::div_Tensor::redispatch(keys & kBehindNoting, self, other);
-  note(versions, result);
-  return result;
-}
-
-at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
-  const auto versions = before_half(self, other);
-  at::Tensor result = at::_ops::mm::redispatch(keys & kBehindNoting, self, other);
+  at::Tensor result = Operator::redispatch(keys & kBehindNoting, self, other);
   note(versions, result);
   return result;
 }
@@ -232,9 +219,9 @@ void note_operands(torch::Library& noting) {
   noting.impl("_to_copy", &to_copy);
   noting.impl("add.Tensor", &add);
   noting.impl("add_.Tensor", &add_in_place);
-  noting.impl("mul.Tensor", &mul);
-  noting.impl("div.Tensor", &div);
-  noting.impl("mm", &mm);
+  noting.impl("mul.Tensor", &of_two<at::_ops::mul_Tensor>);
+  noting.impl("div.Tensor", &of_two<at::_ops::div_Tensor>);
+  noting.impl("mm", &of_two<at::_ops::mm>);
   noting.impl("addmm", &addmm);
 }
 

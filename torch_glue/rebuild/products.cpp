@@ -24,6 +24,11 @@ void needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
   recipe.needs_kept(bias->tensor, bias->version);
 }
 
+/// Whether both matrices are plain ones, whose product has the same bits each time.
+bool are_dense(at::Layout one, at::Layout other) {
+  return one == at::kStrided && other == at::kStrided;
+}
+
 /// What an adapter's narrow side gives: computing it again would take all that it is made of, for
 /// next to no bytes.
 bool is_narrow(const c10::SymIntArrayRef& input, const autograd::Node& node) {
@@ -34,34 +39,23 @@ bool is_narrow(const c10::SymIntArrayRef& input, const autograd::Node& node) {
          result->back() < given->back() / kNarrow;
 }
 
-/// What is multiplied by a frozen matrix is kept by no node.
-void needs_input(const autograd::Node& node,
-                 const autograd::SavedVariable& input,
-                 const autograd::Edge& edge,
-                 Recipe& recipe) {
-  const auto versions = versions_of_operands(node);
-  recipe.needs(input, edge, versions ? std::optional(versions->self) : std::nullopt);
-}
-
 }  // namespace
 
 void add_products(Rules& rules) {
   rules.add_dear<nodes::MmBackward0>([](const nodes::MmBackward0& node, Recipe& recipe) {
-    if (node.self_layout != at::kStrided || node.mat2_layout != at::kStrided) {
+    if (!are_dense(node.self_layout, node.mat2_layout) || is_narrow(node.self_sym_sizes, node)) {
       return recipe.impossible();
     }
-    if (is_narrow(node.self_sym_sizes, node)) return recipe.impossible();
-    needs_input(node, node.self_, node.next_edge(0), recipe);
+    recipe.needs_operand(node, node.self_, 0, &OperandVersions::self);
     recipe.needs(node.mat2_);
     recipe.computed_by([](Values values) { return at::mm(values[0], values[1]); });
   });
   rules.add_dear<nodes::AddmmBackward0>([](const nodes::AddmmBackward0& node, Recipe& recipe) {
-    if (node.mat1_layout != at::kStrided || node.mat2_layout != at::kStrided) {
+    if (!are_dense(node.mat1_layout, node.mat2_layout) || is_narrow(node.mat1_sym_sizes, node)) {
       return recipe.impossible();
     }
-    if (is_narrow(node.mat1_sym_sizes, node)) return recipe.impossible();
     needs_bias(node, recipe);
-    needs_input(node, node.mat1_, node.next_edge(1), recipe);
+    recipe.needs_operand(node, node.mat1_, 1, &OperandVersions::self);
     recipe.needs(node.mat2_);
     recipe.computed_by([alpha = node.alpha, beta = node.beta](Values values) {
       return at::addmm(values[0], values[1], values[2], beta, alpha);

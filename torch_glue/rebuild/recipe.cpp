@@ -63,12 +63,14 @@ void Recipe::needs(const autograd::SavedVariable& saved) {
   if (possible_ && !take(saved)) possible_ = false;
 }
 
-void Recipe::needs(const autograd::SavedVariable& saved,
-                   const autograd::Edge& edge,
-                   std::optional<std::uint32_t> version) {
+void Recipe::needs_operand(const autograd::Node& node,
+                           const autograd::SavedVariable& saved,
+                           std::uint32_t edge,
+                           std::uint32_t OperandVersions::*version) {
   if (!compat::never_saved(saved)) return needs(saved);
-  if (!version) return impossible();
-  needs_result(edge, *version);
+  const auto versions = versions_of_operands(node);
+  if (!versions) return impossible();
+  needs_result(node.next_edge(edge), (*versions).*version);
 }
 
 void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {

@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace spillway {
 
 class PackHook;
+struct OperandVersions;
 struct RegionOptions;
 
 /// How one tensor is computed again, bit for bit, by the operator that made it, from what the graph
@@ -54,11 +54,12 @@ class Recipe {
   /// The rules write the values in the order in which the Function takes them. One that cannot be
   /// had makes the recipe impossible.
   void needs(const torch::autograd::SavedVariable& saved);
-  /// As needs(saved), or as needs_result() where the node has no use for it and so saved nothing.
-  /// `version`: of the tensor when it was used, none where that is not known.
-  void needs(const torch::autograd::SavedVariable& saved,
-             const torch::autograd::Edge& edge,
-             std::optional<std::uint32_t> version);
+  /// One of the two tensors that the node's operator was given: as needs(saved), or as
+  /// needs_result() of this edge where the node has no use for it and so saved nothing.
+  void needs_operand(const torch::autograd::Node& node,
+                     const torch::autograd::SavedVariable& saved,
+                     std::uint32_t edge,
+                     std::uint32_t OperandVersions::*version);
   /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
   /// tensor when it was used: a change in place that no graph has seen must not be missed.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);

@@ -11,7 +11,7 @@ namespace {
 
 namespace nodes = torch::autograd::generated;
 
-/// The result behind the node, which had this version when it was viewed, in the node's shape.
+/// The result behind the node, at this version, in the node's shape.
 void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Recipe& recipe) {
   const auto sizes = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
   if (!sizes) return recipe.impossible();
@@ -20,8 +20,8 @@ void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Reci
       [sizes = c10::DimVector(*sizes)](Recipe::Values values) { return values[0].view(sizes); });
 }
 
-/// A view shares its versions with what it views: who was given it has looked at them
-/// (version_of_result).
+/// A view shares its versions with what it views, so that who was given it has compared them with
+/// those of the result behind it (version_of_result), and there is nothing to compare here.
 template <typename Node>
 void add_view(Rules& rules) {
   rules.add<Node>([](const Node& node, Recipe& recipe) {
@@ -36,8 +36,8 @@ void add_view(Rules& rules) {
 void add_views(Rules& rules) {
   add_view<nodes::ViewBackward0>(rules);
   add_view<nodes::ReshapeAliasBackward0>(rules);
-  // What torch.nn.Linear makes of a product of a batch: no view to autograd, and the only tensor of
-  // the product's storage.
+  // What torch.nn.Linear makes of a product of a batch: no view to autograd. ATen makes it of
+  // results that nobody else has.
   rules.add_dear<nodes::UnsafeViewBackward0>([](const nodes::UnsafeViewBackward0& node,
                                                 Recipe& recipe) { in_its_shape(node, 0, recipe); });
 }
