@@ -3,7 +3,6 @@
 
 #include "allocator/plan/bound.h"
 #include "allocator/plan/plan_curve.h"
-#include "allocator/plan/simulator.h"
 #include "tests/plan/profiles.h"
 
 #include <gtest/gtest.h>
@@ -19,26 +18,12 @@ namespace spillway {
 namespace {
 
 using namespace literals;
+using testing::budgets_of;
 using testing::even_step;
 using testing::random_step;
 using testing::random_step_with_unwanted;
 
 constexpr std::uint64_t kSeed = 11;
-
-std::uint64_t peak_of(const StepProfile& step, Action everything) {
-  const std::vector<Action> actions(step.storages.size(), everything);
-  const auto live = live_bytes(step, actions);
-  return *std::max_element(live.begin(), live.end());
-}
-
-std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t count) {
-  const std::uint64_t most = peak_of(step, Action::kKeep);
-  const std::uint64_t least = plan_step(step, 0_B).least.count();
-  std::vector<Bytes> budgets;
-  for (std::uint64_t each = 0; each <= count; ++each)
-    budgets.emplace_back(least + (most - least) * each / count);
-  return budgets;
-}
 
 TEST(PlannerTest, PlansOfRandomStepsAreSoundAndNeverBeatTheBound) {
   std::mt19937_64 random(kSeed);
@@ -226,177 +211,6 @@ TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
       before = plan.peak;
     }
     ASSERT_EQ(before, plan_step(step, 0_B).least) << "trial " << trial;
-  }
-}
-
-TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
-  // Three storages; everything moves at 50 bytes a second, two seconds each way.
-  const StepProfile step = even_step(3, 1000, {50, 50, 0});
-  BudgetPlan plan;
-  plan.actions.assign(3, Action::kMove);
-  plan.fetch = {4, 4, 4};
-
-  // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
-  // at which one is let go waits: until 2, 4 and 6, with a second of computing after each, so that
-  // the turn is at 7. Back they come, wanted 2, 1, 0: nothing wants the first before place 4.
-  const StepTiming tight = simulate(step, plan, 1000_B);
-  EXPECT_EQ(tight.compute, 7);
-  EXPECT_EQ(tight.stall_out, 1 + 1 + 1);
-  // Copies in begin at 7 and end at 9 (the order of the list), 11, 13: storage 0 is the first.
-  EXPECT_GT(tight.stall_in, 0);
-  EXPECT_EQ(tight.total(), 7 + tight.stall_out + tight.stall_in);
-
-  const StepTiming wide = simulate(step, plan, 1300_B);
-  EXPECT_EQ(wide.stall_out, 0);
-}
-
-TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
-  // Ten storages of 100 bytes; 500 bytes must be away at the turn, five seconds each at 20 a
-  // second.
-  const StepProfile step = even_step(10, 1000, {20, 100, 0});
-
-  const StepBound bound = lower_bound(step, 1500_B);
-
-  // Out: 25 seconds from the first save on, and the second that the fullest place takes.
-  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
-  EXPECT_DOUBLE_EQ(bound.forward, 25 + 1);
-  EXPECT_DOUBLE_EQ(bound.backward, 10);
-  EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
-}
-
-TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
-  const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
-
-  // In: 400 bytes are away when the backward pass begins, and a second follows the last use.
-  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
-  EXPECT_DOUBLE_EQ(bound.forward, 11);
-  EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
-}
-
-/// What may be wrong with a plan, each in its own way.
-const std::vector<std::pair<std::string, std::function<void(StepProfile&, BudgetPlan&, Bytes&)>>>
-    kWrongs = {
-        {"an action too few",
-         [](auto&, auto& plan, auto&) {
-           plan.actions.pop_back();
-         }},
-        {"an action too many",
-         [](auto&, auto& plan, auto&) {
-           plan.actions.push_back(Action::kKeep);
-         }},
-        {"a place too few",
-         [](auto&, auto& plan, auto&) {
-           plan.fetch.pop_back();
-         }},
-        {"a place too many",
-         [](auto&, auto& plan, auto&) {
-           plan.fetch.push_back(0);
-         }},
-        {"no actions",
-         [](auto&, auto& plan, auto&) {
-           plan.actions.clear();
-         }},
-        {"no places",
-         [](auto&, auto& plan, auto&) {
-           plan.fetch.clear();
-         }},
-        {"everything kept",
-         [](auto&, auto& plan, auto&) {
-           plan.actions.assign(plan.actions.size(), Action::kKeep);
-         }},
-        {"one that moves kept",
-         [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kKeep;
-         }},
-        {"one that is rebuilt kept",
-         [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kKeep;
-         }},
-        {"one that cannot be is rebuilt",
-         [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kRebuild;
-         }},
-        {"one that was rebuilt moves, unseen by its time",
-         [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kMove;
-         }},
-        {"one kept moves, unseen by its peak and time",
-         [](auto& step, auto& plan, auto&) {
-           for (std::size_t each = 0; each < plan.actions.size(); ++each) {
-             if (plan.actions[each] != Action::kKeep || step.storages[each].rebuild) continue;
-             plan.actions[each] = Action::kMove;
-             plan.fetch[each] = step.storages[each].wanted;
-             return;
-           }
-         }},
-        {"one comes back after it is wanted",
-         [](auto& step, auto& plan, auto&) {
-           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
-           const auto each = static_cast<std::size_t>(moves - plan.actions.begin());
-           plan.fetch[each] = step.storages[each].wanted + 1;
-         }},
-        {"one comes back in the forward pass",
-         [](auto& step, auto& plan, auto&) {
-           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
-           plan.fetch[static_cast<std::size_t>(moves - plan.actions.begin())] = step.turn - 1;
-         }},
-        {"all come back at once",
-         [](auto& step, auto& plan, auto&) {
-           for (std::size_t each = 0; each < plan.fetch.size(); ++each)
-             plan.fetch[each] = std::min(step.turn, step.storages[each].wanted);
-         }},
-        {"a smaller peak than it has",
-         [](auto&, auto& plan, auto&) {
-           plan.peak = Bytes{plan.peak.count() - 1};
-         }},
-        {"a larger peak than it has",
-         [](auto&, auto& plan, auto&) {
-           plan.peak = Bytes{plan.peak.count() + 1};
-         }},
-        {"a budget below its peak",
-         [](auto&, auto& plan, auto& budget) {
-           budget = Bytes{plan.peak.count() - 1};
-         }},
-        {"less time than it takes",
-         [](auto&, auto& plan, auto&) {
-           plan.timing.compute *= 0.999;
-         }},
-        {"no stalls",
-         [](auto&, auto& plan, auto&) {
-           plan.timing.stall_out = -1e-6;
-         }},
-        {"a step with more live bytes",
-         [](auto& step, auto&, auto&) {
-           for (std::uint64_t& peak : step.memory.peaks)
-             peak += 1;
-         }},
-        {"a slower link",
-         [](auto& step, auto&, auto&) {
-           step.link.out /= 100;
-         }},
-        {"a step of other storages",
-         [](auto& step, auto&, auto&) {
-           step.storages.pop_back();
-         }},
-};
-
-TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
-  std::mt19937_64 random(kSeed);
-  StepProfile step = random_step(random, 60);
-  step.link = {2000, 2000, 1e-3};  // both are in use
-  const Bytes budget = budgets_of(step, 4)[1];
-  const BudgetPlan plan = plan_step(step, budget);
-  ASSERT_EQ(check_plan(step, plan, budget), std::nullopt);
-  for (const Action action : {Action::kKeep, Action::kMove, Action::kRebuild})
-    ASSERT_GT(plan.bytes(step, action), 0u);
-  ASSERT_GE(kWrongs.size(), 20u);
-
-  for (const auto& [name, spoil] : kWrongs) {
-    StepProfile spoiled_step = step;
-    BudgetPlan spoiled = plan;
-    Bytes spoiled_budget = budget;
-    spoil(spoiled_step, spoiled, spoiled_budget);
-    EXPECT_NE(check_plan(spoiled_step, spoiled, spoiled_budget), std::nullopt) << name;
   }
 }
 

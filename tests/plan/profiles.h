@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/plan/planner.h"
 #include "allocator/plan/step_profile.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -69,6 +71,23 @@ inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates
     profile.storages.push_back({100, storage, places - 1 - storage});
   profile.link = link;
   return profile;
+}
+
+inline std::uint64_t peak_of(const StepProfile& step, Action everything) {
+  const std::vector<Action> actions(step.storages.size(), everything);
+  const auto live = live_bytes(step, actions);
+  return *std::max_element(live.begin(), live.end());
+}
+
+/// From the least that the step can do with to what it needs with everything kept, in so many
+/// parts.
+inline std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t count) {
+  const std::uint64_t most = peak_of(step, Action::kKeep);
+  const std::uint64_t least = plan_step(step, Bytes{}).least.count();
+  std::vector<Bytes> budgets;
+  for (std::uint64_t each = 0; each <= count; ++each)
+    budgets.emplace_back(least + (most - least) * each / count);
+  return budgets;
 }
 
 }  // namespace spillway::testing

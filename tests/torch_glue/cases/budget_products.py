@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from cases import case
 from cases.beside_plain import random
-from cases.measure import last, same
+from cases.measure import an_edit_is_noticed, last, same
 
 WIDTH = 128
 ROWS = 64
@@ -97,13 +97,10 @@ def where_there_is_plenty_planned_steps_keep_them_with_the_same_bits():
 def edited(tag, edit):
     region = spillway.offload(budget="1GiB", tag=tag)  # a first step: everything is let go
     try:
-        gradients(region, edit=edit)
-    except RuntimeError as error:
-        assert "modified by an inplace operation" in str(error), error
-        return
+        with an_edit_is_noticed():
+            gradients(region, edit=edit)
     finally:
         spillway.step()
-    raise AssertionError("a changed parameter went unseen")
 
 
 @case
@@ -180,7 +177,11 @@ def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, b
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
     let_go, again = last("frozen")["left_to_rebuild_bytes"], last("frozen")["rebuilt_bytes"]
     saved = ROWS_OF_ADAPTED * WIDTH * item if rank else 0  # what the norm gives, by the adapter
-    assert again >= let_go >= saved + 2 * product(ROWS_OF_ADAPTED, item=item), (let_go, again)
+    if around is autocast:
+        saved = ROWS_OF_ADAPTED * WIDTH * 4  # the result, cast to be squared
+    # Autocast's cast of a bias is gone when the product is saved, which is kept then.
+    products = 1 if around is autocast and bias else 2
+    assert again >= let_go >= saved + products * product(ROWS_OF_ADAPTED, item=item), (let_go, again)
     spillway.step()
 
 
@@ -220,11 +221,8 @@ def a_frozen_bias_that_has_changed_between_the_passes_is_an_error():
         loss = net(x, False).square().sum()
     net.frozen.bias.add_(1)
     try:
-        loss.backward()
-    except RuntimeError as error:
-        assert "modified by an inplace operation" in str(error), error
-    else:
-        raise AssertionError("a changed bias went unseen")
+        with an_edit_is_noticed():
+            loss.backward()
     finally:
         spillway.step()
 
@@ -263,4 +261,25 @@ def adapters_train_under_a_tight_budget_with_the_same_bits():
     assert same(expected, actual)
     assert under <= peak - kept // 2, (under, peak, kept)
     assert again >= kept, (again, kept)  # the first step lets go of all that it can
+    spillway.step()
+
+
+@case
+def a_bias_that_has_changed_before_the_product_was_saved_is_not_used():
+    """No node keeps a bias, so that PyTorch itself has nothing to say against it."""
+
+    def step(region):
+        torch.manual_seed(3)
+        layer = nn.Linear(WIDTH, 2 * WIDTH).cuda()
+        x = random(ROWS, WIDTH).requires_grad_()
+        with region:
+            y = layer(x)
+            with torch.no_grad():
+                layer.bias.add_(1)
+            loss = F.silu(y).square().sum()
+        del y  # nobody else has it
+        loss.backward()
+        return [loss.detach(), x.grad, *(each.grad for each in layer.parameters())]
+
+    assert same(step(spillway.NoOpManager()), step(spillway.offload(budget="1GiB", tag="early")))
     spillway.step()

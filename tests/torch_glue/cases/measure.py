@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cases read and compare."""
 
+import contextlib
 import ctypes
 
 import spillway
@@ -91,6 +92,17 @@ class Save(torch.autograd.Function):
     def backward(ctx, grad):
         ctx.seen.extend(ctx.saved_tensors)
         return (grad, None) + (None,) * ctx.count
+
+
+@contextlib.contextmanager
+def an_edit_is_noticed():
+    """What runs inside must raise autograd's error of a tensor that has been changed in place."""
+    try:
+        yield
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("the edit went unnoticed")
 
 
 def save(seen, *tensors):

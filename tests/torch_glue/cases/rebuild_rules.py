@@ -102,6 +102,16 @@ for rule in RULES:
 
 
 @case
+def what_is_multiplied_by_a_frozen_weight_is_let_go_with_its_product():
+    gradients(
+        RULES["norm_of_llama_with_a_frozen_weight"],
+        [random(64, 64), random(64, 64, seed=1)],
+        spillway.rebuild(),
+    )
+    assert left()[0] >= 64 * 64 * (4 + 2), left()  # the cast to single precision, and the product
+
+
+@case
 def batch_norms_of_all_kinds_have_their_bits():
     kinds = [(True, True), (False, True), (True, False), (False, False)]
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget_plan.h"
+#include "allocator/plan/planner.h"
+#include "tests/plan/profiles.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using testing::budgets_of;
+using testing::random_step;
+
+constexpr std::uint64_t kSeed = 11;
+
+/// What may be wrong with a plan, each in its own way.
+const std::vector<std::pair<std::string, std::function<void(StepProfile&, BudgetPlan&, Bytes&)>>>
+    kWrongs = {
+        {"an action too few",
+         [](auto&, auto& plan, auto&) {
+           plan.actions.pop_back();
+         }},
+        {"an action too many",
+         [](auto&, auto& plan, auto&) {
+           plan.actions.push_back(Action::kKeep);
+         }},
+        {"a place too few",
+         [](auto&, auto& plan, auto&) {
+           plan.fetch.pop_back();
+         }},
+        {"a place too many",
+         [](auto&, auto& plan, auto&) {
+           plan.fetch.push_back(0);
+         }},
+        {"no actions",
+         [](auto&, auto& plan, auto&) {
+           plan.actions.clear();
+         }},
+        {"no places",
+         [](auto&, auto& plan, auto&) {
+           plan.fetch.clear();
+         }},
+        {"everything kept",
+         [](auto&, auto& plan, auto&) {
+           plan.actions.assign(plan.actions.size(), Action::kKeep);
+         }},
+        {"one that moves kept",
+         [](auto&, auto& plan, auto&) {
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kKeep;
+         }},
+        {"one that is rebuilt kept",
+         [](auto&, auto& plan, auto&) {
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kKeep;
+         }},
+        {"one that cannot be is rebuilt",
+         [](auto&, auto& plan, auto&) {
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kRebuild;
+         }},
+        {"one that was rebuilt moves, unseen by its time",
+         [](auto&, auto& plan, auto&) {
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kMove;
+         }},
+        {"one kept moves, unseen by its peak and time",
+         [](auto& step, auto& plan, auto&) {
+           for (std::size_t each = 0; each < plan.actions.size(); ++each) {
+             if (plan.actions[each] != Action::kKeep || step.storages[each].rebuild) continue;
+             plan.actions[each] = Action::kMove;
+             plan.fetch[each] = step.storages[each].wanted;
+             return;
+           }
+         }},
+        {"one comes back after it is wanted",
+         [](auto& step, auto& plan, auto&) {
+           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
+           const auto each = static_cast<std::size_t>(moves - plan.actions.begin());
+           plan.fetch[each] = step.storages[each].wanted + 1;
+         }},
+        {"one comes back in the forward pass",
+         [](auto& step, auto& plan, auto&) {
+           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
+           plan.fetch[static_cast<std::size_t>(moves - plan.actions.begin())] = step.turn - 1;
+         }},
+        {"all come back at once",
+         [](auto& step, auto& plan, auto&) {
+           for (std::size_t each = 0; each < plan.fetch.size(); ++each)
+             plan.fetch[each] = std::min(step.turn, step.storages[each].wanted);
+         }},
+        {"a smaller peak than it has",
+         [](auto&, auto& plan, auto&) {
+           plan.peak = Bytes{plan.peak.count() - 1};
+         }},
+        {"a larger peak than it has",
+         [](auto&, auto& plan, auto&) {
+           plan.peak = Bytes{plan.peak.count() + 1};
+         }},
+        {"a budget below its peak",
+         [](auto&, auto& plan, auto& budget) {
+           budget = Bytes{plan.peak.count() - 1};
+         }},
+        {"less time than it takes",
+         [](auto&, auto& plan, auto&) {
+           plan.timing.compute *= 0.999;
+         }},
+        {"no stalls",
+         [](auto&, auto& plan, auto&) {
+           plan.timing.stall_out = -1e-6;
+         }},
+        {"a step with more live bytes",
+         [](auto& step, auto&, auto&) {
+           for (std::uint64_t& peak : step.memory.peaks)
+             peak += 1;
+         }},
+        {"a slower link",
+         [](auto& step, auto&, auto&) {
+           step.link.out /= 100;
+         }},
+        {"a step of other storages",
+         [](auto& step, auto&, auto&) {
+           step.storages.pop_back();
+         }},
+};
+
+TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
+  std::mt19937_64 random(kSeed);
+  StepProfile step = random_step(random, 60);
+  step.link = {2000, 2000, 1e-3};  // both are in use
+  const Bytes budget = budgets_of(step, 4)[1];
+  const BudgetPlan plan = plan_step(step, budget);
+  ASSERT_EQ(check_plan(step, plan, budget), std::nullopt);
+  for (const Action action : {Action::kKeep, Action::kMove, Action::kRebuild})
+    ASSERT_GT(plan.bytes(step, action), 0u);
+  ASSERT_GE(kWrongs.size(), 20u);
+
+  for (const auto& [name, spoil] : kWrongs) {
+    StepProfile spoiled_step = step;
+    BudgetPlan spoiled = plan;
+    Bytes spoiled_budget = budget;
+    spoil(spoiled_step, spoiled, spoiled_budget);
+    EXPECT_NE(check_plan(spoiled_step, spoiled, spoiled_budget), std::nullopt) << name;
+  }
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/simulator.h"
+
+#include "allocator/plan/bound.h"
+#include "tests/plan/profiles.h"
+
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using testing::even_step;
+
+TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
+  // Three storages; everything moves at 50 bytes a second, two seconds each way.
+  const StepProfile step = even_step(3, 1000, {50, 50, 0});
+  BudgetPlan plan;
+  plan.actions.assign(3, Action::kMove);
+  plan.fetch = {4, 4, 4};
+
+  // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
+  // at which one is let go waits: until 2, 4 and 6, with a second of computing after each, so that
+  // the turn is at 7. Back they come, wanted 2, 1, 0: nothing wants the first before place 4.
+  const StepTiming tight = simulate(step, plan, 1000_B);
+  EXPECT_EQ(tight.compute, 7);
+  EXPECT_EQ(tight.stall_out, 1 + 1 + 1);
+  // Copies in begin at 7 and end at 9 (the order of the list), 11, 13: storage 0 is the first.
+  EXPECT_GT(tight.stall_in, 0);
+  EXPECT_EQ(tight.total(), 7 + tight.stall_out + tight.stall_in);
+
+  const StepTiming wide = simulate(step, plan, 1300_B);
+  EXPECT_EQ(wide.stall_out, 0);
+}
+
+TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
+  // Ten storages of 100 bytes; 500 bytes must be away at the turn, five seconds each at 20 a
+  // second.
+  const StepProfile step = even_step(10, 1000, {20, 100, 0});
+
+  const StepBound bound = lower_bound(step, 1500_B);
+
+  // Out: 25 seconds from the first save on, and the second that the fullest place takes.
+  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
+  EXPECT_DOUBLE_EQ(bound.forward, 25 + 1);
+  EXPECT_DOUBLE_EQ(bound.backward, 10);
+  EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
+}
+
+TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
+  const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
+
+  // In: 400 bytes are away when the backward pass begins, and a second follows the last use.
+  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
+  EXPECT_DOUBLE_EQ(bound.forward, 11);
+  EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
+}
+
+}  // namespace
+}  // namespace spillway
