@@ -2,6 +2,7 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/budget_region.h"
 #include "torch_glue/kernels.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -95,6 +96,7 @@ void end_step() {
   if (driver::SpanLog::on()) tell_where_computed();
   kernels_step_ended();
   Runtime::instance().end_step();
+  throw_where_missed();
 }
 
 }  // namespace spillway

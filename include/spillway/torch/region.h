@@ -90,7 +90,8 @@ struct TagTotals {
 /// counted under "rebuild". Threads: safe.
 SPILLWAY_TORCH_API TagTotals last_step(std::string_view tag = "");
 
-/// Ends the training step: plans are made and statistics latched.
+/// Ends the training step: plans are made and statistics latched. Errors: BudgetError where it has
+/// missed the budget of a BudgetRegion.
 SPILLWAY_TORCH_API void end_step();
 
 }  // namespace spillway

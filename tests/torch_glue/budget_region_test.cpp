@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Budgets in a program without Python: LibTorch on the emulated GPU.
+#include "tests/torch_glue/emulated_operators.h"
+#include "torch_glue/cuda_allocator.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <gtest/gtest.h>
+
+#include <spillway/torch/budget.h>
+#include <spillway/torch/region.h>
+
+#include <string>
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t kStorage = 1ULL << 20U;  // bytes
+constexpr int kLayers = 12;
+
+class BudgetRegionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(emulated_operators()) << dlerror();
+    ASSERT_TRUE(use_allocator().ok());
+    end_step();
+  }
+};
+
+at::Tensor input() {
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kFloat);
+  const auto count = static_cast<std::int64_t>(kStorage / sizeof(float));
+  return at::arange(count, options).div_(count).set_requires_grad(true);
+}
+
+/// Each layer saves its result, which nothing can compute again.
+at::Tensor loss_of(const at::Tensor& x) {
+  at::Tensor y = x;
+  for (int layer = 0; layer < kLayers; ++layer)
+    y = y.cumsum(0).div(1000).tanh();
+  return y.sum();
+}
+
+std::uint64_t peak_since_reset() {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<std::uint64_t>(stats.allocated_bytes.at(all).peak);
+}
+
+/// The gradient and the peak of the last of some steps.
+std::pair<at::Tensor, std::uint64_t> train(const std::string& budget,
+                                           const BudgetSettings& settings = {}) {
+  const at::Tensor x = input();
+  for (int step = 0; step < 4; ++step) {
+    x.mutable_grad() = at::Tensor();
+    c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+    at::Tensor loss;
+    {
+      const BudgetRegion region(budget, settings);
+      loss = loss_of(x);
+    }
+    torch::autograd::backward({loss}, {});
+    loss.reset();
+    end_step();
+  }
+  return {x.grad(), peak_since_reset()};
+}
+
+TEST_F(BudgetRegionTest, AStepStaysWithinItsBudgetAndHasThePlainGradients) {
+  const at::Tensor plain = input();
+  torch::autograd::backward({loss_of(plain)}, {});
+  const std::uint64_t budget = 10 * kStorage;
+
+  const auto [gradient, peak] = train(std::to_string(budget), {.tag = "within"});
+
+  EXPECT_TRUE(gradient.equal(plain.grad()));
+  EXPECT_LE(peak, budget);
+  const TagTotals totals = last_step("within");
+  EXPECT_GT(totals.moved, 0U);
+  EXPECT_LT(totals.moved, totals.movable);  // and no more than it must
+}
+
+TEST_F(BudgetRegionTest, WithRoomForEverythingNothingMoves) {
+  train("auto", {.tag = "all of it"});
+
+  EXPECT_EQ(last_step("all of it").moved, 0U);
+  EXPECT_EQ(last_step("all of it").movable, kLayers * kStorage);
+}
+
+TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndSaysWhatWouldDo) {
+  std::uint64_t smallest = 0;
+  try {
+    train("1MiB", {.tag = "missed"});
+  } catch (const BudgetError& error) {
+    EXPECT_EQ(error.budget(), kStorage);
+    EXPECT_EQ(error.device(), 0);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(error.smallest())), std::string::npos);
+    smallest = error.smallest();
+  }
+  EXPECT_GT(smallest, kStorage);
+  EXPECT_NO_THROW(end_step());
+
+  const auto [gradient, peak] = train(std::to_string(smallest), {.tag = "missed"});
+  EXPECT_LE(peak, smallest);
+}
+
+TEST_F(BudgetRegionTest, WhatIsNoBudgetThrowsAndOpensNothing) {
+  EXPECT_THROW(BudgetRegion("much"), c10::ValueError);
+  EXPECT_THROW(BudgetRegion("0%"), c10::ValueError);
+  EXPECT_THROW(BudgetRegion("1000TiB"), c10::ValueError);
+  EXPECT_THROW(BudgetRegion("1GiB", {.time_limit = 0.5}), c10::ValueError);
+  EXPECT_THROW(BudgetRegion("1GiB", {.tag = "a//b"}), c10::ValueError);
+  torch::autograd::backward({loss_of(input())}, {});
+  end_step();
+
+  EXPECT_EQ(last_step("budget").movable, 0U);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/budget_region.h"
+
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/streams.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/util/Exception.h>
+
+#include <spillway/torch/budget.h>
+
+#include <atomic>
+
+namespace spillway {
+namespace {
+
+std::atomic<bool> in_use{false};  // Python has an error of its own
+
+std::string text_of(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound) {
+  return "Spillway: a budget of " + std::to_string(budget) + " bytes cannot be met on GPU " +
+         std::to_string(device) + " by moving activations: with all of them moved, or to be " +
+         "computed again, the step needed " + std::to_string(smallest) + " bytes, " +
+         (lower_bound ? "a lower bound of the budget: an optimizer's step, and the states that it "
+                        "keeps, may need more"
+                      : "which is the smallest budget that would do");
+}
+
+Budget budget_of(std::string_view text, double time_limit) {
+  auto budget = Budget::of(text, "budget");
+  TORCH_CHECK_VALUE(budget.ok(), "Spillway: ", budget.status().detail());
+  TORCH_CHECK_VALUE(time_limit == 0 || (time_limit >= 1 && time_limit <= 100),
+                    "Spillway: time_limit: expected 0, or a number from 1 to 100, such as 1.05; "
+                    "not ",
+                    time_limit);
+  const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
+  TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
+                    "Spillway: budget: expected at most ",
+                    total,
+                    " bytes, what the GPU has, not ",
+                    text);
+  budget.value().slowdown = time_limit;
+  return budget.value();
+}
+
+std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
+  const Budget budget = budget_of(text, settings.time_limit);
+  const Status named = check_tag_name(settings.tag);
+  TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
+  if (!in_use.exchange(true)) set_miss_teller(&throw_where_missed);
+  throw_where_missed();
+  take_end_of_memory();  // of a backward pass before
+  RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
+  options.names_memory = false;
+  options.budget = budget;
+  options.rebuild = settings.rebuild;
+  options.prefetch = false;  // the plan says when
+  const auto id = enter_region(options);
+  TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
+  return id.value();
+}
+
+}  // namespace
+
+BudgetRegion::BudgetRegion(std::string_view budget, const BudgetSettings& settings)
+    : id_(enter(budget, settings)) {}
+
+BudgetRegion::~BudgetRegion() {
+  SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
+BudgetError::BudgetError(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound)
+    : std::runtime_error(text_of(device, budget, smallest, lower_bound)),
+      device_(device),
+      budget_(budget),
+      smallest_(smallest),
+      lower_bound_(lower_bound) {}
+
+void throw_where_missed() {
+  if (!in_use) return;
+  const auto missed = Runtime::instance().take_budget_miss();
+  if (!missed) return;
+  throw BudgetError(static_cast<int>(missed->device),
+                    missed->budget.count(),
+                    missed->shortage.least.count(),
+                    missed->shortage.lower_bound);
+}
+
+}  // namespace spillway
