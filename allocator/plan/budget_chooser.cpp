@@ -21,8 +21,6 @@ constexpr double kSurprise = 0.001;
 /// Planned steps are measured until so many in a row have said nothing new: some of them, too, find
 /// their memory in other pieces than the one before.
 constexpr int kMostInVain = 8;
-/// Plans that leave memory in other pieces hold a little more or less.
-constexpr std::uint64_t kSlackShare = 128;
 
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
@@ -62,7 +60,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
     shape.profile->free_at_once = fenced_;
   }
-  shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin));
+  shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
@@ -237,10 +235,9 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
-  } else if (shape.plan && held_ > budget_ &&
-             shape.plan->peak <= less(shape.budget, shape.held_margin)) {
-    shape.held_margin += held_ - budget_ + Bytes{budget_.count() / kSlackShare};
-    shape.plan.reset();
+  } else if (shape.plan && !held_.zero()) {
+    const bool least = shape.plan->peak > less(shape.budget, shape.held_margin.bytes());
+    if (shape.held_margin.held(held_, budget_, settled_, least)) shape.plan.reset();
   }
 }
 

@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/plan/budget_plan.h"
+#include "allocator/plan/held_margin.h"
 #include "allocator/plan/known_step.h"
 
 #include <cstddef>
@@ -136,7 +137,7 @@ class BudgetChooser {
     int corrections = 0;              // of its times
     int measured_in_vain = 0;         // planned steps in a row that took no less
     Bytes margin{};                   // what planned steps have needed beyond the budget
-    Bytes held_margin{};              // what was held beyond it
+    HeldMargin held_margin{};         // what was held beyond it
   };
 
   void make_plan(Shape& shape, Bytes live) const;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/held_margin.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+/// Plans that leave memory in other pieces hold a little more or less.
+constexpr std::uint64_t kSlackShare = 128;
+/// What differs by less than this share of the budget is alike.
+constexpr std::uint64_t kAlikeShare = 1024;
+/// So many settled steps in a row, and nothing more is hoped for.
+constexpr int kMostInVain = 3;
+
+}  // namespace
+
+bool HeldMargin::held(Bytes most, Bytes budget, bool settled, bool least) {
+  if (chosen_) return false;
+  note(most, settled);
+  if (most <= budget) {
+    in_vain_ = 0;
+    return false;
+  }
+  if (!least) {
+    bytes_ += most - budget + Bytes{budget.count() / kSlackShare};
+    return true;
+  }
+  if (!settled || ++in_vain_ < kMostInVain) return false;
+  chosen_ = true;
+  const Bytes before = bytes_;
+  bytes_ = best(Bytes{budget.count() / kAlikeShare});
+  return bytes_ != before;
+}
+
+void HeldMargin::note(Bytes most, bool settled) {
+  if (tried_.empty() || tried_.back().margin != bytes_) {
+    tried_.push_back({bytes_, most, settled});
+    return;
+  }
+  Tried& last = tried_.back();
+  // What a step holds whose memory is still where another plan had it says little.
+  if (settled && !last.settled) last = {bytes_, most, true};
+  if (settled == last.settled) last.held = std::min(last.held, most);
+}
+
+Bytes HeldMargin::best(Bytes alike) const {
+  Bytes least = tried_.front().held;
+  for (const Tried& each : tried_)
+    least = std::min(least, each.held);
+  const auto found = std::find_if(
+      tried_.begin(), tried_.end(), [&](const Tried& each) { return each.held <= least + alike; });
+  return found->margin;
+}
+
+}  // namespace spillway
