@@ -4,6 +4,7 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/rebuild/again.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_options.h"
@@ -11,9 +12,6 @@
 #include "torch_glue/streams.h"
 
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <utility>
@@ -21,43 +19,8 @@
 namespace spillway {
 namespace {
 
-/// Operators see neither graphs nor autocast nor Python nor functorch while it lives: what runs
-/// again is what ran below all of them, and nobody waits for the Python lock.
-class Unseen {
- private:
-  const at::AutoDispatchBelowADInplaceOrView no_graph_;
-  const c10::impl::ExcludeDispatchKeyGuard no_modes_{
-      c10::autocast_dispatch_keyset |
-      c10::DispatchKeySet({c10::DispatchKey::Python,
-                           c10::DispatchKey::PythonTLSSnapshot,
-                           c10::DispatchKey::VmapMode,
-                           c10::DispatchKey::FuncTorchVmapMode,
-                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                           c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
-};
-
-/// The only tensor of its storage, whole and without gaps, so that a result like it has its bytes.
-bool is_whole(const at::Tensor& tensor) {
-  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.storage().nbytes() == static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
-}
-
 std::uint64_t address_of(const void* data) {
   return driver::DevicePtr(data).address();
-}
-
-/// What the plan of a step with a budget says of a storage that can be computed again; nothing
-/// where the device has no stages.
-std::optional<Decision> decide(const at::Tensor& whole,
-                               const RegionOptions& region,
-                               driver::Stream stream) {
-  const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
-  if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream, *region.budget);
-  Decision decision = Runtime::instance().decide_rebuildable(
-      region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
-  saved_in_step(*device.value(), decision, stream);
-  return decision;
 }
 
 /// Times what computes a storage again, where its step is recorded.
@@ -96,6 +59,18 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
 
 }  // namespace
 
+std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
+                                           const RegionOptions& region,
+                                           driver::Stream stream) {
+  const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
+  if (!device.ok()) return std::nullopt;
+  follow_step(*device.value(), stream, *region.budget);
+  Decision decision = Runtime::instance().decide_rebuildable(
+      region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
+  saved_in_step(*device.value(), decision, stream);
+  return decision;
+}
+
 std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
                                                    const RegionOptions& region,
                                                    driver::Stream stream,
@@ -115,7 +90,7 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
   Site site{region.tag};
   // What is saved in its place is there already.
   if (region.budget && !recipe->saves_instead()) {
-    decided = decide(whole, region, stream);
+    decided = decide_rebuildable(whole, region, stream);
     chain = recipe->chain() + 1;
     if (!decided || !decided->rebuild) return nullptr;
     site = decided->site;

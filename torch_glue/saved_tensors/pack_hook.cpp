@@ -7,6 +7,7 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/rebuild/rebuilt_storage.h"
+#include "torch_glue/rebuild/relu_mask.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/source.h"
@@ -43,6 +44,7 @@ PackHook::~PackHook() {
   // Before the handle is counted off: a step that ends with it finds the host memory given back.
   storage_.reset();
   rebuilt_.reset();
+  mask_.reset();
   note_.reset();
   parts_.reset();
   PendingSources::instance().poll();
@@ -50,6 +52,11 @@ PackHook::~PackHook() {
 }
 
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
+  pack(tensor);
+  settle_relu_masks(false);
+}
+
+void PackHook::pack(const at::Tensor& tensor) {
   PendingSources::instance().poll();
   version_ = SavedVersion(tensor);
   note_ = current_note();
@@ -72,7 +79,11 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
   const auto not_now = why_not_now(stream);
   std::optional<Decision> decided;
-  if (region_->rebuild && !not_now && leave_to_rebuild(tensor, stream, decided)) return;
+  if (region_->rebuild && !not_now) {
+    if (leave_to_rebuild(tensor, stream, decided)) return;
+    if (!decided) mask_ = ReluMask::of(tensor, *region_, stream);
+    if (mask_ != nullptr) return layout_.set(tensor);
+  }
   if (cached) {
     count_skip(region_->tag, SkipReason::kParameter, tensor);
     return keep(tensor);
@@ -119,6 +130,7 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
 
 std::shared_ptr<PackHook> PackHook::share() const {
   if (parts_ != nullptr) return nullptr;
+  if (mask_ != nullptr) return mask_->share();
   auto other = std::make_shared<PackHook>(nullptr);
   other->version_ = version_;
   other->kept_ = kept_;
@@ -139,6 +151,23 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
   hook->version_ = SavedVersion(tensor);
   hook->keep(tensor);
   return hook;
+}
+
+std::shared_ptr<PackHook> PackHook::of_rebuilt(const at::Tensor& tensor,
+                                               std::shared_ptr<RebuiltStorage> rebuilt) {
+  auto hook = std::make_shared<PackHook>(nullptr);
+  hook->version_ = SavedVersion(tensor);
+  hook->layout_.set(tensor);
+  hook->rebuilt_ = std::move(rebuilt);
+  hook->rebuilt_->hook_came(hook->round_);
+  return hook;
+}
+
+void PackHook::pack_as_decided(const at::Tensor& tensor,
+                               driver::Stream stream,
+                               const Decision& decided) {
+  version_ = SavedVersion(tensor);
+  if (!move(tensor, stream, decided)) keep(tensor);
 }
 
 int PackHook::chain() const {
@@ -203,6 +232,7 @@ at::Tensor PackHook::call_unpack_hook() {
       inner.push_back(hook->call_unpack_hook());
     return parts_->wrap(inner);
   }
+  if (mask_ != nullptr) return mask_->get();
   if (kept_.defined()) {
     if (storage_ != nullptr) storage_->kept_is_used();
     record_use(kept_);

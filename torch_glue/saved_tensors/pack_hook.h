@@ -14,6 +14,7 @@
 namespace spillway {
 
 class RebuiltStorage;
+class ReluMask;
 struct OperatorNote;
 
 /// The handle that a graph keeps in place of one saved tensor: the tensor, detached; or what it
@@ -48,6 +49,13 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// changed since.
   static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
 
+  /// A handle of a tensor that is computed again.
+  static std::shared_ptr<PackHook> of_rebuilt(const at::Tensor& tensor,
+                                              std::shared_ptr<RebuiltStorage> rebuilt);
+
+  /// As call_pack_hook, for a tensor of which a plan has said that it is kept or moves.
+  void pack_as_decided(const at::Tensor& tensor, driver::Stream stream, const Decision& decided);
+
   /// Whether the tensor has been changed in place since it was saved.
   [[nodiscard]] bool changed() const { return version_.changed(); }
 
@@ -71,6 +79,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
             const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
+  void pack(const at::Tensor& tensor);
   [[nodiscard]] at::IntArrayRef sizes() const;
 
   const RegionOptions* const region_;  // until the tensor is packed
@@ -78,6 +87,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   at::Tensor kept_;  // undefined where it moved
   std::shared_ptr<SavedStorage> storage_;
   std::shared_ptr<RebuiltStorage> rebuilt_;  // where it is computed again
+  std::shared_ptr<ReluMask> mask_;           // has it instead, where it is a ReLU's result
   std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;
   Layout layout_;

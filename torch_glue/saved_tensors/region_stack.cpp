@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/rebuild/operator_notes.h"
+#include "torch_glue/rebuild/relu_mask.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/tags/tag_timeline.h"
@@ -143,8 +144,9 @@ Status leave_region(std::uint64_t id) {
                           "this thread has no such open region: leave a region once, on the thread "
                           "that entered it");
   }
-  region->open = false;
   const bool rebuilt = rebuilds(*region);
+  if (rebuilt) settle_relu_masks(true);
+  region->open = false;
   close(*region);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();

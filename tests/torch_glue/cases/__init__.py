@@ -38,6 +38,7 @@ MODULES = (
     "ranges",
     "ratios",
     "rebuild_edits",
+    "rebuild_masks",
     "rebuild_models",
     "rebuild_rules",
     "rebuilding",

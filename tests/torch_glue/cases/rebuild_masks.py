@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of a ReLU's result that only its own backward pass needs, bits are kept."""
+
+import functools
+
+import spillway
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cases import case
+from cases.beside_plain import keeping, left, random
+from cases.measure import an_edit_is_noticed, gradients_of_gradients, last, same
+
+ROWS, WIDTH = 64, 96
+SIZE = ROWS * WIDTH * 4
+
+
+def pooled(x, w, before=lambda y: y, between=lambda y: y):
+    """The mean saves nothing: nobody but the ReLU has its result."""
+    return between(F.relu(before(x @ w))).mean(0)
+
+
+def gradients(region, dtype=torch.float32, rows=ROWS, function=pooled, unusual=True):
+    x = random(rows, 32).to(dtype)
+    w = random(32, WIDTH, seed=1).to(dtype).requires_grad_()
+    if unusual:
+        x[0], x[1], x[2, 0] = 0, -0.0, float("nan")
+    x.requires_grad_()
+    factor = random(WIDTH, seed=2).to(dtype)
+    x @ w  # its workspace, where it has none
+    before = torch.cuda.memory_allocated()
+    with region:
+        loss = (function(x, w) * factor).sum()
+    held = torch.cuda.memory_allocated() - before
+    loss.backward()
+    return [loss.detach(), x.grad, w.grad], held
+
+
+def bits_give_the_same_gradients(dtype, rows):
+    expected, kept = gradients(keeping(), dtype, rows)
+    for _ in range(2):
+        actual, held = gradients(spillway.rebuild(), dtype, rows)
+        assert same(expected, actual)
+        size = rows * WIDTH * dtype.itemsize
+        assert left() == (size, size), left()
+    bits = (rows * WIDTH + 7) // 8
+    assert kept - held >= size - (bits + 512), (kept, held, size)
+
+
+for name, dtype, rows in (
+    ("single", torch.float32, ROWS),
+    ("bfloat16", torch.bfloat16, ROWS),
+    ("double", torch.float64, ROWS),
+    ("half_of_an_odd_number", torch.float16, 61),
+):
+    claim = functools.partial(bits_give_the_same_gradients, dtype, rows)
+    claim.__name__ = f"bits_of_relu_in_{name}_give_the_same_gradients"
+    case(claim)
+
+
+@case
+def a_number_of_elements_that_is_no_multiple_of_eight_has_its_bits():
+    def run(region):
+        x = random(1, 1021).requires_grad_()
+        factor = random(1021, seed=2)
+        with region:
+            loss = (F.relu(x.cumsum(1)).sum(0) * factor).sum()
+        loss.backward()
+        return [loss.detach(), x.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left() == (1021 * 4, 1021 * 4), left()
+
+
+@case
+def channels_last_has_its_bits():
+    def run(region):
+        x = random(4, 8, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+        factor = random(8, seed=2)
+        with region:
+            loss = (F.relu(x.cumsum(1)).mean((0, 2, 3)) * factor).sum()
+        loss.backward()
+        return [loss.detach(), x.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left()[1] == 4 * 8 * 6 * 6 * 4, left()
+
+
+@case
+def what_another_node_saves_too_is_kept_as_it_is():
+    v = random(WIDTH, 8, seed=3).requires_grad_()
+
+    def run(region):
+        found, _ = gradients(region, function=lambda x, w: (F.relu(x @ w) @ v).mean(1).repeat(2)[:WIDTH])
+        v.grad, grad = None, v.grad
+        return [*found, grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left() == (0, 0), left()
+
+
+@case
+def what_the_program_holds_is_kept_as_it_is():
+    mine = []
+
+    def holding(y):
+        mine.append(y)
+        return y
+
+    expected, _ = gradients(keeping())
+    actual, _ = gradients(spillway.rebuild(), function=functools.partial(pooled, between=holding))
+    assert same(expected, actual)
+    assert left() == (0, 0), left()
+    assert last("rebuild")["movable_bytes"] >= SIZE
+
+
+@case
+def what_is_held_to_the_end_moves_as_the_region_around_says():
+    mine = []
+
+    def holding(y):
+        mine.append(y)
+        return y
+
+    expected, _ = gradients(keeping())
+    with spillway.CPUOffload(1, tag="moved"):
+        actual, _ = gradients(spillway.rebuild(), function=functools.partial(pooled, between=holding))
+    assert same(expected, actual)
+    assert last("moved")["moved_bytes"] >= SIZE, last("moved")
+
+
+@case
+def what_is_computed_from_a_result_finds_the_result():
+    def run(region):
+        v = random(WIDTH, 8, seed=3).requires_grad_()
+        x, w = random(ROWS, 32).requires_grad_(), random(32, WIDTH, seed=1).requires_grad_()
+        with region:
+            loss = ((F.relu(x @ w) * 0.3) @ v).square().sum()
+        loss.backward()
+        return [x.grad, w.grad, v.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+
+
+@case
+def what_is_computed_from_a_result_with_bits_is_kept():
+    def run(region):
+        v = random(WIDTH, 8, seed=3).requires_grad_()
+        x, w = random(ROWS, 32).requires_grad_(), random(32, WIDTH, seed=1).requires_grad_()
+        with region:
+            scaled = F.relu(x @ w) * 0.3
+            between = x.cumsum(0).tanh().sum()  # saves something: nobody holds the result by now
+            loss = (scaled @ v).square().sum() + between
+            del scaled
+        loss.backward()
+        return [x.grad, w.grad, v.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left()[1] >= SIZE, left()
+
+
+@case
+def an_edit_of_a_result_with_bits_is_noticed():
+    x = random(ROWS, WIDTH).requires_grad_()
+    with spillway.rebuild():
+        y = F.relu(x.cumsum(1))
+        loss = y.sum()
+        with torch.no_grad():
+            y.add_(1)
+        del y
+        after = F.relu(x.cumsum(1)).sum()  # the edited one is let go with the save of this one
+    with an_edit_is_noticed():
+        loss.backward()
+    after.backward()
+
+
+@case
+def second_derivatives_have_their_bits():
+    def run(region):
+        torch.manual_seed(3)
+        net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Flatten(0), nn.Linear(64 * 16, 4)).cuda()
+        x = random(16, 32).requires_grad_()
+        with region:
+            first = F.relu(net[0](x)).mean(0)
+            grads = gradients_of_gradients(net, x)
+            (again,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
+        again.square().sum().backward()
+        return [*grads, x.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left()[1] > 0
+
+
+@case
+def planned_steps_have_the_same_bits():
+    # A sum cannot be computed again, and what follows it neither.
+    function = functools.partial(pooled, before=lambda y: y.cumsum(0))
+    expected, _ = gradients(keeping(), function=function)
+    region = spillway.offload(budget="1GiB", tag="masks")
+    let_go = []
+    for _ in range(4):
+        actual, _ = gradients(region, function=function)
+        assert same(expected, actual)
+        spillway.step()
+        let_go.append(last("masks")["left_to_rebuild_bytes"])
+    assert let_go[0] == SIZE, let_go  # the recorded step
+    assert let_go[-1] == 0, let_go  # there is plenty
+    assert spillway.stats()["tags"]["masks"]["plan_mismatches"] == 0
+
+
+@case
+def nothing_is_left_of_bits():
+    gradients(spillway.rebuild())
+    spillway.step()
+    before = torch.cuda.memory_allocated(), spillway.stats()["live_handles"]
+    for _ in range(10):
+        gradients(spillway.rebuild())
+    spillway.step()
+    assert (torch.cuda.memory_allocated(), spillway.stats()["live_handles"]) == before
