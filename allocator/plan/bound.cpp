@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <vector>
 
 namespace spillway {
 namespace {
+
+constexpr double kRounding = 1e-9;
 
 /// The least that giving up memory costs, where each part costs so much and parts of parts do their
 /// share: the cheapest per byte first.
@@ -61,6 +64,8 @@ class Bound {
       : profile_(profile),
         over_(profile.places()),
         rebuildable_(profile.places()),
+        rebuildable_first_(profile.places()),
+        again_(profile.places()),
         turn_(std::min(profile.turn, profile.places())) {
     const std::vector<Action> all(profile.storages.size(), Action::kKeep);
     const auto live = live_bytes(profile, all);
@@ -117,10 +122,49 @@ class Bound {
     }
     const StepBound none = at(0);
     const StepBound found = at((low + high) / 2);
-    return none.seconds <= found.seconds ? none : found;
+    StepBound least = none.seconds <= found.seconds ? none : found;
+    for (std::size_t place = 0; place < profile_.places(); ++place)
+      raise_to_room_at(place, least);
+    return least;
   }
 
  private:
+  /// What is away for the first time at this place has left by then, or is computed again after it,
+  /// with all that runs from there on.
+  [[nodiscard]] double through(std::size_t place, double rebuilt) const {
+    const double away = over_[place] - again_[place] - rebuilt;
+    const double left = away > 0 ? first_ + out_.seconds(away) : 0;
+    return std::max(before_[place], left) + before_.back() - before_[place] +
+           rebuild_.seconds(rebuilt);
+  }
+
+  void raise_to_room_at(std::size_t place, StepBound& least) const {
+    double low = 0;
+    const double most = std::min(rebuildable_first_[place], over_[place] - again_[place]);
+    if (most < 0) return;
+    double high = most;
+    // Any division of the bytes is at least as good as the best.
+    if (through(place, std::min(high, static_cast<double>(least.rebuilt))) <= least.seconds) return;
+    // Convex, and where the link is slow steep.
+    while (high - low > kRounding * most) {
+      const double third = (high - low) / 3;
+      if (through(place, low + third) <= through(place, high - third)) {
+        high -= third;
+      } else {
+        low += third;
+      }
+    }
+    const double rebuilt = (low + high) / 2;
+    const double seconds = through(place, rebuilt) * (1 - 4 * kRounding);
+    if (seconds <= least.seconds) return;
+    const double again = rebuild_.seconds(rebuilt);
+    const double stall = seconds - before_.back() - again;
+    least.limit = stall > again ? StepBound::Limit::kLinkOut : StepBound::Limit::kRebuild;
+    least.backward += seconds - least.seconds;
+    least.seconds = seconds;
+    least.rebuilt = static_cast<std::uint64_t>(rebuilt);
+  }
+
   /// What giving up the memory of each storage costs, as one may.
   void price() {
     std::vector<std::uint64_t> away(profile_.storages.size());
@@ -140,15 +184,22 @@ class Bound {
   }
 
   void count_rebuildable() {
-    std::vector<double> change(profile_.places() + 1);
+    const std::size_t places = profile_.places();
+    std::vector<bool> seen(profile_.storages.size());
     for (const RecordedStep::Absence& away : profile_.memory.absences) {
-      if (!profile_.storages[away.storage].rebuild) continue;
-      change[away.from] += static_cast<double>(away.bytes);
-      change[away.to] -= static_cast<double>(away.bytes);
+      const auto add = [&](std::vector<double>& change) {
+        change[away.from] += static_cast<double>(away.bytes);
+        if (away.to < places) change[away.to] -= static_cast<double>(away.bytes);
+      };
+      const bool first = !seen[away.storage];
+      seen[away.storage] = true;
+      const bool rebuildable = profile_.storages[away.storage].rebuild.has_value();
+      if (rebuildable) add(rebuildable_);
+      if (rebuildable && first) add(rebuildable_first_);
+      if (!first) add(again_);
     }
-    double sum = 0;
-    for (std::size_t place = 0; place < rebuildable_.size(); ++place)
-      rebuildable_[place] = sum += change[place];
+    for (auto* const sums : {&rebuildable_, &rebuildable_first_, &again_})
+      std::partial_sum(sums->begin(), sums->end(), sums->begin());
   }
 
   void find_first_and_last() {
@@ -163,12 +214,14 @@ class Bound {
   }
 
   const StepProfile& profile_;
-  CheapestFirst out_;                // O(b) of the header
-  CheapestFirst in_;                 // I(b)
-  CheapestFirst rebuild_;            // C(r)
-  std::vector<double> over_;         // K(k) - budget
-  std::vector<double> rebuildable_;  // R(k)
-  std::vector<double> before_;       // t(k), and t_end
+  CheapestFirst out_;                      // O(b) of the header
+  CheapestFirst in_;                       // I(b)
+  CheapestFirst rebuild_;                  // C(r)
+  std::vector<double> over_;               // K(k) - budget
+  std::vector<double> rebuildable_;        // R(k)
+  std::vector<double> rebuildable_first_;  // of it what is away for the first time
+  std::vector<double> again_;              // what is away, and was before
+  std::vector<double> before_;             // t(k), and t_end
   std::size_t turn_;
   double first_ = 0;
   double last_ = 0;

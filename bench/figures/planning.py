@@ -41,7 +41,7 @@ def eta_worst(session: Session) -> float:
 
 @figure("plan_half_gone", SLOWDOWN, "<= 1.02", "cpu")
 def half(session: Session) -> float:
-    """Eight layers of Llama 3 8B, half of what is kept for the backward pass gone (dry run)."""
+    """Eight layers of Llama 3 8B, half of what they keep for the backward pass gone (dry run)."""
     return slowdown(session, "0.5")
 
 

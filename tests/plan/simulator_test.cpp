@@ -56,5 +56,33 @@ TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
   EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
 }
 
+TEST(BoundTest, WhatHasNoRoomInTheBackwardPassHasLeftByThen) {
+  // Everything is away at the turn, with room for half as much again as the last storages take; two
+  // places later something else needs that room.
+  StepProfile step = even_step(4, 0, {20, 1e9, 0});
+  step.memory.peaks[6] += 250;
+
+  const StepBound bound = lower_bound(step, 250_B);
+
+  // Two storages leave in ten seconds, and places 6 to 8 follow.
+  EXPECT_NEAR(bound.seconds, 10 + 3, 1e-6);
+  EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
+}
+
+TEST(BoundTest, WhatIsComputedAgainAfterAPlaceCountsBesideWhatHasLeftByThen) {
+  StepProfile step = even_step(4, 0, {100, 1e9, 0});
+  for (StepProfile::Storage& storage : step.storages)
+    storage.rebuild = 0.5;
+  step.memory.peaks[6] += 400;
+
+  const StepBound bound = lower_bound(step, 400_B);
+
+  // Both storages that are away at place 6 may leave in the six seconds before it.
+  EXPECT_NEAR(bound.seconds, 9, 1e-6);
+  step.link.out = 100.0 / 6;
+  // Now one of them may.
+  EXPECT_NEAR(lower_bound(step, 400_B).seconds, 9 + 0.5, 1e-6);
+}
+
 }  // namespace
 }  // namespace spillway
