@@ -44,6 +44,7 @@ class Replay {
 
   StepRecorder recorder;
   int differing = 0;
+  int followed = 0;  // steps that went by the plan that is there
 
  private:
   static constexpr int kMostTimesOut = 16;
@@ -85,6 +86,10 @@ struct Heap::State {
   /// trim_cached(), the first few times for each target.
   void trim_for(Bytes target);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
+  /// Steps that go by this plan hold more than the target: the next one is to have so much less.
+  bool holds_too_much() SPILLWAY_REQUIRES(mutex);
+  /// By target: what was held beyond it, and how often a plan was given up for that.
+  std::map<Bytes, std::pair<Bytes, int>> excess SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> without_wait(

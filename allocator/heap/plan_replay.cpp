@@ -91,7 +91,7 @@ void Heap::State::end_step() {
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
 /// neither free nor will be when the planned step has begun, and a little to what other streams
-/// and requests without a place will need.
+/// and requests without a place will need, or so much as plans before this one have shown.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!books.has_target()) return std::nullopt;
@@ -100,8 +100,10 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   for (const StepRequest& request : sequence.requests)
     if (request.end == BlockEnd::kNextStep) room += request.size;
   constexpr std::uint64_t kSlackShare = 64;
-  const Bytes slack{room.count() / kSlackShare};
-  return room - slack;
+  Bytes slack{room.count() / kSlackShare};
+  const auto known = excess.find(books.target());
+  if (known != excess.end()) slack += known->second.first;
+  return room > slack ? room - slack : Bytes{};
 }
 
 /// Nobody wants plans any more, for now.
@@ -123,10 +125,13 @@ bool Heap::State::follow_plan() {
     return false;
   }
   const LightLock lock(region->mutex);
-  replay.differing = region->end_step() ? 0 : replay.differing + 1;
+  const bool same = region->end_step();
+  replay.differing = same ? 0 : replay.differing + 1;
+  if (same && region->planned()) ++replay.followed;
   // Where memory is short a plan that is not followed is in the way.
   const int most = books.has_target() ? 1 : Replay::kMostDiffering;
-  if (region->planned() && replay.differing < most) return false;
+  const bool fits = !same || !holds_too_much();
+  if (region->planned() && replay.differing < most && fits) return false;
   // What is left of an old plan goes first. Its last blocks may live still.
   if (region->planned() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;
@@ -149,6 +154,7 @@ void Heap::State::adopt(const StepPlan& plan, bool lazily) {
     if (!region->idle() || !region->adopt(plan, lazily).ok()) return replay.stop();
   }
   replay.recorder.turn(false);
+  replay.followed = 0;
   planned.store(region, std::memory_order_release);
 }
 

@@ -11,6 +11,10 @@ namespace {
 /// the pieces are what they will be.
 constexpr int kMostTrims = 4;
 constexpr std::size_t kMostTargets = 256;
+/// The first step of a plan also holds what its blocks were in before.
+constexpr int kFirstAlike = 2;
+/// So often for each target; the rest is left to who has set it.
+constexpr int kMostGivenUp = 4;
 
 }  // namespace
 
@@ -38,6 +42,18 @@ void Heap::State::trim_for(Bytes target) {
   const Lock lock(mutex);
   if (trims.size() >= kMostTargets && !trims.contains(target)) return;
   if (trims[target]++ < kMostTrims) trim_cached();
+}
+
+bool Heap::State::holds_too_much() {
+  const Bytes target = books.target();
+  const Bytes most = books.target_peak();
+  if (replay.followed < kFirstAlike || target.zero() || most <= target) return false;
+  if (excess.size() >= kMostTargets && !excess.contains(target)) return false;
+  auto& [bytes, times] = excess[target];
+  if (times >= kMostGivenUp) return false;
+  ++times;
+  bytes += most - target;
+  return true;
 }
 
 void Heap::State::trim_to_target() const {

@@ -237,7 +237,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.plan.reset();
   } else if (shape.plan && !held_.zero()) {
     const bool least = shape.plan->peak > less(shape.budget, shape.held_margin.bytes());
-    if (shape.held_margin.held(held_, budget_, settled_, least)) shape.plan.reset();
+    if (shape.held_margin.held(held_, budget_, least)) shape.plan.reset();
   }
 }
 

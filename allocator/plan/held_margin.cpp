@@ -10,38 +10,41 @@ namespace {
 constexpr std::uint64_t kSlackShare = 128;
 /// What differs by less than this share of the budget is alike.
 constexpr std::uint64_t kAlikeShare = 1024;
-/// So many settled steps in a row, and nothing more is hoped for.
+/// Of the same plan so many steps in a row, and it holds too much: one may be on the way to where
+/// its memory will be, and after two the heap has made room itself where it can.
+constexpr int kMostOver = 3;
+/// So often, and nothing more is hoped for.
 constexpr int kMostInVain = 3;
 
 }  // namespace
 
-bool HeldMargin::held(Bytes most, Bytes budget, bool settled, bool least) {
+bool HeldMargin::held(Bytes most, Bytes budget, bool least) {
   if (chosen_) return false;
-  note(most, settled);
   if (most <= budget) {
-    in_vain_ = 0;
+    note(most);
+    over_ = in_vain_ = 0;
     return false;
   }
+  if (++over_ < kMostOver) return false;
+  over_ = 0;
+  note(most);
   if (!least) {
     bytes_ += most - budget + Bytes{budget.count() / kSlackShare};
     return true;
   }
-  if (!settled || ++in_vain_ < kMostInVain) return false;
+  if (++in_vain_ < kMostInVain) return false;
   chosen_ = true;
   const Bytes before = bytes_;
   bytes_ = best(Bytes{budget.count() / kAlikeShare});
   return bytes_ != before;
 }
 
-void HeldMargin::note(Bytes most, bool settled) {
+void HeldMargin::note(Bytes most) {
   if (tried_.empty() || tried_.back().margin != bytes_) {
-    tried_.push_back({bytes_, most, settled});
-    return;
+    tried_.push_back({bytes_, most});
+  } else {
+    tried_.back().held = std::min(tried_.back().held, most);
   }
-  Tried& last = tried_.back();
-  // What a step holds whose memory is still where another plan had it says little.
-  if (settled && !last.settled) last = {bytes_, most, true};
-  if (settled == last.settled) last.held = std::min(last.held, most);
 }
 
 Bytes HeldMargin::best(Bytes alike) const {

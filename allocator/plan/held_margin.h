@@ -13,25 +13,25 @@ class HeldMargin {
  public:
   [[nodiscard]] Bytes bytes() const { return bytes_; }
 
-  /// A step that followed a plan for `budget` less bytes() has held so much at its peak; `settled`:
-  /// its memory was where it had been before. `least`: no plan needs less. True where bytes() has
-  /// changed: it grows as long as more than the budget is held; and where the least plan has held
-  /// more as well, it is what held least, for the least margin.
-  bool held(Bytes most, Bytes budget, bool settled, bool least);
+  /// A step that followed a plan for `budget` less bytes() has held so much at its peak. `least`:
+  /// no plan needs less. True where bytes() has changed: it grows where some steps in a row have
+  /// held more than the budget; and where the least plan goes on to hold more as well, it is what
+  /// held least, for the least margin.
+  bool held(Bytes most, Bytes budget, bool least);
 
  private:
   struct Tried {
     Bytes margin;
     Bytes held;
-    bool settled;
   };
 
-  void note(Bytes most, bool settled);
+  void note(Bytes most);
   [[nodiscard]] Bytes best(Bytes alike) const;
 
   Bytes bytes_;
   std::vector<Tried> tried_;
-  int in_vain_ = 0;  // settled steps of the least plan that held more than the budget
+  int over_ = 0;     // steps in a row that held more
+  int in_vain_ = 0;  // times that the least plan has gone on to hold more than the budget
   bool chosen_ = false;
 };
 
