@@ -44,7 +44,10 @@ class Replay {
 
   StepRecorder recorder;
   int differing = 0;
-  int followed = 0;  // steps that went by the plan that is there
+  // Of the plan that is there:
+  int followed = 0;  // steps that went by it
+  Bytes room;        // that it could have had
+  Bytes size;
 
  private:
   static constexpr int kMostTimesOut = 16;
@@ -88,8 +91,8 @@ struct Heap::State {
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
   /// Steps that go by this plan hold more than the target: the next one is to have so much less.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
-  /// By target: what was held beyond it, and how often a plan was given up for that.
-  std::map<Bytes, std::pair<Bytes, int>> excess SPILLWAY_GUARDED_BY(mutex);
+  /// By target: the room that plans are to leave, and how often one was given up for that.
+  std::map<Bytes, std::pair<Bytes, int>> to_leave SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> without_wait(

@@ -3,6 +3,7 @@
 #include "allocator/heap/heap.h"
 #include "allocator/heap/heap_state.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway {
@@ -99,10 +100,11 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   Bytes room = books.room_to_target();
   for (const StepRequest& request : sequence.requests)
     if (request.end == BlockEnd::kNextStep) room += request.size;
+  replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
-  const auto known = excess.find(books.target());
-  if (known != excess.end()) slack += known->second.first;
+  const auto known = to_leave.find(books.target());
+  if (known != to_leave.end()) slack = std::max(slack, known->second.first);
   return room > slack ? room - slack : Bytes{};
 }
 
@@ -155,6 +157,7 @@ void Heap::State::adopt(const StepPlan& plan, bool lazily) {
   }
   replay.recorder.turn(false);
   replay.followed = 0;
+  replay.size = plan.size;
   planned.store(region, std::memory_order_release);
 }
 

@@ -4,6 +4,8 @@
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
 
+#include <algorithm>
+
 namespace spillway {
 namespace {
 
@@ -48,11 +50,12 @@ bool Heap::State::holds_too_much() {
   const Bytes target = books.target();
   const Bytes most = books.target_peak();
   if (replay.followed < kFirstAlike || target.zero() || most <= target) return false;
-  if (excess.size() >= kMostTargets && !excess.contains(target)) return false;
-  auto& [bytes, times] = excess[target];
+  if (to_leave.size() >= kMostTargets && !to_leave.contains(target)) return false;
+  auto& [bytes, times] = to_leave[target];
   if (times >= kMostGivenUp) return false;
   ++times;
-  bytes += most - target;
+  const Bytes left = replay.room > replay.size ? replay.room - replay.size : Bytes{};
+  bytes = std::max(bytes, left + (most - target));
   return true;
 }
 

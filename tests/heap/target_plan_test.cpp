@@ -24,6 +24,7 @@ class TargetPlanTest : public HeapTest {
     const auto kept = allocate(6_MiB);
     const auto more = allocate(last);
     free(kept);
+    if (!elsewhere_.zero()) free(allocate(elsewhere_, side_));
     gradient_ = allocate(4_MiB);
     free(more);
     heap_->end_step();
@@ -45,6 +46,7 @@ class TargetPlanTest : public HeapTest {
   std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
 
   Bytes target_;
+  Bytes elsewhere_;  // that another stream needs in each step
   driver::Fence fence_{};
   driver::DevicePtr gradient_{};
 };
@@ -123,6 +125,26 @@ TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed
   steps(4);
   EXPECT_EQ(heap_->stats().held, 10_MiB);
   EXPECT_EQ(mismatches(), 1U);
+}
+
+TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) {
+  // Room for each block's own place, but not for that of the other stream beside them.
+  target_ = 20_MiB;
+  elsewhere_ = 8_MiB;
+  Bytes most;
+  for (int i = 0; i < 16; ++i) {
+    fence_ = stuck_fence();
+    step();
+    most = i < 2 ? Bytes{} : std::max(most, heap_->stats().held);
+  }
+  ASSERT_GT(most, target_);
+
+  const std::uint64_t before = replayed();
+  steps(2);
+
+  EXPECT_LE(heap_->stats().held, target_);
+  EXPECT_EQ(replayed(), before + 8);
+  EXPECT_EQ(heap_->check(), "");
 }
 
 TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
