@@ -130,7 +130,7 @@ void ReluMask::keep_whole(const Decision* decided) {
   if (decided != nullptr) {
     handle->pack_as_decided(result_, stream_, *decided);
   } else {
-    handle->call_pack_hook(result_);
+    handle->pack(result_);  // others that wait may wait for this one's lock
   }
   handle_ = std::move(handle);
   result_.reset();

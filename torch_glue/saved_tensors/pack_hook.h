@@ -53,7 +53,10 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   static std::shared_ptr<PackHook> of_rebuilt(const at::Tensor& tensor,
                                               std::shared_ptr<RebuiltStorage> rebuilt);
 
-  /// As call_pack_hook, for a tensor of which a plan has said that it is kept or moves.
+  /// As call_pack_hook, which also looks at the results of ReLU that wait (settle_relu_masks).
+  void pack(const at::Tensor& tensor);
+
+  /// As pack(), for a tensor of which a plan has said that it is kept or moves.
   void pack_as_decided(const at::Tensor& tensor, driver::Stream stream, const Decision& decided);
 
   /// Whether the tensor has been changed in place since it was saved.
@@ -79,7 +82,6 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
             const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
-  void pack(const at::Tensor& tensor);
   [[nodiscard]] at::IntArrayRef sizes() const;
 
   const RegionOptions* const region_;  // until the tensor is packed

@@ -144,6 +144,22 @@ def what_is_computed_from_a_result_finds_the_result():
 
 
 @case
+def a_result_that_waits_is_given_to_who_computes_from_it():
+    def run(region):
+        w, v = random(WIDTH, WIDTH, seed=1).requires_grad_(), random(WIDTH, 8, seed=3).requires_grad_()
+        with region:
+            first = F.relu(w.cumsum(0))
+            second = F.relu(first * 0.5)  # of the first one, which waits and is still held
+            loss = (second @ v).square().sum() + first.mean()
+            del first, second
+        loss.backward()
+        return [w.grad, v.grad]
+
+    assert same(run(keeping()), run(spillway.rebuild()))
+    assert left()[1] > 0, left()
+
+
+@case
 def what_is_computed_from_a_result_with_bits_is_kept():
     def run(region):
         v = random(WIDTH, 8, seed=3).requires_grad_()
