@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cases import case
 from cases.beside_plain import keeping, left, random
-from cases.measure import an_edit_is_noticed, gradients_of_gradients, last, same
+from cases.measure import an_edit_is_noticed, gradients_of_gradients, last, plenty, same
 
 ROWS, WIDTH = 64, 96
 SIZE = ROWS * WIDTH * 4
@@ -213,7 +213,7 @@ def planned_steps_have_the_same_bits():
     # A sum cannot be computed again, and what follows it neither.
     function = functools.partial(pooled, before=lambda y: y.cumsum(0))
     expected, _ = gradients(keeping(), function=function)
-    region = spillway.offload(budget="1GiB", tag="masks")
+    region = spillway.offload(budget=plenty(), tag="masks")
     let_go = []
     for _ in range(4):
         actual, _ = gradients(region, function=function)
