@@ -11,8 +11,10 @@
 #include "torch_glue/streams.h"
 
 #include <ATen/Functions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -64,7 +66,7 @@ std::unique_ptr<Recipe> recipe_of_bits(const at::Tensor& dense) {
 
 std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor,
                                        const RegionOptions& region,
-                                       driver::Stream stream) {
+                                       c10::cuda::CUDAStream stream) {
   const auto* const relu =
       dynamic_cast<const torch::autograd::generated::ReluBackward0*>(tensor.grad_fn().get());
   // Its own node saves it first, before it has it.
@@ -80,7 +82,9 @@ std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor,
   return mask;
 }
 
-ReluMask::ReluMask(const at::Tensor& result, const RegionOptions& region, driver::Stream stream)
+ReluMask::ReluMask(const at::Tensor& result,
+                   const RegionOptions& region,
+                   c10::cuda::CUDAStream stream)
     : region_(region),
       stream_(stream),
       result_(result.unsafeGetTensorImpl()->shallow_copy_and_detach(
@@ -91,18 +95,22 @@ bool ReluMask::settle(bool at_once) {
   if (handle_ != nullptr) return true;
   int chain = 0;
   const c10::Storage& storage = result_.storage();
-  if (compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1 && keep_bits()) return true;
-  if (!at_once && !SavedStorage::knows(storage, chain)) return false;
+  const bool known = SavedStorage::knows(storage, chain);
+  const bool alone = !known && compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1;
+  if (alone && keep_bits()) return true;
+  if (!at_once && !known) return false;
   keep_whole();
   return true;
 }
 
 bool ReluMask::keep_bits() {
-  const auto here = stream_of(current_stream(DeviceId{result_.device().index()}));
-  if (here != stream_ || why_not_now(stream_)) return false;
+  const driver::Stream stream = stream_of(stream_);
+  const bool here = c10::cuda::getCurrentCUDAStream(stream_.device_index()) == stream_;
+  if (!here || why_not_now(stream)) return false;
   Site site{region_.tag};
+  std::optional<Decision> decided;
   if (region_.budget) {
-    const auto decided = decide_rebuildable(result_, region_, stream_);
+    decided = decide_rebuildable(result_, region_, stream);
     if (!decided || !decided->rebuild) {
       keep_whole(decided ? &*decided : nullptr);
       return true;
@@ -114,7 +122,7 @@ bool ReluMask::keep_bits() {
     recipe = recipe_of_bits(result_);
   } catch (const c10::OutOfMemoryError& error) {
     static_cast<void>(error);  // nothing is lost where it stays
-    keep_whole();
+    keep_whole(decided ? &*decided : nullptr);
     return true;
   }
   auto rebuilt = std::make_shared<RebuiltStorage>(result_, std::move(recipe), site);
@@ -126,9 +134,11 @@ bool ReluMask::keep_bits() {
 }
 
 void ReluMask::keep_whole(const Decision* decided) {
+  // A copy comes after what has made the result.
+  const c10::cuda::CUDAStreamGuard guard(stream_);
   auto handle = std::make_shared<PackHook>(&region_);
   if (decided != nullptr) {
-    handle->pack_as_decided(result_, stream_, *decided);
+    handle->pack_as_decided(result_, stream_of(stream_), *decided);
   } else {
     handle->pack(result_);  // others that wait may wait for this one's lock
   }
@@ -154,7 +164,12 @@ void settle_relu_masks(bool all) {
   auto each = std::exchange(waiting, {});
   std::erase_if(each, [all](const std::weak_ptr<ReluMask>& one) {
     const auto mask = one.lock();
-    return mask == nullptr || mask->settle(all);
+    try {
+      return mask == nullptr || mask->settle(all);
+    } catch (const std::exception& error) {
+      static_cast<void>(error);  // the result stays; what lasts is met by the next operator
+      return true;
+    }
   });
   waiting.insert(waiting.end(), each.begin(), each.end());
 }

@@ -5,6 +5,7 @@
 #include "torch_glue/saved_tensors/region_options.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <memory>
 
@@ -25,9 +26,9 @@ class ReluMask {
   /// known from another save. Requires: as RebuiltStorage::of, which gave null.
   static std::shared_ptr<ReluMask> of(const at::Tensor& tensor,
                                       const RegionOptions& region,
-                                      driver::Stream stream);
+                                      c10::cuda::CUDAStream stream);
 
-  ReluMask(const at::Tensor& result, const RegionOptions& region, driver::Stream stream);
+  ReluMask(const at::Tensor& result, const RegionOptions& region, c10::cuda::CUDAStream stream);
 
   /// The result where it is there, else one of its layout that the backward pass takes for it: 0
   /// for each bit, else 1. Stream and errors: as PackHook::call_unpack_hook.
@@ -45,7 +46,7 @@ class ReluMask {
   void keep_whole(const Decision* decided = nullptr) SPILLWAY_REQUIRES(mutex_);
 
   const RegionOptions region_;
-  const driver::Stream stream_;
+  const c10::cuda::CUDAStream stream_;  // on which the result was saved
   Mutex mutex_;
   at::Tensor result_ SPILLWAY_GUARDED_BY(mutex_);                 // until it is settled
   std::shared_ptr<PackHook> handle_ SPILLWAY_GUARDED_BY(mutex_);  // from then on
@@ -53,7 +54,7 @@ class ReluMask {
 };
 
 /// Looks at the results that wait on this thread for what becomes of them; `all`: nothing waits any
-/// longer.
+/// longer. Errors: none; the result is kept then.
 void settle_relu_masks(bool all);
 
 }  // namespace spillway

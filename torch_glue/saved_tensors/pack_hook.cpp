@@ -81,7 +81,8 @@ void PackHook::pack(const at::Tensor& tensor) {
   std::optional<Decision> decided;
   if (region_->rebuild && !not_now) {
     if (leave_to_rebuild(tensor, stream, decided)) return;
-    if (!decided) mask_ = ReluMask::of(tensor, *region_, stream);
+    if (!decided)
+      mask_ = ReluMask::of(tensor, *region_, current_stream(DeviceId{tensor.device().index()}));
     if (mask_ != nullptr) return layout_.set(tensor);
   }
   if (cached) {

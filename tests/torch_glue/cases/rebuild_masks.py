@@ -131,6 +131,27 @@ def what_is_held_to_the_end_moves_as_the_region_around_says():
 
 
 @case
+def what_is_held_to_the_end_moves_after_the_stream_that_made_it():
+    mine = []
+    side = torch.cuda.Stream()
+
+    def run(around, region):
+        x = random(ROWS, WIDTH).requires_grad_()
+        torch.cuda.synchronize()
+        with around, region, torch.cuda.stream(side):
+            mine.append(F.relu(x.cumsum(0)))
+            loss = mine[-1].mean(0).square().sum()
+        mine.pop()
+        torch.cuda.current_stream().wait_stream(side)
+        loss.backward()
+        return [loss.detach(), x.grad]
+
+    expected = run(keeping(), keeping())
+    assert same(expected, run(spillway.CPUOffload(1, tag="moved"), spillway.rebuild()))
+    assert last("moved")["moved_bytes"] >= SIZE, last("moved")
+
+
+@case
 def what_is_computed_from_a_result_finds_the_result():
     def run(region):
         v = random(WIDTH, 8, seed=3).requires_grad_()
