@@ -147,8 +147,8 @@ def what_is_held_to_the_end_moves_after_the_stream_that_made_it():
         return [loss.detach(), x.grad]
 
     expected = run(keeping(), keeping())
-    assert same(expected, run(spillway.CPUOffload(1, tag="moved"), spillway.rebuild()))
-    assert last("moved")["moved_bytes"] >= SIZE, last("moved")
+    assert same(expected, run(spillway.CPUOffload(1, tag="moved_aside"), spillway.rebuild()))
+    assert last("moved_aside")["moved_bytes"] >= SIZE, last("moved_aside")
 
 
 @case
