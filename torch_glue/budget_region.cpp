@@ -31,17 +31,16 @@ std::string text_of(int device, std::uint64_t budget, std::uint64_t smallest, bo
 Budget budget_of(std::string_view text, double time_limit) {
   auto budget = Budget::of(text, "budget");
   TORCH_CHECK_VALUE(budget.ok(), "Spillway: ", budget.status().detail());
-  TORCH_CHECK_VALUE(time_limit == 0 || (time_limit >= 1 && time_limit <= 100),
-                    "Spillway: time_limit: expected 0, or a number from 1 to 100, such as 1.05; "
-                    "not ",
-                    time_limit);
+  if (time_limit != 0) {
+    const Status limited = budget.value().limit_time(time_limit, "time_limit");
+    TORCH_CHECK_VALUE(limited.ok(), "Spillway: ", limited.detail());
+  }
   const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
   TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
                     "Spillway: budget: expected at most ",
                     total,
                     " bytes, what the GPU has, not ",
                     text);
-  budget.value().slowdown = time_limit;
   return budget.value();
 }
 

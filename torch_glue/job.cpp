@@ -19,11 +19,7 @@ Result<std::optional<Budget>> asked_budget() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::number("SPILLWAY_TIME_LIMIT"));
   if (!text && !limit) return std::optional<Budget>();
   SPILLWAY_ASSIGN_OR_RETURN(Budget budget, Budget::of(text.value_or("auto"), "SPILLWAY_BUDGET"));
-  if (limit && !(*limit >= 1 && *limit <= 100)) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_TIME_LIMIT: expected a number from 1 to 100, such as 1.05");
-  }
-  budget.slowdown = limit.value_or(0);
+  if (limit) SPILLWAY_RETURN_IF_ERROR(budget.limit_time(*limit, "SPILLWAY_TIME_LIMIT"));
   return std::optional<Budget>(budget);
 }
 

@@ -45,7 +45,7 @@ class Replay {
   StepRecorder recorder;
   int differing = 0;
   // Of the plan that is there:
-  int followed = 0;  // steps that went by it
+  int followed = 0;  // steps that went by it, with a target
   Bytes room;        // that it could have had
   Bytes size;
 
@@ -89,7 +89,8 @@ struct Heap::State {
   /// trim_cached(), the first few times for each target.
   void trim_for(Bytes target);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
-  /// Steps that go by this plan hold more than the target: the next one is to have so much less.
+  /// Another step has gone by its plan. True where such steps hold more than the target: the next
+  /// plan is to leave that room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// By target: the room that plans are to leave, and how often one was given up for that.
   std::map<Bytes, std::pair<Bytes, int>> to_leave SPILLWAY_GUARDED_BY(mutex);

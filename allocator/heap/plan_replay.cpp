@@ -129,11 +129,10 @@ bool Heap::State::follow_plan() {
   const LightLock lock(region->mutex);
   const bool same = region->end_step();
   replay.differing = same ? 0 : replay.differing + 1;
-  if (same && region->planned() && books.has_target()) ++replay.followed;
   // Where memory is short a plan that is not followed is in the way.
   const int most = books.has_target() ? 1 : Replay::kMostDiffering;
-  const bool fits = !same || !region->planned() || !holds_too_much();
-  if (region->planned() && replay.differing < most && fits) return false;
+  const bool stays = region->planned() && replay.differing < most;
+  if (stays && !(same && holds_too_much())) return false;
   // What is left of an old plan goes first. Its last blocks may live still.
   if (region->planned() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;

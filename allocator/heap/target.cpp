@@ -49,7 +49,7 @@ void Heap::State::trim_for(Bytes target) {
 bool Heap::State::holds_too_much() {
   const Bytes target = books.target();
   const Bytes most = books.target_peak();
-  if (replay.followed < kFirstAlike || target.zero() || most <= target) return false;
+  if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
   if (to_leave.size() >= kMostTargets && !to_leave.contains(target)) return false;
   auto& [bytes, times] = to_leave[target];
   if (times >= kMostGivenUp) return false;

@@ -14,6 +14,22 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
+/// Where a convex function of [0, most] is least, to `width`.
+template <typename Function>
+double where_least(double most, double width, Function function) {
+  double low = 0;
+  double high = most;
+  while (high - low > width) {
+    const double third = (high - low) / 3;
+    if (function(low + third) <= function(high - third)) {
+      high -= third;
+    } else {
+      low += third;
+    }
+  }
+  return (low + high) / 2;
+}
+
 /// The least that giving up memory costs, where each part costs so much and parts of parts do their
 /// share: the cheapest per byte first.
 class CheapestFirst {
@@ -109,19 +125,10 @@ class Bound {
   }
 
   [[nodiscard]] StepBound least() const {
-    // Convex: three parts at a time.
-    double low = 0;
-    double high = rebuild_.bytes();
-    while (high - low > 1) {
-      const double third = (high - low) / 3;
-      if (at(low + third).seconds <= at(high - third).seconds) {
-        high -= third;
-      } else {
-        low += third;
-      }
-    }
+    const double rebuilt =
+        where_least(rebuild_.bytes(), 1, [&](double each) { return at(each).seconds; });
     const StepBound none = at(0);
-    const StepBound found = at((low + high) / 2);
+    const StepBound found = at(rebuilt);
     StepBound least = none.seconds <= found.seconds ? none : found;
     for (std::size_t place = 0; place < profile_.places(); ++place)
       raise_to_room_at(place, least);
@@ -139,22 +146,13 @@ class Bound {
   }
 
   void raise_to_room_at(std::size_t place, StepBound& least) const {
-    double low = 0;
     const double most = std::min(rebuildable_first_[place], over_[place] - again_[place]);
     if (most < 0) return;
-    double high = most;
     // Any division of the bytes is at least as good as the best.
-    if (through(place, std::min(high, static_cast<double>(least.rebuilt))) <= least.seconds) return;
-    // Convex, and where the link is slow steep.
-    while (high - low > kRounding * most) {
-      const double third = (high - low) / 3;
-      if (through(place, low + third) <= through(place, high - third)) {
-        high -= third;
-      } else {
-        low += third;
-      }
-    }
-    const double rebuilt = (low + high) / 2;
+    if (through(place, std::min(most, static_cast<double>(least.rebuilt))) <= least.seconds) return;
+    // Where the link is slow it is steep.
+    const double rebuilt =
+        where_least(most, kRounding * most, [&](double each) { return through(place, each); });
     const double seconds = through(place, rebuilt) * (1 - 4 * kRounding);
     if (seconds <= least.seconds) return;
     const double again = rebuild_.seconds(rebuilt);

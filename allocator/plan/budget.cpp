@@ -31,6 +31,15 @@ Result<Budget> Budget::of(std::string_view text, std::string_view name) {
   return budget;
 }
 
+Status Budget::limit_time(double times, std::string_view name) {
+  if (!(times >= 1 && times <= 100)) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          std::string(name) + ": expected a number from 1 to 100, such as 1.05");
+  }
+  slowdown = times;
+  return {};
+}
+
 Bytes Budget::on(Bytes total, Bytes available) const {
   if (share <= 0) return bytes;
   const auto of = static_cast<double>((rest ? available : total).count());

@@ -24,6 +24,9 @@ struct Budget {
   /// Of "20GiB", "80%" and "auto". Errors: kInvalidArgument for anything else, naming `name`.
   static Result<Budget> of(std::string_view text, std::string_view name);
 
+  /// Errors: kInvalidArgument, naming `name`, outside 1 to 100; nothing has changed then.
+  Status limit_time(double times, std::string_view name);
+
   [[nodiscard]] Bytes on(Bytes total, Bytes available) const;
   /// For messages.
   [[nodiscard]] std::string text() const;

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/driver/span_log.h"
-#include "torch_glue/saved_tensors/region_options.h"
-
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-
-#include <optional>
 
 namespace spillway {
 
@@ -33,11 +28,5 @@ inline bool is_whole(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.storage().nbytes() == static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
 }
-
-/// What the plan of a step with a budget says of a storage that can be computed again; nothing
-/// where the device has no stages. Requires: the region has a budget.
-std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
-                                           const RegionOptions& region,
-                                           driver::Stream stream);
 
 }  // namespace spillway

@@ -59,18 +59,6 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
 
 }  // namespace
 
-std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
-                                           const RegionOptions& region,
-                                           driver::Stream stream) {
-  const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
-  if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream, *region.budget);
-  Decision decision = Runtime::instance().decide_rebuildable(
-      region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
-  saved_in_step(*device.value(), decision, stream);
-  return decision;
-}
-
 std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
                                                    const RegionOptions& region,
                                                    driver::Stream stream,

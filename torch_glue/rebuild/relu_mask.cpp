@@ -6,6 +6,7 @@
 #include "torch_glue/rebuild/again.h"
 #include "torch_glue/rebuild/rebuilt_storage.h"
 #include "torch_glue/rebuild/recipe.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/streams.h"
@@ -44,6 +45,12 @@ at::Tensor bits_of(const at::Tensor& dense) {
   return flags.view({bytes, kBits}).select(1, kBits - 1).clone();
 }
 
+/// By another hook, which keeps or moves its storage.
+bool is_saved_elsewhere(const at::Tensor& tensor) {
+  int chain = 0;
+  return SavedStorage::knows(tensor.storage(), chain);
+}
+
 /// What makes a tensor like `dense` of its bits: 0 where its bit is set, else 1.
 std::unique_ptr<Recipe> recipe_of_bits(const at::Tensor& dense) {
   const Unseen unseen;
@@ -64,16 +71,13 @@ std::unique_ptr<Recipe> recipe_of_bits(const at::Tensor& dense) {
 
 }  // namespace
 
-std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor,
-                                       const RegionOptions& region,
-                                       c10::cuda::CUDAStream stream) {
+std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor, const RegionOptions& region) {
   const auto* const relu =
       dynamic_cast<const torch::autograd::generated::ReluBackward0*>(tensor.grad_fn().get());
   // Its own node saves it first, before it has it.
   if (relu == nullptr || !compat::never_saved(relu->result_) || !is_whole(tensor)) return nullptr;
-  int chain = 0;
-  if (SavedStorage::knows(tensor.storage(), chain)) return nullptr;
-  auto mask = std::make_shared<ReluMask>(tensor, region, stream);
+  if (is_saved_elsewhere(tensor)) return nullptr;
+  auto mask = std::make_shared<ReluMask>(tensor, region);
   if (waiting.size() >= kMostWaiting) {
     if (const auto earliest = waiting.front().lock()) earliest->settle(true);
     waiting.erase(waiting.begin());
@@ -82,20 +86,26 @@ std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor,
   return mask;
 }
 
-ReluMask::ReluMask(const at::Tensor& result,
-                   const RegionOptions& region,
-                   c10::cuda::CUDAStream stream)
+ReluMask::ReluMask(const at::Tensor& result, const RegionOptions& region)
     : region_(region),
-      stream_(stream),
+      stream_(c10::cuda::getCurrentCUDAStream(result.device().index())),
       result_(result.unsafeGetTensorImpl()->shallow_copy_and_detach(
           result.unsafeGetTensorImpl()->version_counter(), false)) {}
 
 bool ReluMask::settle(bool at_once) {
+  try {
+    return settle_or_throw(at_once);
+  } catch (const std::exception& error) {
+    static_cast<void>(error);
+    return true;
+  }
+}
+
+bool ReluMask::settle_or_throw(bool at_once) {
   const Lock lock(mutex_);
   if (handle_ != nullptr) return true;
-  int chain = 0;
   const c10::Storage& storage = result_.storage();
-  const bool known = SavedStorage::knows(storage, chain);
+  const bool known = is_saved_elsewhere(result_);
   const bool alone = !known && compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1;
   if (alone && keep_bits()) return true;
   if (!at_once && !known) return false;
@@ -164,12 +174,7 @@ void settle_relu_masks(bool all) {
   auto each = std::exchange(waiting, {});
   std::erase_if(each, [all](const std::weak_ptr<ReluMask>& one) {
     const auto mask = one.lock();
-    try {
-      return mask == nullptr || mask->settle(all);
-    } catch (const std::exception& error) {
-      static_cast<void>(error);  // the result stays; what lasts is met by the next operator
-      return true;
-    }
+    return mask == nullptr || mask->settle(all);
   });
   waiting.insert(waiting.end(), each.begin(), each.end());
 }

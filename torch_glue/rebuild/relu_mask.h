@@ -24,11 +24,10 @@ class ReluMask {
  public:
   /// Of a tensor that autograd saves on this thread; null where it is no ReLU's own result, or
   /// known from another save. Requires: as RebuiltStorage::of, which gave null.
-  static std::shared_ptr<ReluMask> of(const at::Tensor& tensor,
-                                      const RegionOptions& region,
-                                      c10::cuda::CUDAStream stream);
+  static std::shared_ptr<ReluMask> of(const at::Tensor& tensor, const RegionOptions& region);
 
-  ReluMask(const at::Tensor& result, const RegionOptions& region, c10::cuda::CUDAStream stream);
+  /// Its current stream is the one that it is saved on.
+  ReluMask(const at::Tensor& result, const RegionOptions& region);
 
   /// The result where it is there, else one of its layout that the backward pass takes for it: 0
   /// for each bit, else 1. Stream and errors: as PackHook::call_unpack_hook.
@@ -40,8 +39,10 @@ class ReluMask {
  private:
   friend void settle_relu_masks(bool all);
 
-  /// Whether nothing is left to decide.
+  /// Whether nothing is left to decide. Errors: none; the result is kept as it is then, and what
+  /// lasts is met by the next operator.
   bool settle(bool at_once);
+  bool settle_or_throw(bool at_once);
   bool keep_bits() SPILLWAY_REQUIRES(mutex_);
   void keep_whole(const Decision* decided = nullptr) SPILLWAY_REQUIRES(mutex_);
 

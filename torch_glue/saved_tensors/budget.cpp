@@ -120,6 +120,18 @@ void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stre
   }
 }
 
+std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
+                                           const RegionOptions& region,
+                                           driver::Stream stream) {
+  const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
+  if (!device.ok()) return std::nullopt;
+  follow_step(*device.value(), stream, *region.budget);
+  Decision decision = Runtime::instance().decide_rebuildable(
+      region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
+  saved_in_step(*device.value(), decision, stream);
+  return decision;
+}
+
 void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
   StepRecording& recording = device.step_recording();
   if (recording.on()) recording.wanted(site.index, stream_of(consumer));

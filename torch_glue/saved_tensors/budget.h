@@ -2,9 +2,12 @@
 #pragma once
 
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/saved_tensors/region_options.h"
 
+#include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <optional>
 #include <string>
 
 namespace spillway {
@@ -25,6 +28,12 @@ void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stre
 /// It has been wanted, for the first time: what the step's plan brings back then begins to come.
 /// Requires: the caller holds no SavedStorage's lock.
 void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
+
+/// What the plan of a step with a budget says of a storage that can be computed again; nothing
+/// where the device has no stages. Requires: the region has a budget.
+std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
+                                           const RegionOptions& region,
+                                           driver::Stream stream);
 
 /// When the backward pass that runs on this thread has ended, the teller is called; nothing where
 /// none runs.

@@ -81,8 +81,7 @@ void PackHook::pack(const at::Tensor& tensor) {
   std::optional<Decision> decided;
   if (region_->rebuild && !not_now) {
     if (leave_to_rebuild(tensor, stream, decided)) return;
-    if (!decided)
-      mask_ = ReluMask::of(tensor, *region_, current_stream(DeviceId{tensor.device().index()}));
+    if (!decided) mask_ = ReluMask::of(tensor, *region_);
     if (mask_ != nullptr) return layout_.set(tensor);
   }
   if (cached) {
