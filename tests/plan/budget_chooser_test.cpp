@@ -2,7 +2,7 @@
 #include "allocator/plan/budget_chooser.h"
 
 #include "allocator/plan/step_times.h"
-#include "tests/plan/steps.h"
+#include "tests/plan/offered_steps.h"
 
 #include <gtest/gtest.h>
 
@@ -15,47 +15,11 @@ namespace {
 
 using namespace literals;
 
-/// Offers a step; the curve is of what it moved.
-std::vector<bool> step(BudgetChooser& chooser,
-                       const std::vector<std::uint64_t>& sizes,
-                       std::uint64_t base,
-                       std::optional<BudgetShortage>* missed = nullptr,
-                       std::uint64_t optimizer = 0) {
-  std::vector<bool> moves;
-  for (const std::uint64_t size : sizes)
-    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
-  StepCurve curve = nested(sizes, base);
-  for (const auto& away : std::exchange(curve.absences, {})) {
-    if (moves[away.storage]) {
-      curve.absences.push_back(away);
-      continue;
-    }
-    for (std::size_t place = away.from; place < away.to; ++place)
-      curve.live[place] += away.bytes;
-  }
-  curve.tail = curve.live.size();
-  if (optimizer > 0) curve.live.push_back(optimizer);
-  const auto missing = chooser.end_step(curve, optimizer > 0);
-  if (missed != nullptr) *missed = missing;
-  return moves;
-}
-
 TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) {
   BudgetChooser chooser(1200_B);
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
-}
-
-/// Times of a step whose four places take a second each, and whose link moves 1000 bytes a second.
-StepTimes even_times(std::size_t places) {
-  StepTimes times;
-  for (std::size_t place = 0; place < places; ++place)
-    times.marks.push_back({place, static_cast<double>(place)});
-  times.end = static_cast<double>(places);
-  times.turn = places / 2 + 1;
-  times.link = {1000, 1000, 0};
-  return times;
 }
 
 TEST(BudgetChooserTest, WhatAPlannedStepTookIsToldAndChangesNothing) {
@@ -129,67 +93,6 @@ TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
   step(chooser, {100, 100, 100}, 1000);
 
   EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 14);
-}
-
-/// A step of three storages that holds `most` at its peak.
-std::vector<bool> held_step(BudgetChooser& chooser, Bytes most) {
-  std::vector<bool> moves;
-  for (int storage = 0; storage < 3; ++storage)
-    moves.push_back(chooser.choose(100_B, 1000_B) == Action::kMove);
-  chooser.held(most);
-  chooser.end_step(nested({0, 0, 0}, 1000));
-  return moves;
-}
-
-TEST(BudgetChooserTest, WhatAPlannedStepHeldBeyondTheBudgetIsPlannedForLess) {
-  BudgetChooser chooser(1250_B);
-  step(chooser, {100, 100, 100}, 1000);
-  chooser.time(even_times(7));
-  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
-  held_step(chooser, 1310_B);  // once may be on the way to where its memory will be
-  EXPECT_EQ(held_step(chooser, 1240_B), (std::vector{true, false, false}));
-  for (int steps = 0; steps < 3; ++steps)
-    EXPECT_EQ(held_step(chooser, 1310_B), (std::vector{true, false, false}));
-
-  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
-  // What is said of it is said for the budget that was asked for.
-  EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
-  EXPECT_LE(chooser.planned_last()->plan.peak, 1190_B);
-}
-
-TEST(BudgetChooserTest, WhereNoPlanNeedsThatMuchLessEverythingIsAwayIfThatHoldsLess) {
-  BudgetChooser chooser(1250_B);
-  step(chooser, {100, 100, 100}, 1000);
-  step(chooser, {100, 100, 100}, 1000);
-  for (int steps = 0; steps < 3; ++steps)
-    held_step(chooser, 1600_B);
-  const std::uint64_t records = chooser.records();
-  for (int steps = 0; steps < 16; ++steps)
-    EXPECT_EQ(held_step(chooser, 1500_B), (std::vector{true, true, true})) << steps;
-  EXPECT_EQ(chooser.records(), records);
-}
-
-TEST(BudgetChooserTest, WhereThatHoldsAsMuchThePlanIsAsWithoutAMargin) {
-  BudgetChooser chooser(1250_B);
-  step(chooser, {100, 100, 100}, 1000);
-  step(chooser, {100, 100, 100}, 1000);
-  for (int steps = 0; steps < 3; ++steps)
-    held_step(chooser, 1600_B);
-  for (int steps = 0; steps < 9; ++steps)
-    EXPECT_EQ(held_step(chooser, 1600_B), (std::vector{true, true, true})) << steps;
-  for (int steps = 0; steps < 8; ++steps)
-    EXPECT_EQ(held_step(chooser, 1600_B), (std::vector{true, false, false})) << steps;
-}
-
-TEST(BudgetChooserTest, WhatAStepWithoutAPlanHeldSaysNothing) {
-  BudgetChooser chooser(1250_B);
-  for (int storage = 0; storage < 3; ++storage)
-    chooser.choose(100_B, 1000_B);
-  chooser.held(1600_B);
-  StepCurve curve = nested({100, 100, 100}, 1000);
-  chooser.end_step(curve);
-
-  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
 TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {

@@ -21,11 +21,10 @@ def pooled(x, w, before=lambda y: y, between=lambda y: y):
     return between(F.relu(before(x @ w))).mean(0)
 
 
-def gradients(region, dtype=torch.float32, rows=ROWS, function=pooled, unusual=True):
+def gradients(region, dtype=torch.float32, rows=ROWS, function=pooled):
     x = random(rows, 32).to(dtype)
     w = random(32, WIDTH, seed=1).to(dtype).requires_grad_()
-    if unusual:
-        x[0], x[1], x[2, 0] = 0, -0.0, float("nan")
+    x[0], x[1], x[2, 0] = 0, -0.0, float("nan")
     x.requires_grad_()
     factor = random(WIDTH, seed=2).to(dtype)
     x @ w  # its workspace, where it has none
@@ -35,6 +34,30 @@ def gradients(region, dtype=torch.float32, rows=ROWS, function=pooled, unusual=T
     held = torch.cuda.memory_allocated() - before
     loss.backward()
     return [loss.detach(), x.grad, w.grad], held
+
+
+def gradients_while_held(region):
+    """The program has the result until the backward pass is over."""
+    mine = []
+
+    def holding(y):
+        mine.append(y)
+        return y
+
+    return gradients(region, function=functools.partial(pooled, between=holding))
+
+
+def gradients_of_scaled(region, saves_between):
+    """Of a product that is a function of a ReLU's result."""
+    v = random(WIDTH, 8, seed=3).requires_grad_()
+    x, w = random(ROWS, 32).requires_grad_(), random(32, WIDTH, seed=1).requires_grad_()
+    with region:
+        scaled = F.relu(x @ w) * 0.3
+        between = x.cumsum(0).tanh().sum() if saves_between else 0
+        loss = (scaled @ v).square().sum() + between
+        del scaled
+    loss.backward()
+    return [x.grad, w.grad, v.grad]
 
 
 def bits_give_the_same_gradients(dtype, rows):
@@ -102,14 +125,8 @@ def what_another_node_saves_too_is_kept_as_it_is():
 
 @case
 def what_the_program_holds_is_kept_as_it_is():
-    mine = []
-
-    def holding(y):
-        mine.append(y)
-        return y
-
     expected, _ = gradients(keeping())
-    actual, _ = gradients(spillway.rebuild(), function=functools.partial(pooled, between=holding))
+    actual, _ = gradients_while_held(spillway.rebuild())
     assert same(expected, actual)
     assert left() == (0, 0), left()
     assert last("rebuild")["movable_bytes"] >= SIZE
@@ -117,15 +134,9 @@ def what_the_program_holds_is_kept_as_it_is():
 
 @case
 def what_is_held_to_the_end_moves_as_the_region_around_says():
-    mine = []
-
-    def holding(y):
-        mine.append(y)
-        return y
-
     expected, _ = gradients(keeping())
     with spillway.CPUOffload(1, tag="moved"):
-        actual, _ = gradients(spillway.rebuild(), function=functools.partial(pooled, between=holding))
+        actual, _ = gradients_while_held(spillway.rebuild())
     assert same(expected, actual)
     assert last("moved")["moved_bytes"] >= SIZE, last("moved")
 
@@ -153,15 +164,8 @@ def what_is_held_to_the_end_moves_after_the_stream_that_made_it():
 
 @case
 def what_is_computed_from_a_result_finds_the_result():
-    def run(region):
-        v = random(WIDTH, 8, seed=3).requires_grad_()
-        x, w = random(ROWS, 32).requires_grad_(), random(32, WIDTH, seed=1).requires_grad_()
-        with region:
-            loss = ((F.relu(x @ w) * 0.3) @ v).square().sum()
-        loss.backward()
-        return [x.grad, w.grad, v.grad]
-
-    assert same(run(keeping()), run(spillway.rebuild()))
+    plain = gradients_of_scaled(keeping(), saves_between=False)
+    assert same(plain, gradients_of_scaled(spillway.rebuild(), saves_between=False))
 
 
 @case
@@ -182,18 +186,9 @@ def a_result_that_waits_is_given_to_who_computes_from_it():
 
 @case
 def what_is_computed_from_a_result_with_bits_is_kept():
-    def run(region):
-        v = random(WIDTH, 8, seed=3).requires_grad_()
-        x, w = random(ROWS, 32).requires_grad_(), random(32, WIDTH, seed=1).requires_grad_()
-        with region:
-            scaled = F.relu(x @ w) * 0.3
-            between = x.cumsum(0).tanh().sum()  # saves something: nobody holds the result by now
-            loss = (scaled @ v).square().sum() + between
-            del scaled
-        loss.backward()
-        return [x.grad, w.grad, v.grad]
-
-    assert same(run(keeping()), run(spillway.rebuild()))
+    plain = gradients_of_scaled(keeping(), saves_between=True)
+    # What is saved between finds that nobody holds the result.
+    assert same(plain, gradients_of_scaled(spillway.rebuild(), saves_between=True))
     assert left()[1] >= SIZE, left()
 
 
