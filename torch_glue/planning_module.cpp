@@ -124,6 +124,18 @@ py::dict as_dict(const KnownStep& step) {
   for (const RecordedStep::Absence& away : step.recorded.absences)
     absences.append(py::make_tuple(away.storage, away.from, away.to, away.bytes));
   dict["absences"] = absences;
+  py::list operands;
+  for (const Operand& operand : step.recorded.operands) {
+    const auto& [storage, from, to, bytes, product, within] = operand;
+    operands.append(
+        py::make_tuple(storage,
+                       from,
+                       to,
+                       bytes,
+                       product,
+                       within == Operand::kAlways ? std::nullopt : std::optional(within)));
+  }
+  dict["operands"] = operands;
   dict["times"] = as_dict(step.times);
   return dict;
 }
@@ -156,6 +168,16 @@ KnownStep known_step_of(const py::dict& dict) {
   using Away = std::tuple<std::size_t, std::size_t, std::size_t, std::uint64_t>;
   for (const auto& [storage, from, to, bytes] : dict["absences"].cast<std::vector<Away>>())
     step.recorded.absences.push_back({storage, from, to, bytes});
+  using Row = std::tuple<std::size_t,
+                         std::size_t,
+                         std::size_t,
+                         std::uint64_t,
+                         std::size_t,
+                         std::optional<std::size_t>>;
+  for (const auto& [storage, from, to, bytes, product, within] :
+       dict["operands"].cast<std::vector<Row>>())
+    step.recorded.operands.push_back(
+        {storage, from, to, bytes, product, within.value_or(Operand::kAlways)});
   if (!dict["times"].is_none()) step.times = times_of(dict["times"].cast<py::dict>());
   return step;
 }

@@ -47,8 +47,7 @@ bool LiveCurve::in_tail() const {
 StepCurve LiveCurve::end(bool with_tail) {
   const Lock lock(mutex_);
   if (!on_.exchange(false)) return {};
-  for (const auto& [storage, away] : away_)
-    curve_.absences.push_back({storage, away.from, curve_.live.size(), away.bytes});
+  end_absences(curve_);
   watched_.clear();
   away_.clear();
   if (curve_.live.size() > kMostPlaces) curve_ = {};
@@ -61,6 +60,20 @@ StepCurve LiveCurve::end(bool with_tail) {
   }
   curve_.tail = std::min(tail_.value_or(curve_.live.size()), curve_.live.size());
   return std::exchange(curve_, {});
+}
+
+void LiveCurve::end_absences(StepCurve& curve) const {
+  for (const auto& [storage, away] : away_)
+    curve.absences.push_back({storage, away.from, curve.live.size(), away.bytes});
+}
+
+StepCurve LiveCurve::so_far() const {
+  const Lock lock(mutex_);
+  if (!on()) return {};
+  StepCurve curve = curve_;
+  end_absences(curve);
+  curve.tail = curve.live.size();
+  return curve;
 }
 
 void LiveCurve::put(std::uint64_t live) {
@@ -98,6 +111,12 @@ void LiveCurve::present(std::uint64_t step, std::size_t storage, Bytes lacking) 
   const Lock lock(mutex_);
   // The last event is its block's birth.
   if (on() && step == step_ && away_.contains(storage)) change_away(storage, lacking.count());
+}
+
+void LiveCurve::asked(std::uint64_t step, std::size_t storage, std::size_t product) {
+  const Lock lock(mutex_);
+  if (!on() || step != step_ || curve_.asks.size() >= kMostPlaces) return;
+  curve_.asks.push_back({storage, curve_.live.size() - 1, product});
 }
 
 void LiveCurve::change_away(std::size_t storage, std::uint64_t bytes) {

@@ -24,11 +24,22 @@ struct StepCurve {
     std::uint64_t bytes = 0;  // of its block, as rounded
   };
 
+  /// A storage of the step was wanted, as soon as it was there: by the backward pass, or, only so
+  /// that `product` could be computed again from it.
+  struct Ask {
+    static constexpr std::size_t kNoProduct = static_cast<std::size_t>(-1);
+
+    std::size_t storage = 0;
+    std::size_t place = 0;
+    std::size_t product = kNoProduct;
+  };
+
   std::vector<std::uint64_t> live;  // bytes at each place
   /// From here on its storages were back or given up and the optimizer ran: live.size() where that
   /// was not followed.
   std::size_t tail = 0;
   std::vector<Absence> absences;  // in the order of their ends
+  std::vector<Ask> asks;          // in their order
 
   [[nodiscard]] Bytes peak() const;
   [[nodiscard]] Bytes tail_peak() const;
@@ -64,6 +75,12 @@ class LiveCurve {
   /// there again may have fewer bytes: `lacking` of them are still away.
   void present(std::uint64_t step, std::size_t storage, Bytes lacking = Bytes{});
 
+  /// It has been asked for, and is there: StepCurve::Ask.
+  void asked(std::uint64_t step, std::size_t storage, std::size_t product);
+
+  /// The running step up to here, as if it ended now; empty where none is.
+  [[nodiscard]] StepCurve so_far() const;
+
   /// The bytes live when the running step began, and now; zero where none is.
   [[nodiscard]] Bytes live_at_begin() const;
   [[nodiscard]] Bytes live() const;
@@ -79,6 +96,7 @@ class LiveCurve {
   };
 
   void put(std::uint64_t live) SPILLWAY_REQUIRES(mutex_);
+  void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
   /// From the last event on, other bytes of the storage are away.
   void change_away(std::size_t storage, std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
 

@@ -196,6 +196,14 @@ class Bound {
       if (rebuildable && first) add(rebuildable_first_);
       if (!first) add(again_);
     }
+    // It may be away for longer.
+    for (const Operand& operand : profile_.memory.operands) {
+      if (!profile_.storages[operand.storage].rebuild) continue;
+      for (auto* const change : {&rebuildable_, &rebuildable_first_}) {
+        (*change)[operand.from] += static_cast<double>(operand.bytes);
+        if (operand.to < places) (*change)[operand.to] -= static_cast<double>(operand.bytes);
+      }
+    }
     for (auto* const sums : {&rebuildable_, &rebuildable_first_, &again_})
       std::partial_sum(sums->begin(), sums->end(), sums->begin());
   }
@@ -203,10 +211,11 @@ class Bound {
   void find_first_and_last() {
     std::size_t first = profile_.places();
     std::size_t last = 0;
-    for (const StepProfile::Storage& storage : profile_.storages) {
+    for (const StepProfile::Storage& storage : profile_.storages)
       first = std::min(first, storage.saved);
-      if (storage.wanted < profile_.places()) last = std::max(last, storage.wanted);
-    }
+    for (const std::size_t wanted :
+         wanted_places(profile_, std::vector(profile_.storages.size(), Action::kMove)))
+      if (wanted < profile_.places()) last = std::max(last, wanted);
     first_ = before_[first];
     last_ = before_[last];
   }

@@ -29,18 +29,19 @@ Bytes less(Bytes from, Bytes by) {
 /// When each storage is wanted, those begin to come back whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const StepProfile& profile, const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
+  const auto wanted = wanted_places(profile, plan.actions);
   std::map<std::size_t, std::size_t> at;  // the first storage that is wanted at a place
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
-    at.try_emplace(profile.storages[storage].wanted, storage);
+    at.try_emplace(wanted[storage], storage);
   std::vector<std::size_t> order;
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
     if (plan.actions[storage] == Action::kMove) order.push_back(storage);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-    return profile.storages[left].wanted < profile.storages[right].wanted;
+    return wanted[left] < wanted[right];
   });
   for (const std::size_t storage : order) {
     const auto trigger = at.lower_bound(plan.fetch[storage]);
-    if (trigger == at.end() || trigger->first >= profile.storages[storage].wanted) continue;
+    if (trigger == at.end() || trigger->first >= wanted[storage]) continue;
     due[trigger->second].push_back(storage);
   }
   return due;
@@ -58,7 +59,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.profile) {
     shape.profile =
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
-    shape.profile->free_at_once = fenced_;
+    shape.profile->free_at_once = free_at_once_;
   }
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
@@ -182,9 +183,22 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   shape->plan.reset();
 }
 
-std::optional<BudgetShortage> BudgetChooser::shortage(Bytes peak, Bytes begin) const {
-  if (!whole_ || sizes_.empty() || peak <= budget_) return std::nullopt;
-  const bool known = optimized_begin_ == begin;
+/// What any plan for the step that is to end needs, with all that plans of it leave as a margin.
+Bytes BudgetChooser::least_of(const StepCurve& curve) const {
+  StepProfile profile =
+      profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
+  profile.free_at_once = free_at_once_;
+  Bytes margin;
+  for (const Shape* const shape : candidates_)
+    margin = std::max(margin, shape->margin + shape->held_margin.bytes());
+  return std::min(curve.peak(), least_peak(profile) + margin);
+}
+
+std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
+  if (!whole_ || sizes_.empty() || curve.peak() <= budget_) return std::nullopt;
+  const Bytes peak = least_of(curve);
+  if (peak <= budget_) return std::nullopt;
+  const bool known = optimized_begin_ == Bytes{curve.live.front()};
   return BudgetShortage{known ? std::max(peak, optimized_peak_) : peak, !known};
 }
 
@@ -216,7 +230,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   }
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
-  const auto missing = shortage(curve.peak(), begin);
+  const auto missing = shortage(curve);
   if (optimized) {
     optimized_begin_ = begin;
     optimized_peak_ = curve.tail_peak();

@@ -90,20 +90,20 @@ class BudgetChooser {
   /// up, and held what others will not. Its times say nothing.
   void unsettled() {
     settled_ = false;
-    fenced_ = true;
   }
+
+  /// The device's memory can be handed out as soon as its copy out has been queued
+  /// (StepProfile::free_at_once).
+  void frees_at_once() { free_at_once_ = true; }
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a
   /// little.
-  void held(Bytes most) {
-    held_ = most;
-    fenced_ = true;
-  }
+  void held(Bytes most) { held_ = most; }
 
-  /// What is missing where everything moved and the step, which began with `begin` bytes, has
-  /// needed `peak`, more than the budget.
-  [[nodiscard]] std::optional<BudgetShortage> shortage(Bytes peak, Bytes begin) const;
+  /// What is missing where everything was away and the step, so far, needs more than the budget
+  /// whatever else becomes of its storages.
+  [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
   /// Closes a step that had no backward pass.
@@ -141,6 +141,7 @@ class BudgetChooser {
   };
 
   void make_plan(Shape& shape, Bytes live) const;
+  [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
@@ -161,7 +162,7 @@ class BudgetChooser {
   Bytes held_{};         // at the peak of this step
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
-  bool fenced_ = false;                   // StepProfile::free_at_once: either was said of some step
+  bool free_at_once_ = false;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

@@ -10,15 +10,16 @@ namespace {
 
 std::optional<std::string> check_storage(const StepProfile& profile,
                                          const BudgetPlan& plan,
-                                         std::size_t storage) {
+                                         std::size_t storage,
+                                         std::size_t wanted) {
   const StepProfile::Storage& known = profile.storages[storage];
   const std::string name = "storage " + std::to_string(storage);
   if (plan.actions[storage] == Action::kRebuild && !known.rebuild) {
     return name + " cannot be computed again";
   }
   if (plan.actions[storage] != Action::kMove) return std::nullopt;
-  if (plan.fetch[storage] > known.wanted) return name + " comes back after it is wanted";
-  if (plan.fetch[storage] < std::min(known.wanted, profile.turn)) {
+  if (plan.fetch[storage] > wanted) return name + " comes back after it is wanted";
+  if (plan.fetch[storage] < std::min(wanted, profile.turn)) {
     return name + " comes back before the backward pass";
   }
   return std::nullopt;
@@ -38,16 +39,27 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
                                       const std::vector<std::size_t>& fetch) {
   // What comes and goes at each place, summed up.
   std::vector<std::uint64_t> change(profile.places() + 1);
+  const auto wanted = wanted_places(profile, actions);
   for (const RecordedStep::Absence& away : profile.memory.absences) {
     const Action action = actions[away.storage];
     std::size_t from = away.to;
     if (action == Action::kKeep) from = away.from;
     // Only the way to its first use is planned.
-    if (action == Action::kMove && !fetch.empty() &&
-        away.to <= profile.storages[away.storage].wanted)
+    if (action == Action::kMove && !fetch.empty() && away.to <= wanted[away.storage])
       from = std::clamp(fetch[away.storage], away.from, away.to);
     change[from] += away.bytes;
     change[away.to] -= away.bytes;  // wraps, and back
+  }
+  const auto in_use = operands_in_use(profile, actions);
+  for (std::size_t row = 0; row < in_use.size(); ++row) {
+    const Operand& operand = profile.memory.operands[row];
+    const Action action = actions[operand.storage];
+    if (in_use[row] || action == Action::kKeep) continue;
+    std::size_t back = operand.to;
+    if (action == Action::kMove && !fetch.empty() && operand.to <= wanted[operand.storage])
+      back = std::clamp(fetch[operand.storage], operand.from, operand.to);
+    change[operand.from] -= operand.bytes;
+    change[back] += operand.bytes;
   }
   std::vector<std::uint64_t> live = profile.memory.peaks;
   std::uint64_t present = 0;
@@ -66,8 +78,9 @@ std::optional<std::string> check_plan(const StepProfile& profile,
     return "it is for " + std::to_string(plan.actions.size()) + " storages, not " +
            std::to_string(storages);
   }
+  const auto wanted = wanted_places(profile, plan.actions);
   for (std::size_t storage = 0; storage < storages; ++storage) {
-    if (auto wrong = check_storage(profile, plan, storage)) return wrong;
+    if (auto wrong = check_storage(profile, plan, storage, wanted[storage])) return wrong;
   }
   const auto live = live_bytes(profile, plan.actions, plan.fetch);
   const auto most = std::max_element(live.begin(), live.end());

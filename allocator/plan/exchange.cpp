@@ -74,7 +74,8 @@ class Exchange {
       plan.actions[storage] = moves ? Action::kRebuild : Action::kMove;
     }
     if (out_seconds(profile_, plan) > most_out_) return false;
-    Room room = room_;
+    // What is there for others to be computed from it depends on them.
+    Room room = profile_.memory.operands.empty() ? room_ : Room(profile_, plan.actions);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
     best_ = std::move(plan);

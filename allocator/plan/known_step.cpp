@@ -9,10 +9,39 @@ namespace {
 
 /// Beyond this sums of bytes might wrap.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 56;
+/// Of operands, each within the one before.
+constexpr int kLongestChain = 100;
 constexpr std::size_t kMostPlaces = std::size_t{1} << 32;
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds >= 0;
+}
+
+bool chain_ends(const std::vector<Operand>& operands, const Operand& first) {
+  const Operand* each = &first;
+  for (int length = 0; length < kLongestChain; ++length) {
+    if (each->within == Operand::kAlways) return true;
+    if (each->within >= operands.size()) return false;
+    const Operand& product = operands[each->within];
+    if (product.storage != each->product) return false;
+    each = &product;
+  }
+  return false;
+}
+
+const char* wrong_with(const std::vector<Operand>& operands, const RecordedStep& step) {
+  const Operand* before = nullptr;
+  for (const Operand& each : operands) {
+    if (each.storage >= step.storages || each.product >= step.storages) return "operands";
+    if (each.from >= each.to || each.to > step.peaks.size()) return "operands";
+    if (each.bytes > kMostBytes) return "operands";
+    const bool in_order = before == nullptr || before->storage < each.storage ||
+                          (before->storage == each.storage && before->to <= each.from);
+    if (!in_order) return "operands";
+    before = &each;
+    if (!chain_ends(operands, each)) return "operands";
+  }
+  return nullptr;
 }
 
 const char* wrong_with(const RecordedStep& step, std::size_t storages) {
@@ -30,7 +59,7 @@ const char* wrong_with(const RecordedStep& step, std::size_t storages) {
     if (away.bytes > kMostBytes) return "absences";
     before = away.storage;
   }
-  return nullptr;
+  return wrong_with(step.operands, step);
 }
 
 const char* wrong_with(const StepTimes& times, std::size_t storages) {

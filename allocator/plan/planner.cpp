@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,11 +30,14 @@ class Planner {
       : profile_(profile),
         budget_(budget.count()),
         all_away_(profile),
-        least_(all_away_.most()),
+        least_(least_peak(profile).count()),
         uses_(profile) {
+    const std::vector<std::size_t> moved_instead = make_room();
+    kept_below_ = all_away_.most();
     std::vector<std::size_t> rebuildable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
-      if (profile.storages[storage].rebuild) {
+      const bool moves = std::binary_search(moved_instead.begin(), moved_instead.end(), storage);
+      if (profile.storages[storage].rebuild && !moves) {
         rebuildable.push_back(storage);
       } else if (!keeps_peak(storage)) {
         moved_.push_back(storage);
@@ -128,7 +132,39 @@ class Planner {
 
   /// Keeps the storage where the least that the step can need allows it: whatever the budget, so
   /// that the order of what goes on from here does not depend on it either.
-  bool keeps_peak(std::size_t storage) { return all_away_.keep(storage, least_); }
+  bool keeps_peak(std::size_t storage) { return all_away_.keep(storage, kept_below_); }
+
+  /// Where even with everything away the budget is too small: what is not to be computed again,
+  /// because that needs other storages on the device at once, but moves; in order.
+  std::vector<std::size_t> make_room() {
+    std::vector<std::size_t> moved;
+    if (!profile_.free_at_once) return moved;
+    const std::uint64_t limit = std::max(budget_, least_);
+    for (std::size_t end = 0; (end = all_away_.end_above(limit)) > 0;) {
+      const auto product = largest_at(end - 1);
+      if (!product) break;
+      all_away_.move(*product);
+      moved.push_back(*product);
+    }
+    std::sort(moved.begin(), moved.end());
+    return moved;
+  }
+
+  /// The storage for which most is there at that place, for each second that its way out takes.
+  [[nodiscard]] std::optional<std::size_t> largest_at(std::size_t place) const {
+    std::optional<std::size_t> largest;
+    double most = 0;
+    for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
+      const std::uint64_t bytes = all_away_.there_for(storage, place);
+      if (bytes == 0) continue;
+      const double each =
+          static_cast<double>(bytes) / static_cast<double>(profile_.storages[storage].bytes);
+      if (each <= most) continue;
+      most = each;
+      largest = storage;
+    }
+    return largest;
+  }
 
   BudgetPlan& tried(std::size_t first) {
     const auto known = tried_.find(first);
@@ -139,6 +175,8 @@ class Planner {
   /// Puts so many of what moves back before what is computed again has its turn, then the others.
   Tried plan_with(std::size_t first) {
     Room room = all_away_;
+    for (const std::size_t storage : moved_)
+      room.move(storage);
     Tried tried{{}, 0};
     std::size_t next = 0;  // of what moves
     BudgetPlan& plan = tried.plan;
@@ -168,6 +206,7 @@ class Planner {
   const std::uint64_t budget_;
   Room all_away_;
   const std::uint64_t least_;
+  std::uint64_t kept_below_ = 0;
   std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
   std::vector<std::size_t> rebuilt_;  // the dearest first
   const Uses uses_;
@@ -179,13 +218,18 @@ constexpr std::uint64_t kParts = 1024;
 
 }  // namespace
 
+Bytes least_peak(const StepProfile& profile) {
+  if (!profile.free_at_once || profile.memory.operands.empty()) return Bytes{Room(profile).most()};
+  return Bytes{Room(profile, std::vector(profile.storages.size(), Action::kMove)).most()};
+}
+
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget) {
   return Planner(profile, budget).best();
 }
 
 BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget) {
   BudgetPlan plan;
-  plan.least = Bytes{Room(profile).most()};
+  plan.least = least_peak(profile);
   plan.actions = std::move(actions);
   Room room(profile, plan.actions);
   complete(profile, Uses(profile), room, budget, plan);

@@ -23,9 +23,16 @@ namespace spillway {
 ///
 /// What has moved comes back as early as there is room for it, in the order of its uses.
 ///
+/// What is computed again needs what it is computed from (Operand). Where the budget has no room for
+/// that, it moves: first those that most is there for, by the bytes that they move.
+///
 /// Without storages that can be computed again a larger budget never moves more: what it moves is
 /// among what the smaller one does.
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget);
+
+/// The least that any plan for the step needs: with everything away, and nothing on the device only
+/// so that another storage can be computed again from it.
+Bytes least_peak(const StepProfile& profile);
 
 /// The plan with these actions, by storage; what moves comes back as above. Requires: what is
 /// rebuilt can be.

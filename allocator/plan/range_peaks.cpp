@@ -4,6 +4,7 @@
 #include "allocator/base/check.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace spillway {
 
@@ -12,7 +13,7 @@ RangePeaks::RangePeaks(const std::vector<std::uint64_t>& values) : count_(values
     leaves_ *= 2;
   nodes_.resize(2 * leaves_);
   for (std::size_t place = 0; place < count_; ++place)
-    nodes_[leaves_ + place].most = values[place];
+    nodes_[leaves_ + place].most = static_cast<std::int64_t>(values[place]);
   for (std::size_t node = leaves_ - 1; node > 0; --node)
     settle(node);
 }
@@ -22,7 +23,7 @@ void RangePeaks::settle(std::size_t node) {
       nodes_[node].added + std::max(nodes_[2 * node].most, nodes_[2 * node + 1].most);
 }
 
-void RangePeaks::add(std::size_t from, std::size_t to, std::uint64_t bytes) {
+void RangePeaks::change(std::size_t from, std::size_t to, std::int64_t bytes) {
   SPILLWAY_CHECK(to <= count_);
   if (from >= to) return;
   const auto put = [&](std::size_t node) {
@@ -40,7 +41,7 @@ void RangePeaks::add(std::size_t from, std::size_t to, std::uint64_t bytes) {
     settle(right /= 2);
   }
   for (std::size_t node = left / 2; node > 0; node /= 2) {
-    const std::uint64_t before = nodes_[node].most;
+    const std::int64_t before = nodes_[node].most;
     settle(node);
     if (nodes_[node].most == before) break;
   }
@@ -50,12 +51,10 @@ std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
   SPILLWAY_CHECK(to <= count_);
   if (from >= to) return 0;
   // On the way up, what was added to all of a node comes to the most of its part of the range.
-  std::uint64_t of_left = 0;
-  std::uint64_t of_right = 0;
   std::size_t left = from + leaves_;
   std::size_t right = to - 1 + leaves_;
-  of_left = nodes_[left].most;
-  of_right = nodes_[right].most;
+  std::int64_t of_left = nodes_[left].most;
+  std::int64_t of_right = nodes_[right].most;
   while (left / 2 != right / 2) {
     if (left % 2 == 0) of_left = std::max(of_left, nodes_[left + 1].most);
     if (right % 2 == 1) of_right = std::max(of_right, nodes_[right - 1].most);
@@ -64,16 +63,18 @@ std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
     of_left += nodes_[left].added;
     of_right += nodes_[right].added;
   }
-  std::uint64_t most = std::max(of_left, of_right);
+  std::int64_t most = std::max(of_left, of_right);
   for (std::size_t node = left / 2; node > 0; node /= 2)
     most += nodes_[node].added;
-  return most;
+  return static_cast<std::uint64_t>(most);
 }
 
 std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64_t limit) const {
   SPILLWAY_CHECK(to <= count_);
   if (from >= to) return to;
-  return std::max(from, last_above(1, 0, leaves_, to, limit));
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const auto least = static_cast<std::int64_t>(std::min(limit, kMost));
+  return std::max(from, last_above(1, 0, leaves_, to, least));
 }
 
 /// One behind the last of the node's places before `to` that is above `limit`; 0 where none is.
@@ -83,13 +84,10 @@ std::size_t RangePeaks::last_above(std::size_t node,
                                    std::size_t first,
                                    std::size_t places,
                                    std::size_t to,
-                                   std::uint64_t limit) const {
+                                   std::int64_t limit) const {
   if (first >= to || nodes_[node].most <= limit) return 0;
   if (places == 1) return first + 1;
-  // What was added to all of it is no more than its most; where it alone is above the limit, all of
-  // its places are.
-  if (nodes_[node].added > limit) return std::min(first + places, to);
-  const std::uint64_t below = limit - nodes_[node].added;
+  const std::int64_t below = limit - nodes_[node].added;
   const std::size_t half = places / 2;
   const std::size_t right = last_above(2 * node + 1, first + half, half, to, below);
   return right != 0 ? right : last_above(2 * node, first, half, to, below);

@@ -11,6 +11,11 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
     edges.push_back(away.from);
     edges.push_back(away.to);
   }
+  operands = operands_of(curve);
+  for (const Operand& operand : operands) {
+    edges.push_back(operand.from);
+    edges.push_back(operand.to);
+  }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   const auto index_of = [&](std::size_t place) {
@@ -26,6 +31,10 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   for (const StepCurve::Absence& away : curve.absences) {
     if (away.from < away.to)
       absences.push_back({away.storage, index_of(away.from), index_of(away.to), away.bytes});
+  }
+  for (Operand& operand : operands) {
+    operand.from = index_of(operand.from);
+    operand.to = index_of(operand.to);
   }
   std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
     return left.storage < right.storage;

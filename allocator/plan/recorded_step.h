@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/lifetime/live_curve.h"
+#include "allocator/plan/operands.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@ struct RecordedStep {
   };
 
   std::vector<Absence> absences;  // by storage
+  std::vector<Operand> operands;  // by storage and place; places are of peaks
   std::size_t storages = 0;
   Bytes begin{};  // live when it began
 

@@ -14,7 +14,7 @@ from spillway._load import glue
 
 __all__ = ["PlanFile"]
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST = 256  # steps in a file: no more are planned with
 _log = logging.getLogger("spillway")
 
@@ -48,9 +48,11 @@ class PlanFile:
             return
         try:
             found = json.loads(self.path.read_text())
-            if found["spillway_plans"] != _FORMAT:
+            if found["spillway_plans"] > _FORMAT:
                 raise ValueError(f"format {found['spillway_plans']}, and not {_FORMAT}")
-            if found["where"] == self._where():
+            if found["spillway_plans"] < _FORMAT:
+                _log.info("%s was written by an older Spillway, and is not used", self.path)
+            elif found["where"] == self._where():
                 glue().learn_steps(self.tag, self._device(), found["steps"])
             else:
                 _log.info("%s is of %s, and not used on %s", self.path, found["where"], self._where())

@@ -142,6 +142,7 @@ c10::Storage RebuiltStorage::get(std::uint64_t& round) {
   tell_misses_after_backward();
   const bool first = !used_.exchange(true);
   c10::Storage storage = get_storage(round);
+  asked_in_step(runtime(), site_);
   if (first) wanted_in_step(runtime(), site_, c10::cuda::getCurrentCUDAStream(device_.index()));
   return storage;
 }
@@ -175,6 +176,7 @@ c10::Storage RebuiltStorage::make_again() {
   const TagScope tag(site_.tag);
   std::optional<TimedRebuild> timed;
   if (site_.watched) timed.emplace(runtime(), site_.index);
+  const ComputingAgain computing(site_.watched ? std::optional(site_) : std::nullopt);
   at::Tensor made = recipe_->run();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
               "Spillway: an operator gave another tensor when it ran again: ",

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -62,6 +63,8 @@ void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std
 }
 
 std::atomic<void (*)()> teller{nullptr};
+
+thread_local std::optional<Site> product;  // that is computed again
 
 void begin_curve(DeviceRuntime& device) {
   LiveCurve& curve = device.curve();
@@ -130,6 +133,21 @@ std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
   saved_in_step(*device.value(), decision, stream);
   return decision;
+}
+
+void asked_in_step(DeviceRuntime& device, const Site& site) {
+  LiveCurve& curve = device.curve();
+  if (!curve.on()) return;
+  const bool same = product && product->step == site.step && product->device == site.device &&
+                    product->tag == site.tag;
+  curve.asked(site.step, site.index, same ? product->index : StepCurve::Ask::kNoProduct);
+}
+
+ComputingAgain::ComputingAgain(const std::optional<Site>& site)
+    : before_(std::exchange(product, site)) {}
+
+ComputingAgain::~ComputingAgain() {
+  product = before_;
 }
 
 void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {

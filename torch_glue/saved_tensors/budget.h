@@ -29,6 +29,22 @@ void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stre
 /// Requires: the caller holds no SavedStorage's lock.
 void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
 
+/// It has been asked for, and is on the device.
+void asked_in_step(DeviceRuntime& device, const Site& site);
+
+/// While it lives, what this thread asks for is asked for so that the storage can be computed again;
+/// without a site, for the backward pass itself.
+class ComputingAgain {
+ public:
+  explicit ComputingAgain(const std::optional<Site>& product);
+  ~ComputingAgain();
+  ComputingAgain(const ComputingAgain&) = delete;
+  ComputingAgain& operator=(const ComputingAgain&) = delete;
+
+ private:
+  const std::optional<Site> before_;
+};
+
 /// What the plan of a step with a budget says of a storage that can be computed again; nothing
 /// where the device has no stages. Requires: the region has a budget.
 std::optional<Decision> decide_rebuildable(const at::Tensor& whole,

@@ -243,6 +243,7 @@ SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round,
     }
     back.begin = arrival_->bytes.begin;
     use_on(consumer, back.storage);
+    if (site_.watched) asked_in_step(device_, site_);
     if (!arrival_->used) order = order_;
     site = site_;
     arrival_->used = true;
