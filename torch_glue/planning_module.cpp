@@ -126,14 +126,14 @@ py::dict as_dict(const KnownStep& step) {
   dict["absences"] = absences;
   py::list operands;
   for (const Operand& operand : step.recorded.operands) {
-    const auto& [storage, from, to, bytes, product, within] = operand;
+    py::list products;
+    for (const Operand::Product& product : operand.products) {
+      const bool always = product.within == Operand::kAlways;
+      products.append(
+          py::make_tuple(product.storage, always ? std::nullopt : std::optional(product.within)));
+    }
     operands.append(
-        py::make_tuple(storage,
-                       from,
-                       to,
-                       bytes,
-                       product,
-                       within == Operand::kAlways ? std::nullopt : std::optional(within)));
+        py::make_tuple(operand.storage, operand.from, operand.to, operand.bytes, products));
   }
   dict["operands"] = operands;
   dict["times"] = as_dict(step.times);
@@ -168,16 +168,15 @@ KnownStep known_step_of(const py::dict& dict) {
   using Away = std::tuple<std::size_t, std::size_t, std::size_t, std::uint64_t>;
   for (const auto& [storage, from, to, bytes] : dict["absences"].cast<std::vector<Away>>())
     step.recorded.absences.push_back({storage, from, to, bytes});
-  using Row = std::tuple<std::size_t,
-                         std::size_t,
-                         std::size_t,
-                         std::uint64_t,
-                         std::size_t,
-                         std::optional<std::size_t>>;
-  for (const auto& [storage, from, to, bytes, product, within] :
-       dict["operands"].cast<std::vector<Row>>())
-    step.recorded.operands.push_back(
-        {storage, from, to, bytes, product, within.value_or(Operand::kAlways)});
+  using Product = std::tuple<std::size_t, std::optional<std::size_t>>;
+  using Row =
+      std::tuple<std::size_t, std::size_t, std::size_t, std::uint64_t, std::vector<Product>>;
+  for (const auto& [storage, from, to, bytes, products] :
+       dict["operands"].cast<std::vector<Row>>()) {
+    Operand& operand = step.recorded.operands.emplace_back(Operand{storage, from, to, bytes});
+    for (const auto& [product, within] : products)
+      operand.products.push_back({product, within.value_or(Operand::kAlways)});
+  }
   if (!dict["times"].is_none()) step.times = times_of(dict["times"].cast<py::dict>());
   return step;
 }

@@ -9,37 +9,31 @@ namespace {
 
 /// Beyond this sums of bytes might wrap.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 56;
-/// Of operands, each within the one before.
-constexpr int kLongestChain = 100;
 constexpr std::size_t kMostPlaces = std::size_t{1} << 32;
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds >= 0;
 }
 
-bool chain_ends(const std::vector<Operand>& operands, const Operand& first) {
-  const Operand* each = &first;
-  for (int length = 0; length < kLongestChain; ++length) {
-    if (each->within == Operand::kAlways) return true;
-    if (each->within >= operands.size()) return false;
-    const Operand& product = operands[each->within];
-    if (product.storage != each->product) return false;
-    each = &product;
-  }
-  return false;
+bool is_sound(const RecordedStep& step, std::size_t index) {
+  const Operand& operand = step.operands[index];
+  if (operand.storage >= step.storages || operand.bytes > kMostBytes) return false;
+  if (operand.from >= operand.to || operand.to > step.peaks.size()) return false;
+  return std::all_of(
+      operand.products.begin(), operand.products.end(), [&](const Operand::Product& product) {
+        if (product.storage >= step.storages) return false;
+        if (product.within == Operand::kAlways) return true;
+        return product.within < index && step.operands[product.within].storage == product.storage;
+      });
 }
 
-const char* wrong_with(const std::vector<Operand>& operands, const RecordedStep& step) {
-  const Operand* before = nullptr;
-  for (const Operand& each : operands) {
-    if (each.storage >= step.storages || each.product >= step.storages) return "operands";
-    if (each.from >= each.to || each.to > step.peaks.size()) return "operands";
-    if (each.bytes > kMostBytes) return "operands";
-    const bool in_order = before == nullptr || before->storage < each.storage ||
-                          (before->storage == each.storage && before->to <= each.from);
-    if (!in_order) return "operands";
-    before = &each;
-    if (!chain_ends(operands, each)) return "operands";
+const char* wrong_with_operands(const RecordedStep& step) {
+  std::vector<std::size_t> end(step.storages, step.peaks.size());  // of what may come before
+  for (std::size_t index = 0; index < step.operands.size(); ++index) {
+    if (!is_sound(step, index)) return "operands";
+    const Operand& operand = step.operands[index];
+    if (operand.to > end[operand.storage]) return "operands";
+    end[operand.storage] = operand.from;
   }
   return nullptr;
 }
@@ -59,7 +53,7 @@ const char* wrong_with(const RecordedStep& step, std::size_t storages) {
     if (away.bytes > kMostBytes) return "absences";
     before = away.storage;
   }
-  return wrong_with(step.operands, step);
+  return wrong_with_operands(step);
 }
 
 const char* wrong_with(const StepTimes& times, std::size_t storages) {

@@ -4,7 +4,9 @@
 #include "allocator/plan/step_profile.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace spillway {
@@ -61,76 +63,78 @@ class Operands {
         });
     for (const Presence* const each : latest_first)
       add(*each);
-    return in_order();
+    return std::move(found_);
   }
 
  private:
+  /// It is there for this product at the places from <= p < to.
+  struct Stretch {
+    std::size_t from;
+    std::size_t to;
+    Operand::Product product;
+  };
+
   /// The presence of the product that was computed from what was asked for at this place.
   [[nodiscard]] const Presence* made_after(std::size_t product, std::size_t place) const {
     if (product >= presences_.size()) return nullptr;
     const auto& of_product = presences_[product];
-    const auto next = std::lower_bound(
-        of_product.begin(), of_product.end(), place, [](const Presence& each, std::size_t from) {
-          return each.from < from;
+    const auto next = std::upper_bound(
+        of_product.begin(), of_product.end(), place, [](std::size_t after, const Presence& each) {
+          return after < each.from;
         });
     return next == of_product.end() ? nullptr : &*next;
   }
 
-  void add(const Presence& presence) {
-    if (presence.asks.empty()) return;
-    const std::size_t product = presence.asks.front().product;
-    if (product == kNoProduct || presence.asks.front().place != presence.from) return;
-    const Presence* const made = made_after(product, presence.from);
-    if (made == nullptr || made->from <= presence.from) return;
-    // Until anybody else wants it, or the same again.
+  /// Who has it from when it comes back on, until it is wanted by itself or goes.
+  [[nodiscard]] std::vector<Stretch> stretches_of(const Presence& presence) const {
+    std::vector<Stretch> stretches;
     std::size_t end = presence.to;
-    std::size_t again = presence.to;
     for (const StepCurve::Ask& ask : presence.asks) {
-      if (ask.product != product) {
+      const Presence* const made =
+          ask.product == kNoProduct ? nullptr : made_after(ask.product, ask.place);
+      if (made == nullptr) {
         end = ask.place;
         break;
       }
-      if (again == presence.to && made_after(product, ask.place) != made) again = ask.place;
+      std::size_t from = ask.place;
+      const auto rows = found_at_.find({ask.product, made->from});
+      if (rows != found_at_.end()) {
+        for (std::size_t row = rows->second.second; row-- > rows->second.first;) {
+          stretches.push_back({from, found_[row].to, {ask.product, row}});
+          from = found_[row].to;
+        }
+      }
+      stretches.push_back({from, presence.to, {ask.product, Operand::kAlways}});
     }
-    again = std::min(again, end);
-    std::size_t from = presence.from;
-    const auto put = [&](std::size_t to, std::size_t within) {
-      if (to <= from) return;
-      rows_[{presence.storage, presence.from}].push_back(found_.size());
-      found_.push_back({presence.storage, from, to, presence.bytes, product, within});
-      from = to;
-    };
-    const auto of_product = rows_.find({product, made->from});
-    if (of_product != rows_.end()) {
-      for (const std::size_t row : of_product->second)
-        put(std::min(found_[row].to, again), row);
-    }
-    put(end, Operand::kAlways);
+    for (Stretch& each : stretches)
+      each.to = std::min(each.to, end);
+    std::erase_if(stretches, [](const Stretch& each) { return each.from >= each.to; });
+    return stretches;
   }
 
-  std::vector<Operand> in_order() const {
-    std::vector<std::size_t> order(found_.size());
-    for (std::size_t row = 0; row < order.size(); ++row)
-      order[row] = row;
-    std::sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-      return std::pair(found_[left].storage, found_[left].from) <
-             std::pair(found_[right].storage, found_[right].from);
-    });
-    std::vector<std::size_t> now(found_.size());
-    for (std::size_t place = 0; place < order.size(); ++place)
-      now[order[place]] = place;
-    std::vector<Operand> sorted;
-    for (const std::size_t row : order) {
-      Operand& operand = sorted.emplace_back(found_[row]);
-      if (operand.within != Operand::kAlways) operand.within = now[operand.within];
+  void add(const Presence& presence) {
+    if (presence.asks.empty() || presence.asks.front().place != presence.from) return;
+    const std::vector<Stretch> stretches = stretches_of(presence);
+    std::set<std::size_t> edges;
+    for (const Stretch& each : stretches)
+      edges.insert({each.from, each.to});
+    const std::size_t first = found_.size();
+    for (auto edge = edges.rbegin(); edge != edges.rend() && std::next(edge) != edges.rend();
+         ++edge) {
+      Operand operand{presence.storage, *std::next(edge), *edge, presence.bytes};
+      for (const Stretch& each : stretches) {
+        if (each.from <= operand.from && operand.to <= each.to)
+          operand.products.push_back(each.product);
+      }
+      found_.push_back(std::move(operand));
     }
-    return sorted;
+    found_at_[{presence.storage, presence.from}] = {first, found_.size()};
   }
 
   const Presences presences_;
   std::vector<Operand> found_;
-  /// Rows of `found_`, in their order, of what came back there.
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> rows_;
+  /// Of `found_`, from the first to one behind the last, of what came back there.
+  std::map<std::pair<std::size_t, std::size_t>, std::pair<std::size_t, std::size_t>> found_at_;
 };
 
 }  // namespace
@@ -152,15 +156,20 @@ Bytes needed_so_far(const StepCurve& curve) {
   return Bytes{needed};
 }
 
+bool is_in_use(const Operand& operand,
+               const std::vector<bool>& in_use,
+               const std::vector<Action>& actions) {
+  return std::any_of(
+      operand.products.begin(), operand.products.end(), [&](const Operand::Product& product) {
+        return actions[product.storage] == Action::kRebuild &&
+               (product.within == Operand::kAlways || in_use[product.within]);
+      });
+}
+
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions) {
-  const auto& operands = profile.memory.operands;
-  std::vector<bool> in_use(operands.size());
-  for (std::size_t row = 0; row < operands.size(); ++row) {
-    bool all = true;
-    for (std::size_t each = row; all && each != Operand::kAlways; each = operands[each].within)
-      all = actions[operands[each].product] == Action::kRebuild;
-    in_use[row] = all;
-  }
+  std::vector<bool> in_use;
+  for (const Operand& operand : profile.memory.operands)
+    in_use.push_back(is_in_use(operand, in_use, actions));
   return in_use;
 }
 
@@ -173,19 +182,21 @@ std::vector<std::size_t> wanted_places(const StepProfile& profile,
   const RecordedStep& memory = profile.memory;
   if (memory.operands.empty()) return wanted;
   const std::vector<bool> in_use = operands_in_use(profile, actions);
-  auto away = memory.absences.begin();
-  for (std::size_t row = 0; row < memory.operands.size(); ++row) {
-    const Operand& operand = memory.operands[row];
+  const auto before = [](const RecordedStep::Absence& away,
+                         const std::pair<std::size_t, std::size_t>& place) {
+    return std::pair(away.storage, away.from) < place;
+  };
+  // It is away for longer where nobody uses it, and where it was let go after that.
+  for (std::size_t each = in_use.size(); each-- > 0;) {
+    const Operand& operand = memory.operands[each];
     std::size_t& place = wanted[operand.storage];
-    if (in_use[row] || operand.from != place) continue;
+    if (in_use[each] || operand.from != place) continue;
     place = operand.to;
-    // It is away for longer where it was let go again.
-    while (away != memory.absences.end() &&
-           (away->storage < operand.storage ||
-            (away->storage == operand.storage && away->from < place)))
-      ++away;
-    if (away != memory.absences.end() && away->storage == operand.storage && away->from == place)
-      place = away->to;
+    const auto away = std::lower_bound(
+        memory.absences.begin(), memory.absences.end(), std::pair(operand.storage, place), before);
+    const bool again =
+        away != memory.absences.end() && away->storage == operand.storage && away->from == place;
+    if (again) place = away->to;
   }
   return wanted;
 }

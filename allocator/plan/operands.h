@@ -14,33 +14,44 @@ namespace spillway {
 struct StepProfile;
 enum class Action : std::uint8_t;
 
-/// The storage was on the device at the places from <= p < to only because `product` was computed
-/// again from it. Where the plan moves or keeps that one, it stays away for so long.
+/// The storage was on the device at the places from <= p < to only because others were computed
+/// again from it. Where the plan moves or keeps all of these, it stays away for so long.
 struct Operand {
   static constexpr std::size_t kAlways = std::numeric_limits<std::size_t>::max();
+
+  struct Product {
+    std::size_t storage = 0;
+    /// The operand, an earlier one of the same list, as which the product was computed then;
+    /// kAlways where that was wanted by itself.
+    std::size_t within = kAlways;
+
+    bool operator==(const Product&) const = default;
+  };
 
   std::size_t storage = 0;
   std::size_t from = 0;
   std::size_t to = 0;
   std::uint64_t bytes = 0;
-  std::size_t product = 0;
-  /// Of the same list, with the product as its storage: the product was computed then only while
-  /// that holds. kAlways where it was wanted by itself.
-  std::size_t within = kAlways;
+  std::vector<Product> products{};
 };
 
-/// Those of a recorded step, in places of its curve, by storage and then by place. What two products
-/// wanted for the time of both is not among them.
+/// Those of a recorded step, in places of its curve. Of one storage a later place comes first.
 std::vector<Operand> operands_of(const StepCurve& curve);
 
 /// What is live where the curve ends, without what nobody but products has asked for.
 Bytes needed_so_far(const StepCurve& curve);
 
-/// Whether each of the profile's operands is there for its product in a step with these actions.
+/// Whether something is computed again from the operand in a step with these actions; `in_use`: the
+/// same of those before it.
+bool is_in_use(const Operand& operand,
+               const std::vector<bool>& in_use,
+               const std::vector<Action>& actions);
+
+/// By operand of the profile.
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions);
 
-/// By storage where it is wanted for the first time in a step with these actions: at the beginning of
-/// that place, or never, the number of places.
+/// By storage where it is wanted for the first time in a step with these actions: at the beginning
+/// of that place, or never, the number of places.
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
                                        const std::vector<Action>& actions);
 

@@ -26,7 +26,7 @@ struct RecordedStep {
   };
 
   std::vector<Absence> absences;  // by storage
-  std::vector<Operand> operands;  // by storage and place; places are of peaks
+  std::vector<Operand> operands;  // places are of peaks
   std::size_t storages = 0;
   Bytes begin{};  // live when it began
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace spillway {
 
@@ -37,21 +39,70 @@ void Uses::order(std::size_t places) {
     if (next[place] != place) next[place] = next[place + 1];
 }
 
+namespace {
+
+/// Lists of operands by storage, one behind the other.
+class Lists {
+ public:
+  /// `each(put)` calls put(storage, operand) for all of them, in the same order each time.
+  template <typename Each>
+  Lists(std::size_t storages, Each each) : first_(storages + 1) {
+    each([&](std::size_t storage, std::size_t) { ++first_[storage + 1]; });
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    operands_.resize(first_.back());
+    std::vector<std::size_t> next = first_;
+    each([&](std::size_t storage, std::size_t operand) { operands_[next[storage]++] = operand; });
+  }
+
+  [[nodiscard]] std::span<const std::size_t> of(std::size_t storage) const {
+    return std::span(operands_).subspan(first_[storage], first_[storage + 1] - first_[storage]);
+  }
+
+ private:
+  std::vector<std::size_t> first_;
+  std::vector<std::size_t> operands_;
+};
+
+}  // namespace
+
+struct Room::Index {
+  explicit Index(const StepProfile& profile)
+      : storages(profile.storages.size(),
+                 [&](auto put) {
+                   const auto& operands = profile.memory.operands;
+                   for (std::size_t each = 0; each < operands.size(); ++each)
+                     put(operands[each].storage, each);
+                 }),
+        products(profile.storages.size(), [&](auto put) {
+          const auto& operands = profile.memory.operands;
+          for (std::size_t each = 0; each < operands.size(); ++each) {
+            for (const Operand::Product& product : operands[each].products)
+              put(product.storage, each);
+          }
+        }) {}
+
+  [[nodiscard]] std::span<const std::size_t> of_storage(std::size_t storage) const {
+    return storages.of(storage);
+  }
+
+  [[nodiscard]] std::span<const std::size_t> for_product(std::size_t product) const {
+    return products.of(product);
+  }
+
+  Lists storages;
+  Lists products;
+};
+
 Room::Room(const StepProfile& profile)
     : profile_(profile), peaks_(profile.memory.peaks), first_(profile.storages.size() + 1) {
   for (const RecordedStep::Absence& away : profile.memory.absences)
     ++first_[away.storage + 1];
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
-  const auto& operands = profile.memory.operands;
-  if (operands.empty()) return;
+  if (profile.memory.operands.empty()) return;
+  operands_ = std::make_shared<const Index>(profile);
   for (const StepProfile::Storage& storage : profile.storages)
     actions_.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
   in_use_ = operands_in_use(profile, actions_);
-  rows_for_.resize(profile.storages.size());
-  for (std::size_t row = 0; row < operands.size(); ++row) {
-    rows_for_[operands[row].product].push_back(row);
-    if (!in_use_[row]) peaks_.take(operands[row].from, operands[row].to, operands[row].bytes);
-  }
 }
 
 Room::Room(const StepProfile& profile, const std::vector<Action>& actions) : Room(profile) {
@@ -61,43 +112,31 @@ Room::Room(const StepProfile& profile, const std::vector<Action>& actions) : Roo
   }
 }
 
-std::pair<std::size_t, std::size_t> Room::rows_of(std::size_t storage) const {
-  const auto& operands = profile_.memory.operands;
-  const auto first = std::lower_bound(
-      operands.begin(), operands.end(), storage, [](const Operand& each, std::size_t before) {
-        return each.storage < before;
-      });
-  auto last = first;
-  while (last != operands.end() && last->storage == storage)
-    ++last;
-  return {static_cast<std::size_t>(first - operands.begin()),
-          static_cast<std::size_t>(last - operands.begin())};
-}
-
 void Room::not_computed(std::size_t product) {
-  if (actions_.empty() || actions_[product] != Action::kRebuild) return;
+  if (operands_ == nullptr || actions_[product] != Action::kRebuild) return;
   actions_[product] = Action::kMove;
-  std::vector<std::size_t> rows = rows_for_[product];
-  while (!rows.empty()) {
-    const std::size_t row = rows.back();
-    rows.pop_back();
-    if (!in_use_[row]) continue;
-    in_use_[row] = false;
-    const Operand& operand = profile_.memory.operands[row];
+  const auto of = operands_->for_product(product);
+  std::vector<std::size_t> changed(of.begin(), of.end());
+  while (!changed.empty()) {
+    const std::size_t each = changed.back();
+    changed.pop_back();
+    const Operand& operand = profile_.memory.operands[each];
+    if (!in_use_[each] || is_in_use(operand, in_use_, actions_)) continue;
+    in_use_[each] = false;
     if (actions_[operand.storage] != Action::kKeep)
       peaks_.take(operand.from, operand.to, operand.bytes);
     // Nor is it computed then from what was there for it.
-    for (const std::size_t each : rows_for_[operand.storage])
-      if (profile_.memory.operands[each].within == row) rows.push_back(each);
+    const auto further = operands_->for_product(operand.storage);
+    changed.insert(changed.end(), further.begin(), further.end());
   }
 }
 
 std::uint64_t Room::there_for(std::size_t product, std::size_t place) const {
-  if (actions_.empty()) return 0;
+  if (operands_ == nullptr) return 0;
   std::uint64_t bytes = 0;
-  for (const std::size_t row : rows_for_[product]) {
-    const Operand& operand = profile_.memory.operands[row];
-    const bool there = in_use_[row] && operand.from <= place && place < operand.to;
+  for (const std::size_t each : operands_->for_product(product)) {
+    const Operand& operand = profile_.memory.operands[each];
+    const bool there = in_use_[each] && operand.from <= place && place < operand.to;
     if (there && actions_[operand.storage] != Action::kKeep) bytes += operand.bytes;
   }
   return bytes;
@@ -108,21 +147,21 @@ bool Room::keep(std::size_t storage, std::uint64_t limit) {
     const RecordedStep::Absence& away = profile_.memory.absences[each];
     if (peaks_.most(away.from, away.to) + away.bytes > limit) return false;
   }
-  const auto [row, end] = actions_.empty() ? std::pair<std::size_t, std::size_t>() : rows_of(storage);
-  for (std::size_t each = row; each < end; ++each) {
-    const Operand& operand = profile_.memory.operands[each];
-    if (in_use_[each]) continue;
-    if (peaks_.most(operand.from, operand.to) + operand.bytes > limit) return false;
+  const auto& operands = profile_.memory.operands;
+  const auto as_operand =
+      operands_ != nullptr ? operands_->of_storage(storage) : std::span<const std::size_t>();
+  for (const std::size_t each : as_operand) {
+    const Operand& operand = operands[each];
+    if (!in_use_[each] && peaks_.most(operand.from, operand.to) + operand.bytes > limit)
+      return false;
   }
   for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
     const RecordedStep::Absence& away = profile_.memory.absences[each];
     peaks_.add(away.from, away.to, away.bytes);
   }
-  for (std::size_t each = row; each < end; ++each) {
-    const Operand& operand = profile_.memory.operands[each];
-    if (!in_use_[each]) peaks_.add(operand.from, operand.to, operand.bytes);
-  }
-  if (actions_.empty()) return true;
+  if (operands_ == nullptr) return true;
+  for (const std::size_t each : as_operand)
+    if (!in_use_[each]) peaks_.add(operands[each].from, operands[each].to, operands[each].bytes);
   not_computed(storage);
   actions_[storage] = Action::kKeep;
   return true;
@@ -135,9 +174,10 @@ std::size_t Room::fetch(std::size_t storage, Bytes limit, std::size_t earliest, 
   std::size_t away = first_[storage + 1];
   while (away > first_[storage] && absences[away - 1].to > place)
     --away;
-  auto [row, end] = actions_.empty() ? std::pair<std::size_t, std::size_t>() : rows_of(storage);
-  while (end > row && operands[end - 1].to > place)
-    --end;
+  auto as_operand =
+      operands_ != nullptr ? operands_->of_storage(storage) : std::span<const std::size_t>();
+  while (!as_operand.empty() && operands[as_operand.front()].to > place)
+    as_operand = as_operand.subspan(1);
   // Backwards through the stretches in which it is away, one before the other.
   for (;;) {
     std::size_t from = 0;
@@ -147,10 +187,11 @@ std::size_t Room::fetch(std::size_t storage, Bytes limit, std::size_t earliest, 
       const bool leaves = away == first_[storage];
       from = absences[away].from + (leaves ? 1 : 0);
       bytes = absences[away].bytes;
-    } else if (end > row && operands[end - 1].to == place && !in_use_[end - 1]) {
-      --end;
-      from = operands[end].from;
-      bytes = operands[end].bytes;
+    } else if (!as_operand.empty() && operands[as_operand.front()].to == place &&
+               !in_use_[as_operand.front()]) {
+      from = operands[as_operand.front()].from;
+      bytes = operands[as_operand.front()].bytes;
+      as_operand = as_operand.subspan(1);
     } else {
       return place;
     }

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
 
 namespace spillway {
@@ -58,16 +58,16 @@ class Room {
   std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses);
 
  private:
-  /// Of the profile's operands.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> rows_of(std::size_t storage) const;
+  /// Which operands each storage is, in their order, and which are there for it.
+  struct Index;
   void not_computed(std::size_t product);
 
   const StepProfile& profile_;
   RangePeaks peaks_;
-  std::vector<std::size_t> first_;  // absence of each storage
-  std::vector<Action> actions_;     // where there are operands, what becomes of each storage, and
-  std::vector<bool> in_use_;        // those that are
-  std::vector<std::vector<std::size_t>> rows_for_;  // by product
+  std::vector<std::size_t> first_;         // absence of each storage
+  std::shared_ptr<const Index> operands_;  // null where there are none
+  std::vector<Action> actions_;            // where there are, what becomes of each storage
+  std::vector<bool> in_use_;               // by operand
 };
 
 /// Writes what follows from the plan's actions: when what moves comes back, the peak and the time.
