@@ -107,7 +107,10 @@ class Bound {
       if (place <= turn_) {
         out = std::max(out, first_ + out_.seconds(away) + forward - before_[place]);
       }
-      const double back = in_.seconds(away);
+      // What is away once more has come back before.
+      const double first =
+          over_[place] - again_[place] - std::min(rebuilt, rebuildable_first_[place]);
+      const double back = in_.seconds(first);
       if (place >= turn_ && back > 0) {
         in = std::max(in, before_[place] - forward + back + before_.back() - last_);
       }

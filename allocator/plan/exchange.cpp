@@ -78,6 +78,8 @@ class Exchange {
     Room room = profile_.memory.operands.empty() ? room_ : Room(profile_, plan.actions);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
+    // What is computed again may need others at the same time.
+    if (plan.peak > std::max(best_.peak, best_.budget)) return false;
     best_ = std::move(plan);
     return true;
   }

@@ -122,9 +122,11 @@ class Operands {
     for (auto edge = edges.rbegin(); edge != edges.rend() && std::next(edge) != edges.rend();
          ++edge) {
       Operand operand{presence.storage, *std::next(edge), *edge, presence.bytes};
+      auto& products = operand.products;
       for (const Stretch& each : stretches) {
-        if (each.from <= operand.from && operand.to <= each.to)
-          operand.products.push_back(each.product);
+        const bool covers = each.from <= operand.from && operand.to <= each.to;
+        if (covers && std::find(products.begin(), products.end(), each.product) == products.end())
+          products.push_back(each.product);
       }
       found_.push_back(std::move(operand));
     }

@@ -132,7 +132,7 @@ void Room::not_computed(std::size_t product) {
 }
 
 std::uint64_t Room::there_for(std::size_t product, std::size_t place) const {
-  if (operands_ == nullptr) return 0;
+  if (operands_ == nullptr || actions_[product] != Action::kRebuild) return 0;
   std::uint64_t bytes = 0;
   for (const std::size_t each : operands_->for_product(product)) {
     const Operand& operand = profile_.memory.operands[each];

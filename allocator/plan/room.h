@@ -50,7 +50,7 @@ class Room {
   /// The storage moves, though it could be computed again: nothing is there for that any more.
   void move(std::size_t storage) { not_computed(storage); }
 
-  /// Bytes that are there at that place only for `product`.
+  /// Bytes that are there at that place for `product`, and maybe for others: none once it moves.
   [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
 
   /// Brings the storage back as early as `limit` allows, at `earliest` or after, with a use of some

@@ -56,6 +56,88 @@ inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_
   return profile;
 }
 
+/// A step as above in which some storages are computed again, each from one or two that were saved
+/// before it and that then stay until their own turn. Everything is away, as when it is recorded.
+class StepWithOperands {
+ public:
+  StepWithOperands(std::mt19937_64& random, std::size_t storages)
+      : random_(random), sizes_(storages), operands_(storages), present_(storages) {
+    curve_.live.push_back(kBase);
+    for (std::size_t storage = 0; storage < storages; ++storage) {
+      sizes_[storage] = 50 + random() % 300;
+      curve_.absences.push_back({storage, storage + 1, 0, sizes_[storage]});
+      event(0);
+      const bool again = storage > 1 && random() % 2 == 0;
+      for (std::uint64_t each = 0; again && each < 1 + random() % 2; ++each)
+        operands_[storage].push_back(random() % storage);
+    }
+    turn_ = curve_.live.size();
+    for (std::size_t storage = storages; storage-- > 0;) {
+      bring(storage, StepCurve::Ask::kNoProduct);
+      event(0);
+      event(-static_cast<std::int64_t>(sizes_[storage]));
+      curve_.absences.push_back({storage, curve_.live.size() - 1, 2 * curve_.live.size(), 1});
+    }
+    // All that has ended is away to the end.
+    for (StepCurve::Absence& away : curve_.absences) {
+      if (away.bytes != 1) continue;
+      away.bytes = sizes_[away.storage];
+      away.to = curve_.live.size();
+    }
+    std::erase_if(curve_.absences,
+                  [](const StepCurve::Absence& away) { return away.from >= away.to; });
+  }
+
+  [[nodiscard]] StepProfile profile() {
+    StepProfile profile{RecordedStep(curve_, sizes_.size())};
+    profile.turn = profile.memory.place_of(turn_);
+    for (std::size_t place = 0; place < profile.places(); ++place)
+      profile.seconds.push_back(static_cast<double>(1 + random_() % 100) * 1e-3);
+    for (std::size_t storage = 0; storage < sizes_.size(); ++storage) {
+      const StepCurve::Absence& away = curve_.absences[storage];
+      StepProfile::Storage known{
+          sizes_[storage], profile.memory.place_of(away.from), profile.memory.place_of(away.to)};
+      if (!operands_[storage].empty()) known.rebuild = static_cast<double>(random_() % 40) * 1e-3;
+      profile.storages.push_back(known);
+    }
+    profile.link = {static_cast<double>(500 + random_() % 20000),
+                    static_cast<double>(500 + random_() % 20000),
+                    static_cast<double>(random_() % 3) * 1e-3};
+    return profile;
+  }
+
+ private:
+  static constexpr std::uint64_t kBase = 1000;
+
+  void event(std::int64_t change) {
+    there_ += change;
+    curve_.live.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
+  }
+
+  void bring(std::size_t storage, std::size_t product) {
+    if (!present_[storage]) {
+      for (const std::size_t operand : operands_[storage])
+        bring(operand, storage);
+      event(static_cast<std::int64_t>(sizes_[storage]));
+      present_[storage] = true;
+      curve_.absences[storage].to = curve_.live.size() - 1;
+    }
+    curve_.asks.push_back({storage, curve_.live.size() - 1, product});
+  }
+
+  std::mt19937_64& random_;
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::vector<std::size_t>> operands_;
+  std::vector<bool> present_;
+  std::int64_t there_ = 0;
+  StepCurve curve_;
+  std::size_t turn_ = 0;
+};
+
+inline StepProfile random_step_with_operands(std::mt19937_64& random, std::size_t storages) {
+  return StepWithOperands(random, storages).profile();
+}
+
 /// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
 /// `base` bytes besides.
 inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates link) {

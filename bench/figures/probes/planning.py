@@ -41,6 +41,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
 # Steps are made until so many in a row are alike, or so many at most: plans are made anew until times and
 # memory are settled.
 ALIKE = 10
+MIB = 2**20
 MOST_STEPS = 48
 
 
@@ -169,7 +170,8 @@ def main(model: str, *asked: str) -> None:
             shares = [float(each)]
         else:
             found["ways"][each] = way = the_way(each, step)
-            way["ours"] = within(step, way["peak"], f"beside-{each}")
+            budget = -(-way["peak"] // MIB) * MIB
+            way["ours"] = within(step, budget, f"beside-{each}")
             continue
         for share in shares:
             budget = plain["peak"] - int(share * plain["kept"])

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/operands.h"
+
+#include "allocator/plan/bound.h"
+#include "allocator/plan/planner.h"
+#include "tests/plan/profiles.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using testing::budgets_of;
+using testing::peak_of;
+using testing::random_step_with_operands;
+
+constexpr std::uint64_t kSeed = 17;
+constexpr std::size_t kNobody = StepCurve::Ask::kNoProduct;
+constexpr std::size_t kAlways = Operand::kAlways;
+
+/// A gated block, recorded: storage 0 is what the gate's activation took, 1 what that gave, 2 the
+/// other half, 3 their product. The backward pass wants 3 first, which is computed again from 1 and
+/// 2, and 1 from 0; then 1 and 2, of which 1 has been let go and is computed again; then 0. Each
+/// has 100 bytes.
+StepCurve gated_block() {
+  StepCurve curve;
+  curve.live = {500, 500, 500, 500, 500, 600, 700, 800, 900, 800, 700, 800, 700, 600, 500};
+  curve.absences = {{0, 1, 5, 100},
+                    {1, 2, 6, 100},
+                    {2, 3, 7, 100},
+                    {3, 4, 8, 100},
+                    {1, 10, 11, 100},
+                    {3, 9, 14, 100},
+                    {1, 12, 14, 100},
+                    {2, 13, 14, 100},
+                    {0, 14, 15, 100}};
+  curve.asks = {{0, 5, 1},
+                {1, 6, 3},
+                {2, 7, 3},
+                {3, 8, kNobody},
+                {0, 10, 1},
+                {1, 11, kNobody},
+                {2, 11, kNobody},
+                {0, 12, kNobody}};
+  return curve;
+}
+
+StepProfile profile_of_gated_block() {
+  const StepCurve curve = gated_block();
+  StepProfile profile{RecordedStep(curve, 4)};
+  for (const StepCurve::Absence& away :
+       {curve.absences[0], curve.absences[1], curve.absences[2], curve.absences[3]}) {
+    StepProfile::Storage known{
+        100, profile.memory.place_of(away.from), profile.memory.place_of(away.to)};
+    if (away.storage == 1 || away.storage == 3) known.rebuild = 0.1;
+    profile.storages.push_back(known);
+  }
+  profile.turn = profile.memory.place_of(5);
+  profile.seconds.assign(profile.places(), 1);
+  profile.link = {100, 100, 0};
+  return profile;
+}
+
+TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
+  const std::vector<Operand> operands = operands_of(gated_block());
+
+  std::vector<std::vector<std::size_t>> rows;
+  for (const Operand& each : operands) {
+    for (const Operand::Product& product : each.products)
+      rows.push_back({each.storage, each.from, each.to, product.storage, product.within});
+    EXPECT_EQ(each.bytes, 100u);
+  }
+  const std::vector<std::vector<std::size_t>> expected = {
+      {2, 7, 11, 3, kAlways},   // the other half, until the product's own backward pass wants it
+      {1, 6, 10, 3, kAlways},   // the activation, until it is let go
+      {0, 10, 12, 1, kAlways},  // the gate, for the activation's own turn
+      {0, 5, 10, 1, 1},         // and before, while that is there for the product
+  };
+  EXPECT_EQ(rows, expected);
+}
+
+TEST(OperandsTest, AProductThatMovesLeavesItsOperandsAway) {
+  const StepProfile step = profile_of_gated_block();
+  const std::vector<Action> again = {
+      Action::kMove, Action::kRebuild, Action::kMove, Action::kRebuild};
+  std::vector<Action> moved = again;
+  moved[3] = Action::kMove;
+
+  const auto live_at = [&](const std::vector<Action>& actions, std::size_t place) {
+    return live_bytes(step, actions)[step.memory.place_of(place)];
+  };
+  EXPECT_EQ(live_at(again, 8), 900u);
+  EXPECT_EQ(live_at(moved, 8), 600u);
+  // The other half comes when its own turn is, and the gate for the activation before that.
+  EXPECT_EQ(live_at(moved, 10), 600u);
+  EXPECT_EQ(live_at(moved, 11), 800u);
+  const auto wanted = wanted_places(step, moved);
+  EXPECT_EQ(wanted[0], step.memory.place_of(10));
+  EXPECT_EQ(wanted[1], step.memory.place_of(11));
+  EXPECT_EQ(wanted[2], step.memory.place_of(11));
+  EXPECT_EQ(wanted_places(step, again)[0], step.memory.place_of(5));
+}
+
+TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
+  const StepProfile step = profile_of_gated_block();
+
+  EXPECT_EQ(least_peak(step), 700_B);
+  const BudgetPlan with_room = plan_step(step, 900_B);
+  const BudgetPlan with_less = plan_step(step, 850_B);
+  const BudgetPlan with_least = plan_step(step, 700_B);
+
+  EXPECT_NE(with_room.actions[3], Action::kMove);
+  EXPECT_EQ(with_less.actions[3], Action::kMove);
+  EXPECT_EQ(with_less.actions[1], Action::kRebuild);
+  EXPECT_EQ(with_less.peak, 800_B);
+  EXPECT_EQ(check_plan(step, with_less, 850_B), std::nullopt);
+  EXPECT_EQ(with_least.actions[1], Action::kMove);
+  EXPECT_EQ(with_least.peak, 700_B);
+}
+
+TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
+  StepProfile step = profile_of_gated_block();
+  step.free_at_once = false;
+
+  EXPECT_EQ(least_peak(step), 900_B);
+  EXPECT_NE(plan_step(step, 850_B).actions[3], Action::kMove);
+}
+
+TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) {
+  std::mt19937_64 random(kSeed);
+  bool moved_instead = false;
+  for (int trial = 0; trial < 100; ++trial) {
+    const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
+    std::vector<Action> again;
+    for (const StepProfile::Storage& storage : step.storages)
+      again.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
+    const Bytes computed = plan_with(step, again, Bytes{}).peak;
+    for (const Bytes budget : budgets_of(step, 8)) {
+      const BudgetPlan plan = plan_step(step, budget);
+      ASSERT_EQ(check_plan(step, plan, budget), std::nullopt) << "trial " << trial;
+      ASSERT_LE(plan.peak, budget) << "trial " << trial;
+      ASSERT_GE(plan.timing.total() * (1 + 1e-9), lower_bound(step, budget).seconds)
+          << "trial " << trial;
+      moved_instead = moved_instead || budget < computed;
+    }
+  }
+  EXPECT_TRUE(moved_instead);
+}
+
+TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 200; ++trial) {
+    const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
+    std::vector<Action> actions;
+    for (const StepProfile::Storage& storage : step.storages) {
+      const auto one = random() % 3;
+      actions.push_back(one == 0          ? Action::kKeep
+                        : one == 1        ? Action::kMove
+                        : storage.rebuild ? Action::kRebuild
+                                          : Action::kMove);
+    }
+    BudgetPlan plan = plan_with(step, actions, Bytes{});
+    const auto live = live_bytes(step, plan.actions, plan.fetch);
+    ASSERT_EQ(plan.peak.count(), *std::max_element(live.begin(), live.end())) << "trial " << trial;
+    ASSERT_GE(plan.peak, least_peak(step)) << "trial " << trial;
+    const double bound = lower_bound(step, plan.peak).seconds;
+    plan = plan_with(step, actions, plan.peak);
+    ASSERT_EQ(check_plan(step, plan, plan.peak), std::nullopt) << "trial " << trial;
+    ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
+  }
+}
+
+TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
+  StepCurve curve = gated_block();
+  curve.live.resize(8);  // it ended where storage 3 was to be computed
+  curve.asks.resize(3);
+  curve.absences = {{0, 1, 5, 100}, {1, 2, 6, 100}, {2, 3, 7, 100}, {3, 4, 8, 100}};
+  EXPECT_EQ(needed_so_far(curve), 500_B);
+
+  curve.asks.push_back({2, 7, kNobody});
+  EXPECT_EQ(needed_so_far(curve), 600_B);
+}
+
+}  // namespace
+}  // namespace spillway
