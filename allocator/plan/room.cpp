@@ -167,10 +167,13 @@ bool Room::keep(std::size_t storage, std::uint64_t limit) {
   return true;
 }
 
-std::size_t Room::fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses) {
+/// Backwards through the stretches, each before the other without a gap, in which the storage is
+/// away up to `place`; until `visit`, called with when it may be back, the end and the bytes, says
+/// no.
+template <typename Visit>
+void Room::each_away_before(std::size_t place, std::size_t storage, Visit visit) const {
   const auto& absences = profile_.memory.absences;
   const auto& operands = profile_.memory.operands;
-  std::size_t place = uses.wanted[storage];
   std::size_t away = first_[storage + 1];
   while (away > first_[storage] && absences[away - 1].to > place)
     --away;
@@ -178,31 +181,39 @@ std::size_t Room::fetch(std::size_t storage, Bytes limit, std::size_t earliest, 
       operands_ != nullptr ? operands_->of_storage(storage) : std::span<const std::size_t>();
   while (!as_operand.empty() && operands[as_operand.front()].to > place)
     as_operand = as_operand.subspan(1);
-  // Backwards through the stretches in which it is away, one before the other.
-  for (;;) {
-    std::size_t from = 0;
-    std::uint64_t bytes = 0;
+  for (bool more = true; more;) {
     if (away > first_[storage] && absences[away - 1].to == place) {
       --away;
-      const bool leaves = away == first_[storage];
-      from = absences[away].from + (leaves ? 1 : 0);
-      bytes = absences[away].bytes;
+      const std::size_t leaves = away == first_[storage] ? 1 : 0;
+      more = visit(absences[away].from + leaves, place, absences[away].bytes) && leaves == 0;
+      place = absences[away].from;
     } else if (!as_operand.empty() && operands[as_operand.front()].to == place &&
                !in_use_[as_operand.front()]) {
-      from = operands[as_operand.front()].from;
-      bytes = operands[as_operand.front()].bytes;
+      const Operand& operand = operands[as_operand.front()];
       as_operand = as_operand.subspan(1);
+      more = visit(operand.from, place, operand.bytes);
+      place = operand.from;
     } else {
-      return place;
+      return;
     }
-    const std::size_t first = std::max(earliest, from);
-    if (bytes > limit.count() || first >= place) return place;
-    const std::size_t free = peaks_.free_since(first, place, limit.count() - bytes);
-    const std::size_t back = std::min(uses.next[free], place);
-    peaks_.add(back, place, bytes);
-    place = back;
-    if (back > from) return place;
   }
+}
+
+std::size_t Room::fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses) {
+  const std::size_t wanted = uses.wanted[storage];
+  std::size_t free = wanted;
+  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+    const std::size_t first = std::max(earliest, from);
+    if (bytes > limit.count() || first >= to) return false;
+    free = peaks_.free_since(first, to, limit.count() - bytes);
+    return free == from;
+  });
+  const std::size_t back = std::min(uses.next[free], wanted);
+  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+    if (back < to) peaks_.add(std::max(back, from), to, bytes);
+    return back < from;
+  });
+  return back;
 }
 
 void complete(

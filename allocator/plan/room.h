@@ -61,6 +61,8 @@ class Room {
   /// Which operands each storage is, in their order, and which are there for it.
   struct Index;
   void not_computed(std::size_t product);
+  template <typename Visit>
+  void each_away_before(std::size_t place, std::size_t storage, Visit visit) const;
 
   const StepProfile& profile_;
   RangePeaks peaks_;

@@ -123,6 +123,17 @@ TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
   EXPECT_EQ(with_least.peak, 700_B);
 }
 
+TEST(OperandsTest, AnOperandThatNobodyUsesComesBackAsEarlyAsThereIsRoom) {
+  const StepProfile step = profile_of_gated_block();
+  const std::vector<Action> moved(4, Action::kMove);
+
+  const BudgetPlan plan = plan_with(step, moved, 1000_B);
+
+  // With the first use of the step, though its own is four places later.
+  EXPECT_EQ(plan.fetch[2], step.memory.place_of(8));
+  EXPECT_EQ(wanted_places(step, moved)[2], step.memory.place_of(11));
+}
+
 TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
   StepProfile step = profile_of_gated_block();
   step.free_at_once = false;
