@@ -26,6 +26,7 @@ struct StepBound {
 /// O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied out and
 /// copied in, storages and parts of them, the cheapest per byte first: where r bytes are rebuilt,
 /// E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is positive.
+/// R(k) has operands (Operand) as if nothing were computed again from them.
 /// They have left since the first storage was saved, and come back before the last use, or never
 /// where they are never wanted again (I and C of those are zero), so
 ///

@@ -9,6 +9,7 @@ import traceback
 
 MODULES = (
     "accepted",
+    "budget_operands",
     "budget_plans",
     "budget_products",
     "budgets",
