@@ -29,6 +29,18 @@ void plan(benchmark::State& state) {
 
 BENCHMARK(plan)->Arg(1000)->Arg(5000)->Arg(20000)->Unit(benchmark::kNanosecond);
 
+/// Half of the storages can be computed again, each from one or two near it.
+void plan_with_operands(benchmark::State& state) {
+  std::mt19937_64 random(1);
+  const StepProfile step =
+      testing::random_step_with_operands(random, static_cast<std::size_t>(state.range(0)), 8);
+  const Bytes budget = middle_of(step);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(plan_step(step, budget));
+}
+
+BENCHMARK(plan_with_operands)->Arg(1000)->Arg(5000)->Unit(benchmark::kNanosecond);
+
 void bound(benchmark::State& state) {
   const StepProfile step = step_of(state);
   const Bytes budget = middle_of(step);

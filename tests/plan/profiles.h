@@ -57,10 +57,11 @@ inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_
 }
 
 /// A step as above in which some storages are computed again, each from one or two that were saved
-/// before it and that then stay until their own turn. Everything is away, as when it is recorded.
+/// at most `reach` storages before it and that then stay until their own turn. Everything is away,
+/// as when it is recorded.
 class StepWithOperands {
  public:
-  StepWithOperands(std::mt19937_64& random, std::size_t storages)
+  StepWithOperands(std::mt19937_64& random, std::size_t storages, std::size_t reach)
       : random_(random), sizes_(storages), operands_(storages), present_(storages) {
     curve_.live.push_back(kBase);
     for (std::size_t storage = 0; storage < storages; ++storage) {
@@ -69,7 +70,7 @@ class StepWithOperands {
       event(0);
       const bool again = storage > 1 && random() % 2 == 0;
       for (std::uint64_t each = 0; again && each < 1 + random() % 2; ++each)
-        operands_[storage].push_back(random() % storage);
+        operands_[storage].push_back(storage - 1 - random() % std::min(storage, reach));
     }
     turn_ = curve_.live.size();
     for (std::size_t storage = storages; storage-- > 0;) {
@@ -134,8 +135,10 @@ class StepWithOperands {
   std::size_t turn_ = 0;
 };
 
-inline StepProfile random_step_with_operands(std::mt19937_64& random, std::size_t storages) {
-  return StepWithOperands(random, storages).profile();
+inline StepProfile random_step_with_operands(std::mt19937_64& random,
+                                             std::size_t storages,
+                                             std::size_t reach = ~std::size_t{0}) {
+  return StepWithOperands(random, storages, reach).profile();
 }
 
 /// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
