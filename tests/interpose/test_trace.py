@@ -112,6 +112,28 @@ driver.cuMemFree_v2(at)
     ]
 
 
+def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+host, device, array, unified = 1, 2, 3, 4
+for source, target in (host, device), (device, host), (device, device), (unified, device), (host, host):
+    plane, box = (c_size_t * 16)(), (c_size_t * 25)()  # CUDA_MEMCPY2D and CUDA_MEMCPY3D
+    plane[2], plane[9], box[4], box[15] = source, target, source, target
+    driver.cuMemcpy2DAsync_v2(plane, c_void_p(5))
+    driver.cuMemcpy3D_v2(box)
+driver.stub_answer(1)
+driver.cuMemcpy2DAsync_v2(None, None)  # refused: its description is not read
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    kinds = [call.kind for call in read_preload_trace(path).calls]
+    assert kinds[::2] == ["copy_in", "copy_out", "copy", "copy", "copy", "copy"]
+    assert kinds[1::2] == kinds[:-1:2]
+
+
 def test_a_trace_can_begin_and_end_inside_a_program(tmp_path: Path) -> None:
     python(
         f"""
