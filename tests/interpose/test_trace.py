@@ -76,6 +76,41 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     assert sorted(map(int, said["allocations_up_to_bytes"])) == [512, 1 << 20]
 
 
+def test_a_handle_that_is_held_twice_is_given_back_with_its_last_release(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    body = f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+handle = c_uint64(77)  # what the driver gives is what is there
+driver.cuMemCreate(byref(handle), c_size_t(4096), None, c_uint64(0))
+driver.cuMemRetainAllocationHandle(byref(handle), None)
+driver.cuMemRelease(handle)
+"""
+    python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    assert summary(read_preload_trace(path))["mapped"]["at_end_bytes"] == 4096
+    python(body + "driver.cuMemRelease(handle)", SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    assert summary(read_preload_trace(path))["mapped"]["at_end_bytes"] == 0
+
+
+def test_a_stream_that_is_busy_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+for answer in 600, 1:
+    driver.stub_answer(answer)
+    driver.cuStreamQuery(c_void_p(5))
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    trace = read_preload_trace(path)
+    assert [(call.kind, call.stream, call.result) for call in trace.calls] == [
+        ("query", 5, 600),
+        ("query", 5, 1),
+    ]
+    assert summary(trace)["functions"]["cuStreamQuery"] == {"calls": 2, "bytes": 0, "errors": 1}
+
+
 def test_more_calls_than_a_ring_holds_are_all_there(tmp_path: Path) -> None:
     rounds = 40_000
     body = f"for _ in range({rounds}): process.cudaMemset(None, 0, c_size_t(0))"
