@@ -155,9 +155,10 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       place->result = static_cast<std::int32_t>(result);
       books->ring.publish();
     }
-    if constexpr (kKind == Kind::kCaptureBegin || kKind == Kind::kCaptureEnd) {
-      if (good || kKind == Kind::kCaptureEnd) note_capture(kKind == Kind::kCaptureBegin);
+    if constexpr (kKind == Kind::kCaptureBegin) {
+      if (good) note_capture_begin();
     }
+    if constexpr (kKind == Kind::kCaptureEnd) note_capture_end(static_cast<int>(result));
     if (!good && is_sticky(static_cast<int>(result))) [[unlikely]]
       stop(Stop::kStickyError);
   }
@@ -169,7 +170,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     int result = 0;
     const bool served = [&] {
       const Inside inside;
-      return served_from_heap(kEntry, all, result);
+      return served_from_heap<kEntry>(all, result);
     }();
     if (!served) {
       const Mode now = mode();
