@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from children import CLIENTS, DRIVER, SHIM, python
+from children import CLIENTS, DRIVER, EMULATOR, SHIM, python
 from headers import (
     RUNTIME,
     Parameter,
@@ -276,3 +276,28 @@ def test_no_runtime_function_is_wrapped_whose_arguments_differ_between_runtimes(
         "cudaWaitExternalSemaphoresAsync",
     }
     assert differ & {each.base for each in wrapped()} == set()
+
+
+def test_the_emulated_gpu_has_or_refuses_by_name_all_that_is_wrapped() -> None:
+    exports = subprocess.run(["nm", "-D", str(EMULATOR)], capture_output=True, text=True, check=True).stdout
+    there = set(re.findall(r" T (cuda\w+)", exports))
+    assert [each.symbol for each in wrapped() if not each.version and each.symbol not in there] == []
+    newest: dict[str, int] = {}
+    for each in wrapped():
+        newest[each.base] = max(newest.get(each.base, 0), each.version)
+    driver = {base: version for base, version in newest.items() if version}
+    del driver["cuGraphInstantiate"]  # since CUDA 12 the headers mean cuGraphInstantiateWithFlags
+    printed = python(
+        f"""
+process.spillway_emulator_proc_address.restype = c_void_p
+print([base for base, version in {driver!r}.items()
+       if process.spillway_emulator_proc_address(base.encode(), version) is None])
+print(process.cudaMalloc3D(None, None), process.cudaMemcpyAsync_ptsz(None, None, None, 0, None))
+print(count("cudaMalloc3D"), process.spillway_emulator_count(b"cudaMemcpyAsync_ptsz"))
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_EMULATE="1",
+        SPILLWAY_LOG="0",  # a refusal is a line on stderr
+    )
+    assert printed.splitlines() == ["[]", "801 801", "1 1"]
