@@ -175,6 +175,23 @@ print([hasattr(process, name) for name in names])
     assert printed == "[False, False, False, True]"
 
 
+def test_nor_does_one_where_we_are_inert() -> None:
+    body = """
+names = "cuMemAlloc_v2", "cudaMalloc"
+print([hasattr(process, name) for name in names], process.spillway_preload_stopped())
+sys.stdout.flush()
+if os.environ.get("SPILLWAY_DISABLE") is None and os.fork() == 0:
+    print([hasattr(ctypes.CDLL(None), name) for name in names], process.spillway_preload_stopped())
+    sys.stdout.flush()
+    os._exit(0)
+os.environ.get("SPILLWAY_DISABLE") or os.wait()
+"""
+    assert python(body, SHIM, SPILLWAY_DISABLE="1") == "[False, False] b'disabled'"
+    assert python(body, SHIM).splitlines() == ["[False, False] b''", "[False, False] b'forked'"]
+    emulated = python(body, SHIM, EMULATOR, SPILLWAY_EMULATE="1", SPILLWAY_DISABLE="1")
+    assert emulated == "[False, True] b'disabled'"
+
+
 def test_eight_threads_resolve_at_once_beside_direct_linkage() -> None:
     env = environment(SHIM, LD_LIBRARY_PATH=DRIVER.parent)
     run([str(CLIENTS / "preload_resolve"), "libcuda.so.1", SHIM.name], env)

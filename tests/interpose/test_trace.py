@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from children import DRIVER, EMULATOR, LIBRARIES, SHIM, environment, python, run
+from children import DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
 from spillway.preload_trace import PreloadTrace, is_preload_trace, read_preload_trace, summary
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
@@ -219,14 +219,33 @@ def test_a_program_that_was_killed_leaves_what_it_had_written(tmp_path: Path) ->
     body = "for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))\nos.kill(os.getpid(), 9)"
     path = tmp_path / "trace"
     env = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
-    from children import PRELUDE
-
     assert subprocess.run([sys.executable, "-c", PRELUDE + body], env=env, check=False).returncode == -9
     trace = read_preload_trace(path)
     assert not trace.complete and len(trace.calls) == 16384
     cut = tmp_path / "cut"
     cut.write_bytes(path.read_bytes()[:-20])
     assert len(read_preload_trace(cut).calls) == 16383
+
+
+def test_a_program_that_closes_every_file_gets_none_of_ours_into_its_own(tmp_path: Path) -> None:
+    path, own = tmp_path / "trace", tmp_path / "own"
+    body = f"""
+fill = lambda: [process.cudaMemset(None, 0, c_size_t(0)) for _ in range(20_000)]
+fill()
+os.closerange(3, 64)  # as daemons do
+files = [open({str(own)!r}, "ab", buffering=0) for _ in range(8)]
+fill()
+for file in files: file.write(b"mine ")
+"""
+    env = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + body], env=env, capture_output=True, text=True, check=False
+    )
+    assert own.read_bytes() == b"mine " * 8
+    assert done.returncode == 0
+    assert done.stderr == f"spillway: SPILLWAY_PRELOAD_TRACE: {path}: Bad file descriptor\n"
+    trace = read_preload_trace(path)
+    assert not trace.complete and len(trace.calls) == 16384
 
 
 def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
