@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "interpose/entries.h"
+#include "interpose/sizes.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +29,9 @@ struct None {
     return 0;
   }
 };
+
+/// The default stream of the calling thread or of all, as the function takes it.
+struct Default : None {};
 
 /// An argument.
 template <std::size_t kPlace>
@@ -63,29 +66,56 @@ struct Pitched {
   }
 };
 
-/// The product of two arguments.
-template <std::size_t kFirst, std::size_t kSecond>
+/// The product of two arguments, and of the bytes of each item.
+template <std::size_t kFirst, std::size_t kSecond, std::size_t kEach = 1>
 struct Product {
   static constexpr bool kReads = false;
 
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
-    return At<kFirst>::of(all) * At<kSecond>::of(all);
+    return At<kFirst>::of(all) * At<kSecond>::of(all) * kEach;
   }
 };
 
-/// So many words of 32 bits.
-template <std::size_t kPlace>
-struct Words {
+/// So many items of `kEach` bytes.
+template <std::size_t kPlace, std::size_t kEach>
+struct Items {
   static constexpr bool kReads = false;
 
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
-    return At<kPlace>::of(all) * sizeof(std::uint32_t);
+    return At<kPlace>::of(all) * kEach;
   }
 };
 
-/// An array and the number of its elements.
+/// A member of a description, which is an argument or lies where one points.
+template <std::size_t kPlace, auto kMember>
+struct Field {
+  static constexpr bool kReads = true;
+
+  template <typename Tuple>
+  static std::uint64_t of(const Tuple& all) {
+    const auto& value = std::get<kPlace>(all);
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
+      return value == nullptr ? 0 : number(value->*kMember);
+    } else {
+      return number(value.*kMember);
+    }
+  }
+};
+
+/// The bytes of what arguments describe, by sizes.h.
+template <std::size_t... kPlaces>
+struct Size {
+  static constexpr bool kReads = true;
+
+  template <typename Tuple>
+  static std::uint64_t of(const Tuple& all) {
+    return sizes::bytes_of(std::get<kPlaces>(all)...);
+  }
+};
+
+/// The same for all elements of an array; with its length.
 template <std::size_t kArray, std::size_t kLength>
 struct Sum {
   static constexpr bool kReads = true;
@@ -94,40 +124,8 @@ struct Sum {
   static std::uint64_t of(const Tuple& all) {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < std::get<kLength>(all); ++i)
-      sum += std::get<kArray>(all)[i];
+      sum += sizes::bytes_of(std::get<kArray>(all) + i);
     return sum;
-  }
-};
-
-/// A description of a copy in two or three dimensions.
-template <std::size_t kPlace>
-struct Box {
-  static constexpr bool kReads = true;
-
-  template <typename Tuple>
-  static std::uint64_t of(const Tuple& all) {
-    const auto* box = std::get<kPlace>(all);
-    if constexpr (requires { box->Depth; }) {
-      return std::uint64_t{box->WidthInBytes} * box->Height * box->Depth;
-    } else {
-      return std::uint64_t{box->WidthInBytes} * box->Height;
-    }
-  }
-};
-
-/// The stream of a launch configuration.
-template <std::size_t kPlace>
-struct OfConfig {
-  static constexpr bool kReads = true;
-
-  template <typename Tuple>
-  static std::uint64_t of(const Tuple& all) {
-    const auto* config = std::get<kPlace>(all);
-    if constexpr (requires { config->hStream; }) {
-      return number(config->hStream);
-    } else {
-      return number(config->stream);
-    }
   }
 };
 

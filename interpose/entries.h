@@ -19,20 +19,42 @@ enum class Kind : std::uint16_t {
   kQuery,
   kCreate,
   kRelease,
+  kRetain,
+  kReserve,
+  kUnreserve,
   kMap,
   kUnmap,
+  kSetAccess,
+  kMulticast,
+  kPoolCreate,
+  kPoolDestroy,
+  kPoolSet,
+  kPoolTrim,
+  kAdvise,
+  kPrefetch,
+  kDiscard,
   kCopy,  ///< within a device, between devices, or in a direction that only the addresses tell
   kCopyIn,
   kCopyOut,
   kFill,
   kLaunch,
   kGraphLaunch,
+  kHostFunction,
   kStreamCreate,
   kStreamDestroy,
+  kEventCreate,
+  kEventDestroy,
+  kEventRecord,
+  kWait,       ///< a stream's, for an event
+  kValue,      ///< a stream waits for a value in memory, or writes one
+  kSemaphore,  ///< a stream waits for semaphores of another interface, or signals them
   kSynchronize,
   kCaptureBegin,
   kCaptureEnd,
+  kGraphCreate,
   kGraphInstantiate,
+  kGraphUpdate,
+  kGraphUpload,
   kGraphDestroy,
   kIpcGet,
   kIpcOpen,
@@ -53,20 +75,42 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Kind::kCount)> k
     "query",
     "create",
     "release",
+    "retain",
+    "reserve",
+    "unreserve",
     "map",
     "unmap",
+    "set_access",
+    "multicast",
+    "pool_create",
+    "pool_destroy",
+    "pool_set",
+    "pool_trim",
+    "advise",
+    "prefetch",
+    "discard",
     "copy",
     "copy_in",
     "copy_out",
     "fill",
     "launch",
     "graph_launch",
+    "host_function",
     "stream_create",
     "stream_destroy",
+    "event_create",
+    "event_destroy",
+    "event_record",
+    "wait",
+    "value",
+    "semaphore",
     "synchronize",
     "capture_begin",
     "capture_end",
+    "graph_create",
     "graph_instantiate",
+    "graph_update",
+    "graph_upload",
     "graph_destroy",
     "ipc_get",
     "ipc_open",
@@ -90,7 +134,7 @@ enum class Library : std::uint8_t { kDriver, kRuntime };
 
 struct Function {
   std::string_view symbol;
-  std::string_view base;  ///< what cuGetProcAddress calls it
+  std::string_view base;  ///< what cuGetProcAddress calls it; of the runtime's, without a suffix
   int version;            ///< from which on; 0: the runtime's
   bool per_thread;        ///< takes stream 0 for the thread's own
   bool has_twin;          ///< the other of the two is in the list too
@@ -101,8 +145,8 @@ struct Function {
 constexpr std::array<Function, kEntries> kFunctions = {{
 #define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, twin, kind, ...) \
   {#symbol, #base, version, per_thread, twin, Library::kDriver, Kind::kind},
-#define SPILLWAY_RUNTIME(symbol, kind, ...) \
-  {#symbol, #symbol, 0, false, false, Library::kRuntime, Kind::kind},
+#define SPILLWAY_RUNTIME_AS(symbol, base, per_thread, kind, ...) \
+  {#symbol, #base, 0, per_thread, false, Library::kRuntime, Kind::kind},
 #include "interpose/functions.inc"
 }};
 

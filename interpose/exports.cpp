@@ -12,6 +12,9 @@
 #include <cstddef>
 #include <type_traits>
 
+// Programs still call what CUDA advises against.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 namespace spillway::interpose {
 
 constinit std::array<std::atomic<void*>, kEntries> next_functions{};
@@ -35,6 +38,12 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 #include "interpose/functions.inc"
 
 }  // namespace
+
+// The runtime's functions for the thread's own default stream, which its header declares for
+// programs compiled for them only.
+#define SPILLWAY_DRIVER(...)
+#define SPILLWAY_RUNTIME_AS(symbol, base, ...) extern "C" decltype(::base) symbol;
+#include "interpose/functions.inc"
 
 // What the exported functions jump to, under names that assembly can use.
 #define SPILLWAY_WRAPPER(symbol, ...)                             \

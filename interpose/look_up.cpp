@@ -32,19 +32,22 @@ void* missing(const char* name) {
 
 Answer look_up(void* handle, const char* name, const char* version, const void* caller) {
   // The caller's own place in the search order decides what comes next.
-  if (handle == RTLD_NEXT || mode() == Mode::kPassThrough) return kGoOn;
+  if (handle == RTLD_NEXT) return kGoOn;
+  const bool inert = mode() == Mode::kPassThrough;
+  if (inert && !stopped()) return kGoOn;  // so early that nothing of the C library may be called
   const auto entry = entry_named(name);
   if (!entry) return kGoOn;
   // The driver looks its own parts up, and Spillway the driver that it is for.
   const Object who = object_of(caller);
   if (who == Object::kDriver || who == Object::kOurs || who == Object::kEmulator) return kGoOn;
   void* found = others(handle, name, version);
-  if (found == nullptr) return {.ours = true, .result = nullptr};
+  if (found == nullptr) return kGoOn;  // the caller's own scope may have it, where ours does not
   if (object_of(found) == Object::kSelf) {
     // The global scope: our function stands there whether or not the process has CUDA.
     found = next_definition(*entry);
     return {.ours = true, .result = found != nullptr ? exported(*entry) : missing(name)};
   }
+  if (inert) return kGoOn;
   if (!defines(found, function_of(*entry).library)) return {.ours = true, .result = found};
   void* ours = wrapped(*entry, found);
   return {.ours = true, .result = ours != nullptr ? ours : found};

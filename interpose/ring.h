@@ -45,10 +45,10 @@ class Ring {
   /// time one gets it.
   template <typename Write>
   void drain(Write write) {
-    std::uint64_t from = tail_.load(std::memory_order_acquire);
+    if (tail_.load() == head_.load() || draining_.exchange(true, std::memory_order_acquire)) return;
+    // Read once it is ours: a drain that ended meanwhile may have gone further than what was there.
+    std::uint64_t from = tail_.load(std::memory_order_relaxed);
     const std::uint64_t to = head_.load(std::memory_order_acquire);
-    if (from == to || draining_.exchange(true, std::memory_order_acquire)) return;
-    from = tail_.load(std::memory_order_relaxed);
     while (from < to) {
       const std::uint64_t at = from % kEvents;
       const std::uint64_t count = to - from < kEvents - at ? to - from : kEvents - at;

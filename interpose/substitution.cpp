@@ -107,8 +107,17 @@ const char* substitution_refusal() {
   return refusal.load();
 }
 
-void note_capture(bool begins) {
-  captures.fetch_add(begins ? 1 : -1);
+void note_capture_begin() {
+  captures.fetch_add(1);
+}
+
+void note_capture_end(int result) {
+  const bool ended = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+                     result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  // One that began before the library watched is not among them.
+  int open = captures.load();
+  while (ended && open > 0 && !captures.compare_exchange_weak(open, open - 1)) {
+  }
 }
 
 bool serve_allocate(Library library, void** out, std::size_t bytes, int& result) {

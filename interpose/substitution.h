@@ -20,9 +20,21 @@ inline bool substituting() {
 }
 
 constexpr bool may_be_served(Entry entry) {
-  return entry == Entry::k_cuMemAlloc_v2 || entry == Entry::k_cuMemFree_v2 ||
-         entry == Entry::k_cuIpcGetMemHandle || entry == Entry::k_cudaMalloc ||
-         entry == Entry::k_cudaFree || entry == Entry::k_cudaIpcGetMemHandle;
+  switch (entry) {
+    case Entry::k_cuMemAlloc_v2:
+    case Entry::k_cuMemFree_v2:
+    case Entry::k_cuMemFreeAsync:
+    case Entry::k_cuMemFreeAsync_ptsz:
+    case Entry::k_cuIpcGetMemHandle:
+    case Entry::k_cudaMalloc:
+    case Entry::k_cudaFree:
+    case Entry::k_cudaFreeAsync:
+    case Entry::k_cudaFreeAsync_ptsz:
+    case Entry::k_cudaIpcGetMemHandle:
+      return true;
+    default:
+      return false;
+  }
 }
 
 /// Reads SPILLWAY_PRELOAD=substitute's conditions; called once, from the constructor.
@@ -35,8 +47,11 @@ void forget_substitution();
 /// Threads: safe; the text stays.
 const char* substitution_refusal();
 
-/// A capture of the program's has begun or ended: its memory must be the driver's.
-void note_capture(bool begins);
+/// A capture of the program's has begun: until its end memory must be the driver's.
+void note_capture_begin();
+
+/// A call that ends a capture has returned `result`, with which the capture has ended or goes on.
+void note_capture_end(int result);
 
 /// Each serves one call from our heap; false: the next definition must do it. `result` is the
 /// call's, a number of CUDA. Threads: safe.
@@ -44,22 +59,17 @@ bool serve_allocate(Library library, void** out, std::size_t bytes, int& result)
 bool serve_free(Library library, void* at, int& result);
 bool serve_ipc(const void* at, int& result);
 
-template <typename Tuple>
-bool served_from_heap(Entry entry, const Tuple& arguments, int& result) {
-  const Library library = function_of(entry).library;
-  const auto pointer = [](auto value) {
-    return reinterpret_cast<void*>(value);
-  };
-  if constexpr (std::tuple_size_v<Tuple> == 1) {  // the frees
-    return serve_free(library, pointer(std::get<0>(arguments)), result);
-  } else if constexpr (std::is_integral_v<std::tuple_element_t<1, Tuple>>) {
-    if (function_of(entry).kind == Kind::kIpcGet) {
-      return serve_ipc(pointer(std::get<1>(arguments)), result);
-    }
-    return serve_allocate(
-        library, reinterpret_cast<void**>(std::get<0>(arguments)), std::get<1>(arguments), result);
+template <Entry kEntry, typename Tuple>
+bool served_from_heap(const Tuple& arguments, int& result) {
+  constexpr Library kLibrary = function_of(kEntry).library;
+  constexpr Kind kKind = function_of(kEntry).kind;
+  if constexpr (kKind == Kind::kAllocate) {
+    auto** out = reinterpret_cast<void**>(std::get<0>(arguments));
+    return serve_allocate(kLibrary, out, std::get<1>(arguments), result);
+  } else if constexpr (kKind == Kind::kFree) {
+    return serve_free(kLibrary, reinterpret_cast<void*>(std::get<0>(arguments)), result);
   } else {
-    return serve_ipc(std::get<1>(arguments), result);
+    return serve_ipc(reinterpret_cast<const void*>(std::get<1>(arguments)), result);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -26,8 +27,10 @@ struct Writing {
   bool on = false;
   std::string path;
   Moment begun;
-  std::atomic<int> number{-1};  ///< the open file; -1: not made yet
-  std::atomic<int> error{0};    ///< errno of what failed first
+  std::atomic<int> number{-1};   ///< the open file; -1: not made yet
+  std::atomic<dev_t> device{0};  ///< which file that was when it was made
+  std::atomic<ino_t> inode{0};
+  std::atomic<int> error{0};  ///< errno of what failed first
   LightMutex mutex;
 };
 
@@ -42,8 +45,22 @@ void failed(int error) {
   log("preload: " + writing().path + ": " + std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
 }
 
+/// Whether the number still stands for our file: a program that closes all files, as daemons do,
+/// has others under their numbers.
+bool is_ours(int number) {
+  struct stat is {};
+
+  return fstat(number, &is) == 0 && is.st_dev == writing().device.load() &&
+         is.st_ino == writing().inode.load();
+}
+
+void close_ours(int number) {
+  if (number >= 0 && is_ours(number)) close(number);
+}
+
 /// One write, so that threads need no lock: the file is open for appending.
 void append(int number, std::array<iovec, 2> parts) {
+  if (!is_ours(number)) return failed(EBADF);
   const std::size_t bytes = parts[0].iov_len + parts[1].iov_len;
   const ssize_t written = writev(number, parts.data(), static_cast<int>(parts.size()));
   if (written < 0) return failed(errno);
@@ -79,10 +96,15 @@ int file() {
   const LightLock locked(writing().mutex);
   if (const int number = to.number.load(); number >= 0) return number;
   File made = make(to.path);
-  if (!made.open()) {
+
+  struct stat is {};
+
+  if (!made.open() || fstat(made.number(), &is) != 0) {
     failed(errno);
     return -1;
   }
+  to.device.store(is.st_dev);
+  to.inode.store(is.st_ino);
   const std::string names = names_text();
   FileHead head{.begun = to.begun, .process = getpid()};
   head.names_bytes = static_cast<std::uint32_t>(names.size());
@@ -123,14 +145,15 @@ Status trace_begin(std::string path) {
   if (path.empty()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "a trace needs the path of a file");
   }
+  // First, because a forked child must not wait for what a thread of its parent holds.
+  if (stopped()) {
+    return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");
+  }
   const LightLock locked(writing().mutex);
   Writing& to = writing();
   if (to.on) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "a trace is being written to " + to.path + ": end it first");
-  }
-  if (stopped()) {
-    return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");
   }
   // What an earlier trace has left in the rings is nobody's.
   for (Books* each = all_books(); each != nullptr; each = each->next) {
@@ -147,6 +170,8 @@ Status trace_begin(std::string path) {
 Status trace_end() {
   Writing& to = writing();
   {
+    if (stopped() == Stop::kForked)
+      return SPILLWAY_ERROR(Code::kNotReady, "a forked child has none");
     const LightLock locked(writing().mutex);
     if (!to.on) return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written");
     to.on = false;
@@ -161,7 +186,7 @@ Status trace_end() {
   if (number >= 0) {
     EndHead head{.now = now(), .lost = lost};
     append(number, parts(head, nullptr, 0));
-    close(number);
+    close_ours(number);
   }
   if (const int error = to.error.load(); error != 0) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
@@ -173,7 +198,7 @@ Status trace_end() {
 void trace_forget() {
   Writing& to = writing();
   to.on = false;
-  if (const int number = to.number.exchange(-1); number >= 0) close(number);
+  close_ours(to.number.exchange(-1));
 }
 
 Event* trace_make_room(Books& books) {

@@ -42,23 +42,41 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
+/// The direction of a copy that its argument says: a kind, or, where it may be read, a description.
+template <typename Value>
+Kind direction(const Value& value, bool readable, Kind otherwise) {
+  if constexpr (std::is_same_v<Value, cudaMemcpyKind>) {
+    if (value == cudaMemcpyHostToDevice) return Kind::kCopyIn;
+    if (value == cudaMemcpyDeviceToHost) return Kind::kCopyOut;
+  } else if constexpr (requires { value->srcMemoryType; }) {
+    if (!readable) return otherwise;
+    const bool from_host = value->srcMemoryType == CU_MEMORYTYPE_HOST;
+    const bool to_host = value->dstMemoryType == CU_MEMORYTYPE_HOST;
+    if (from_host && value->dstMemoryType == CU_MEMORYTYPE_DEVICE) return Kind::kCopyIn;
+    if (to_host && value->srcMemoryType == CU_MEMORYTYPE_DEVICE) return Kind::kCopyOut;
+  } else if constexpr (requires { value->extent, value->kind; }) {
+    if (readable) return direction(value->kind, true, otherwise);
+  }
+  return otherwise;
+}
+
 template <typename Tuple>
-Kind kind_of(Entry entry, const Tuple& arguments) {
+Kind kind_of(Entry entry, const Tuple& arguments, bool readable) {
   Kind kind = function_of(entry).kind;
-  const auto look = [&kind](auto value) {
-    if constexpr (std::is_same_v<decltype(value), cudaMemcpyKind>) {
-      if (value == cudaMemcpyHostToDevice) kind = Kind::kCopyIn;
-      if (value == cudaMemcpyDeviceToHost) kind = Kind::kCopyOut;
-    }
+  if (kind != Kind::kCopy) return kind;
+  const auto look = [&](const auto&... each) {
+    ((kind = direction(each, readable, kind)), ...);
   };
-  if (kind == Kind::kCopy) std::apply([&look](auto... each) { (look(each), ...); }, arguments);
+  std::apply(look, arguments);
   return kind;
 }
 
 /// Whether a call of this kind gives the program something that another call takes back.
 constexpr bool makes(Kind kind) {
   return kind == Kind::kAllocate || kind == Kind::kHostAllocate || kind == Kind::kHostRegister ||
-         kind == Kind::kCreate || kind == Kind::kMap || kind == Kind::kStreamCreate ||
+         kind == Kind::kCreate || kind == Kind::kRetain || kind == Kind::kReserve ||
+         kind == Kind::kMap || kind == Kind::kPoolCreate || kind == Kind::kStreamCreate ||
+         kind == Kind::kEventCreate || kind == Kind::kGraphCreate ||
          kind == Kind::kGraphInstantiate || kind == Kind::kIpcOpen;
 }
 
@@ -113,6 +131,14 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     return result;
   }
 
+  static std::uint64_t stream_of(const Tuple& arguments) {
+    const std::uint64_t stream = Stream::of(arguments);
+    if constexpr (function_of(kEntry).per_thread && !std::is_same_v<Stream, arguments::None>) {
+      if (stream == 0) return arguments::number(CU_STREAM_PER_THREAD);
+    }
+    return stream;
+  }
+
   static void report(bool record, std::uint64_t when, Result result, const Tuple& arguments) {
     Books* books = local.books != nullptr ? local.books : my_books();
     if (books == nullptr) return;
@@ -123,15 +149,16 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       place->ticks = when;
       place->address = good || !Address::kReads ? Address::of(arguments) : 0;
       place->bytes = bytes;
-      place->stream = good || !Stream::kReads ? Stream::of(arguments) : 0;
+      place->stream = good || !Stream::kReads ? stream_of(arguments) : 0;
       place->entry = static_cast<std::uint16_t>(kEntry);
-      place->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments));
+      place->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments, good));
       place->result = static_cast<std::int32_t>(result);
       books->ring.publish();
     }
-    if constexpr (kKind == Kind::kCaptureBegin || kKind == Kind::kCaptureEnd) {
-      if (good || kKind == Kind::kCaptureEnd) note_capture(kKind == Kind::kCaptureBegin);
+    if constexpr (kKind == Kind::kCaptureBegin) {
+      if (good) note_capture_begin();
     }
+    if constexpr (kKind == Kind::kCaptureEnd) note_capture_end(static_cast<int>(result));
     if (!good && is_sticky(static_cast<int>(result))) [[unlikely]]
       stop(Stop::kStickyError);
   }
@@ -143,7 +170,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     int result = 0;
     const bool served = [&] {
       const Inside inside;
-      return served_from_heap(kEntry, all, result);
+      return served_from_heap<kEntry>(all, result);
     }();
     if (!served) {
       const Mode now = mode();

@@ -61,6 +61,7 @@ Stream* Streams::create(int device, bool blocking, int priority) {
 }
 
 Stream* Streams::find(CUstream handle, int device) {
+  if (handle == nullptr && thread_state().zero_is_own) handle = CU_STREAM_PER_THREAD;
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
     return by_device_[static_cast<std::size_t>(device)].streams.front();
   }

@@ -21,6 +21,7 @@ struct ThreadState {
   std::size_t depth = 0;
   int last_error = 0;
   bool in_host_function = false;
+  bool zero_is_own = false;  // stream 0 means the thread's own default stream, not the device's
   std::array<Stream*, 8> own_streams{};  // the per-thread default streams, by device
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   const char* place = nullptr;      // for the order checker: where in the program the thread is
@@ -47,6 +48,17 @@ class InHostFunction {
 
  private:
   bool outer_;
+};
+
+/// The body of a function for programs that are compiled with per-thread default streams.
+class ZeroIsOwn {
+ public:
+  ZeroIsOwn() { thread_state().zero_is_own = true; }
+
+  ~ZeroIsOwn() { thread_state().zero_is_own = false; }
+
+  ZeroIsOwn(const ZeroIsOwn&) = delete;
+  ZeroIsOwn& operator=(const ZeroIsOwn&) = delete;
 };
 
 }  // namespace spillway::emulator

@@ -210,28 +210,20 @@ CUresult MemcpyBatchAsync(CUdeviceptr* to,
   });
 }
 
-namespace {
-
-/// The older ABI, which also says which copy could not be made: SIZE_MAX where it is none of them.
-CUresult batch_with_index(CUdeviceptr* to,
-                          CUdeviceptr* from,
-                          std::size_t* bytes,
-                          std::size_t count,
-                          CUmemcpyAttributes* attributes,
-                          std::size_t* first,
-                          std::size_t attribute_count,
-                          std::size_t* failed,
-                          CUstream stream) {
+// The older ABI also says which copy could not be made: SIZE_MAX where it is none of them.
+CUresult memcpy_batch_12080(CUdeviceptr* to,
+                            CUdeviceptr* from,
+                            std::size_t* bytes,
+                            std::size_t count,
+                            CUmemcpyAttributes* attributes,
+                            std::size_t* first,
+                            std::size_t attribute_count,
+                            std::size_t* failed,
+                            CUstream stream) {
   const CUresult result =
       MemcpyBatchAsync(to, from, bytes, count, attributes, first, attribute_count, stream);
   if (result != CUDA_SUCCESS && failed != nullptr) *failed = SIZE_MAX;
   return result;
-}
-
-}  // namespace
-
-void* memcpy_batch_12080() {
-  return reinterpret_cast<void*>(static_cast<PFN_cuMemcpyBatchAsync_v12080>(batch_with_index));
 }
 
 CUresult MemsetD8(CUdeviceptr at, unsigned char value, std::size_t count) {

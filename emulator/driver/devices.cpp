@@ -46,10 +46,10 @@ CUresult GetErrorString(CUresult error, const char** text) {
 CUresult GetProcAddress(const char* name,
                         void** function,
                         int version,
-                        cuuint64_t /*flags*/,
+                        cuuint64_t flags,
                         CUdriverProcAddressQueryResult* found) {
   if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *function = look_up(name, version);
+  *function = look_up(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
   if (found != nullptr) {
     *found =
         *function == nullptr ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/machine.h"
+#include "emulator/device/thread_state.h"
 #include "emulator/driver/functions.h"
 
 #include <array>
 #include <string_view>
+#include <type_traits>
 
 namespace spillway::emulator::driver {
 namespace {
@@ -20,39 +22,81 @@ struct Refusal<kName, CUresult (*)(Arguments...)> {
   }
 };
 
+/// A function for programs with per-thread default streams: stream 0 is the thread's own in it.
+template <auto kFunction>
+struct PerThread;
+
+template <typename... Arguments, CUresult (*kFunction)(Arguments...)>
+struct PerThread<kFunction> {
+  static constexpr bool kTakesStream = (std::is_same_v<Arguments, CUstream> || ...);
+
+  static CUresult call(Arguments... arguments) {
+    const ZeroIsOwn here;
+    return kFunction(arguments...);
+  }
+};
+
+/// The twin of a function that has one: whatever is given a stream, and what waits on stream 0.
+template <auto kFunction>
+void* twin_of(std::string_view name) {
+  const bool waits = name.starts_with("cuMemcpy") || name.starts_with("cuMemset");
+  if (!waits && !PerThread<kFunction>::kTakesStream) return reinterpret_cast<void*>(kFunction);
+  return reinterpret_cast<void*>(&PerThread<kFunction>::call);
+}
+
 struct Entry {
   std::string_view name;
   int version;
   void* function;
+  void* twin;
 };
 
+// A base that is there twice has its newer version first.
 const auto kEntries = std::to_array<Entry>({
-#define SPILLWAY_EMULATED(name, version) \
-  {"cu" #name, version, reinterpret_cast<void*>(static_cast<PFN_cu##name##_v##version>(name))},
-#define SPILLWAY_REFUSED(name, version) \
-  {"cu" #name,                          \
-   version,                             \
+#define SPILLWAY_EMULATED(name, version)                                  \
+  {"cu" #name,                                                            \
+   version,                                                               \
+   reinterpret_cast<void*>(static_cast<PFN_cu##name##_v##version>(name)), \
+   twin_of<static_cast<PFN_cu##name##_v##version>(name)>("cu" #name)},
+#define SPILLWAY_REFUSED(name, version)                                            \
+  {"cu" #name,                                                                     \
+   version,                                                                        \
+   reinterpret_cast<void*>(&Refusal<"cu" #name, PFN_cu##name##_v##version>::call), \
    reinterpret_cast<void*>(&Refusal<"cu" #name, PFN_cu##name##_v##version>::call)},
 #include "emulator/driver/functions.inc"
 #undef SPILLWAY_EMULATED
 #undef SPILLWAY_REFUSED
+    {"cuMemcpyBatchAsync",
+     12080,
+     reinterpret_cast<void*>(&memcpy_batch_12080),
+     twin_of<&memcpy_batch_12080>("cuMemcpyBatchAsync")},
 });
 
-/// Without the suffix that a library's symbol has for its newer ABI: cuMemAlloc_v2.
-std::string_view without_suffix(std::string_view name) {
+/// Takes a suffix off the name, if it has it.
+bool take(std::string_view& name, std::string_view suffix) {
+  if (!name.ends_with(suffix)) return false;
+  name.remove_suffix(suffix.size());
+  return true;
+}
+
+/// Takes off what a library's symbol has for its newer ABI: cuMemAlloc_v2.
+void take_version(std::string_view& name) {
   const std::size_t at = name.rfind("_v");
-  return at != std::string_view::npos && at + 3 == name.size() ? name.substr(0, at) : name;
+  if (at != std::string_view::npos && at + 3 == name.size()) name = name.substr(0, at);
 }
 
 }  // namespace
 
-void* look_up(const char* name, int version) {
+void* look_up(const char* name, int version, bool per_thread) {
   if (name == nullptr) return nullptr;
-  const std::string_view wanted = without_suffix(name);
+  std::string_view wanted = name;
+  if (take(wanted, "_ptsz") || take(wanted, "_ptds")) per_thread = true;
+  take_version(wanted);
   for (const Entry& entry : kEntries) {
-    if (entry.name == wanted && entry.version <= version) return entry.function;
+    if (entry.name != wanted || entry.version > version) continue;
+    return per_thread ? entry.twin : entry.function;
   }
-  return wanted == "cuMemcpyBatchAsync" && version >= 12080 ? memcpy_batch_12080() : nullptr;
+  return nullptr;
 }
 
 }  // namespace spillway::emulator::driver

@@ -31,6 +31,25 @@ CUresult MemAlloc(CUdeviceptr* at, std::size_t bytes) {
       [&](Machine& machine, int device) { return allocate(machine, device, at, bytes); });
 }
 
+CUresult MemAllocPitch(
+    CUdeviceptr* at, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element) {
+  return call_on_device<"cuMemAllocPitch">([&](Machine& machine, int device) {
+    constexpr std::size_t kPitch = 512;
+    const bool known_element = element == 4 || element == 8 || element == 16;
+    if (at == nullptr || pitch == nullptr || !known_element || width == 0 || height == 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::size_t row = (width + kPitch - 1) / kPitch * kPitch;
+    std::size_t bytes = 0;
+    if (row < width || __builtin_mul_overflow(row, height, &bytes)) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = allocate(machine, device, at, bytes);
+    if (result == CUDA_SUCCESS) *pitch = row;
+    return result;
+  });
+}
+
 CUresult MemFree(CUdeviceptr at) {
   return call<"cuMemFree">([&](Machine& machine) {
     if (at == 0) return CUDA_SUCCESS;
@@ -81,6 +100,10 @@ CUresult MemHostAlloc(void** at, std::size_t bytes, unsigned flags) {
     if (result == CUDA_SUCCESS) host_registrations().add();
     return result;
   });
+}
+
+CUresult MemAllocHost(void** at, std::size_t bytes) {
+  return MemHostAlloc(at, bytes, 0);
 }
 
 CUresult MemFreeHost(void* at) {

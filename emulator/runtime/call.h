@@ -41,11 +41,4 @@ cudaError_t enter_on_device(Body&& body) {
   return remember(fault == CUDA_SUCCESS ? static_cast<CUresult>(body()) : fault);
 }
 
-/// A runtime function that only says that it is not emulated.
-template <Literal kName>
-cudaError_t refuse_call() {
-  counter<kName>.add();
-  return remember(refuse(kName.text));
-}
-
 }  // namespace spillway::emulator::runtime

@@ -2,6 +2,7 @@
 #include "emulator/device/errors.h"
 
 #include "emulator/runtime/call.h"
+#include "emulator/runtime/refused.h"
 
 namespace emu = spillway::emulator;
 
@@ -22,6 +23,11 @@ bool start() {
   if (machine == nullptr || machine->settings.devices == 0) return false;
   if (!machine->driver_started.load(std::memory_order_relaxed)) machine->driver_started.store(true);
   return true;
+}
+
+int refuse_call(Counter& calls, const char* name) {
+  calls.add();
+  return remember(refuse(name));
 }
 
 CUresult fault_of(const char* function) {

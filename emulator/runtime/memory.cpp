@@ -44,6 +44,14 @@ cudaError_t cudaMalloc(void** at, size_t bytes) {
   });
 }
 
+cudaError_t cudaMallocPitch(void** at, size_t* pitch, size_t width, size_t height) {
+  return enter_on_device<"cudaMallocPitch">([&] {
+    constexpr unsigned kElement = 16;
+    return driver::MemAllocPitch(
+        reinterpret_cast<CUdeviceptr*>(at), pitch, width, height, kElement);
+  });
+}
+
 cudaError_t cudaFree(void* at) {
   return enter_on_device<"cudaFree">([&] { return driver::MemFree(address(at)); });
 }

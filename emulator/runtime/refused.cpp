@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/runtime/call.h"
+// Each is an error with its name, whatever its arguments: this file must not see CUDA's
+// declarations, which have them.
+#include "emulator/runtime/refused.h"
 
-using spillway::emulator::runtime::refuse_call;
-
-// Functions that programs link to but that are not emulated: each is an error with its name.
-extern "C" {
-
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t, cudaGraph_t, cudaGraphExecUpdateResultInfo*) {
-  return refuse_call<"cudaGraphExecUpdate">();
-}
-
-cudaError_t cudaGetSymbolAddress(void**, const void*) {
-  return refuse_call<"cudaGetSymbolAddress">();
-}
-
-cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, cudaMemcpyKind) {
-  return refuse_call<"cudaMemcpyToSymbol">();
-}
-}
+#define SPILLWAY_REFUSED(name)                                                                  \
+  extern "C" int name() {                                                                       \
+    return spillway::emulator::runtime::refuse_call(spillway::emulator::counter<#name>, #name); \
+  }
+#include "emulator/runtime/refused.inc"
+#undef SPILLWAY_REFUSED

@@ -19,6 +19,7 @@ _EVENTS = struct.Struct("<iIQQ")
 _END = struct.Struct("<QQQ")
 _EVENT = struct.Struct("<QQQQHHi")
 _EVENTS_KIND, _END_KIND = 1, 2
+_NOT_READY = 600
 
 
 @dataclass(frozen=True)
@@ -142,13 +143,13 @@ def summary(trace: PreloadTrace) -> dict[str, Any]:
     streams: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}
     live = _Live(("allocate",), ("free",))
-    mapped = _Live(("create",), ("release",))
+    mapped = _Live(("create",), ("release",), ("retain",))
     host = _Live(("host_allocate", "host_register"), ("host_free", "host_unregister"))
     for call in trace.calls:
         books = functions.setdefault(call.function, {"calls": 0, "bytes": 0, "errors": 0})
         books["calls"] += 1
         books["bytes"] += call.bytes
-        books["errors"] += call.result != 0
+        books["errors"] += call.result not in (0, _NOT_READY)
         if call.kind in ("copy", "copy_in", "copy_out", "fill", "launch", "graph_launch"):
             of_stream = streams.setdefault(f"{call.stream:#x}", {"calls": 0, "bytes": 0})
             of_stream["calls"] += 1
@@ -182,9 +183,10 @@ def summary(trace: PreloadTrace) -> dict[str, Any]:
 class _Live:
     """Bytes of one kind of memory over a trace."""
 
-    def __init__(self, births: tuple[str, ...], deaths: tuple[str, ...]) -> None:
-        self.births, self.deaths = births, deaths
+    def __init__(self, births: tuple[str, ...], deaths: tuple[str, ...], holds: tuple[str, ...] = ()) -> None:
+        self.births, self.deaths, self.holds = births, deaths, holds
         self.bytes_of: dict[int, int] = {}
+        self.more: dict[int, int] = {}  # deaths to come before the last one, by address
         self.now = self.peak = self.count = 0
 
     def see(self, call: Call) -> None:
@@ -193,10 +195,16 @@ class _Live:
         if call.kind in self.births and call.address:
             self.now += call.bytes - self.bytes_of.get(call.address, 0)
             self.bytes_of[call.address] = call.bytes
+            self.more.pop(call.address, None)
             self.count += 1
             self.peak = max(self.peak, self.now)
+        elif call.kind in self.holds:
+            self.more[call.address] = self.more.get(call.address, 0) + 1
         elif call.kind in self.deaths:
-            self.now -= self.bytes_of.pop(call.address, 0)
+            if self.more.get(call.address):
+                self.more[call.address] -= 1
+            else:
+                self.now -= self.bytes_of.pop(call.address, 0)
 
     def books(self) -> dict[str, int]:
         return {"allocations": self.count, "peak_bytes": self.peak, "at_end_bytes": self.now}

@@ -30,6 +30,23 @@ TEST_F(AllocationsTest, FreeMemoryFallsAndRises) {
   EXPECT_EQ(after, before);
 }
 
+TEST_F(AllocationsTest, RowsBeginAtMultiplesOfThePitch) {
+  void* at = nullptr;
+  std::size_t pitch = 0;
+  CUdeviceptr address = 0;
+  const auto allocate = CU(MemAllocPitch, 3020);
+
+  ASSERT_EQ(cudaMallocPitch(&at, &pitch, 700, 3), cudaSuccess);
+  EXPECT_EQ(pitch, 1024U);
+  EXPECT_EQ(cudaMemset2D(at, pitch, 7, 700, 3), cudaSuccess);
+  EXPECT_EQ(cudaFree(at), cudaSuccess);
+
+  EXPECT_EQ(allocate(&address, &pitch, 512, 3, 5), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocate(&address, &pitch, 0, 3, 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocate(&address, &pitch, SIZE_MAX, 3, 4), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(allocate(&address, &pitch, SIZE_MAX / 2, 3, 4), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 TEST_F(AllocationsTest, MoreThanTheDeviceHasIsOutOfMemoryAndLeavesTheRestUsable) {
   const emulated::DeviceBytes most(60 * kMiB);
   void* at = &at;

@@ -42,6 +42,24 @@ TEST_F(LateTest, AMissingWaitBetweenStreamsGivesOldBytes) {
   EXPECT_EQ(target.at()[0], 0);
 }
 
+TEST_F(LateTest, ABlockingCopyOnTheThreadsOwnStreamWaitsForNoOther) {
+  const LockedBytes source(kBytes, 5);
+  const LockedBytes target(kBytes, 1);
+  const DeviceBytes block(kBytes);
+  const auto at = reinterpret_cast<CUdeviceptr>(block.at());
+  const auto find = [](const char* name) {
+    return reinterpret_cast<PFN_cuMemcpyDtoH_v3020>(spillway_emulator_proc_address(name, 13000));
+  };
+  cudaStream_t stream = nullptr;  // the legacy one waits for it
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+
+  copy(block.at(), source.at(), kBytes, stream);
+  EXPECT_EQ(find("cuMemcpyDtoH_v2_ptds")(target.at(), at, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(target.at()[0], 0);
+  EXPECT_EQ(find("cuMemcpyDtoH_v2")(target.at(), at, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(target.at()[0], 5);
+}
+
 TEST_F(LateTest, AHostSlotThatIsReusedTooEarlyGivesTheNewBytes) {
   const LockedBytes slot(kBytes, 1);
   const DeviceBytes block(kBytes);

@@ -192,6 +192,35 @@ TEST_F(ScheduleTest, EachThreadHasADefaultStreamOfItsOwnThatIsOrderedWithTheLega
   EXPECT_EQ(cudaStreamDestroy(cudaStreamPerThread), cudaErrorInvalidResourceHandle);
 }
 
+TEST_F(ScheduleTest, AFunctionForTheThreadsOwnStreamTakesZeroForIt) {
+  const auto find = [](const char* name) {
+    void* found = nullptr;
+    EXPECT_EQ(CU(GetProcAddress, 12000)(
+                  name, &found, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, nullptr),
+              CUDA_SUCCESS);
+    return found;
+  };
+  const auto id = CU(StreamGetId, 12000);
+  const auto own_id = reinterpret_cast<PFN_cuStreamGetId_v12000>(find("cuStreamGetId"));
+  unsigned long long own = 0;
+  unsigned long long zero = 0;
+  unsigned long long legacy = 0;
+
+  EXPECT_EQ(id(CU_STREAM_PER_THREAD, &own), CUDA_SUCCESS);
+  EXPECT_EQ(own_id(nullptr, &zero), CUDA_SUCCESS);
+  EXPECT_EQ(id(nullptr, &legacy), CUDA_SUCCESS);
+  EXPECT_EQ(own, zero);
+  EXPECT_NE(own, legacy);
+  EXPECT_EQ(own_id(CU_STREAM_LEGACY, &zero), CUDA_SUCCESS);
+  EXPECT_EQ(zero, legacy);
+  EXPECT_EQ(spillway_emulator_proc_address("cuStreamGetId_ptsz", 12000),
+            reinterpret_cast<void*>(own_id));
+  EXPECT_EQ(find("cuMemcpyHtoD"), spillway_emulator_proc_address("cuMemcpyHtoD_v2_ptds", 13000));
+  EXPECT_NE(find("cuMemcpyHtoD"), spillway_emulator_proc_address("cuMemcpyHtoD_v2", 13000));
+  EXPECT_EQ(find("cuMemCreate"), spillway_emulator_proc_address("cuMemCreate", 13000));
+  EXPECT_NE(find("cuMemcpyBatchAsync"), nullptr);
+}
+
 TEST_F(ScheduleTest, AStreamTellsWhatItIs) {
   cudaStream_t stream = nullptr;
   int priority = 1;

@@ -63,6 +63,19 @@ for name in names.split():
         ("cuMemcpy3DPeer", 7000, 2, True, "cuMemcpy3DPeer_ptds"),
         ("cuMemsetD8", 7000, 2, True, "cuMemsetD8_v2_ptds"),
         ("cuStreamBeginCaptureToGraph", 12030, 0, True, "cuStreamBeginCaptureToGraph"),
+        ("cuEventRecord", 2000, 0, True, "cuEventRecord"),
+        ("cuEventRecord", 7000, 2, True, "cuEventRecord_ptsz"),
+        ("cuEventRecord", 6050, 2, False, "stub_older"),
+        ("cuStreamWaitEvent", 13000, 2, True, "cuStreamWaitEvent_ptsz"),
+        ("cuStreamWaitValue32", 11060, 2, True, "cuStreamWaitValue32_ptsz"),
+        ("cuStreamWaitValue32", 11070, 0, True, "cuStreamWaitValue32_v2"),
+        ("cuMemPrefetchAsync", 12010, 2, True, "cuMemPrefetchAsync_ptsz"),
+        ("cuMemPrefetchAsync", 12020, 2, True, "cuMemPrefetchAsync_v2_ptsz"),
+        ("cuMemAdvise", 12020, 2, True, "cuMemAdvise_v2"),  # has no twin
+        ("cuMemPoolCreate", 11020, 0, True, "cuMemPoolCreate"),
+        ("cuMulticastBindAddr", 12010, 0, True, "cuMulticastBindAddr"),
+        ("cuStreamBeginCapture", 10000, 2, True, "cuStreamBeginCapture_ptsz"),
+        ("cuStreamBeginCapture", 10010, 0, True, "cuStreamBeginCapture_v2"),
         ("cuLaunchKernel", 4000, 0, True, "cuLaunchKernel"),
         ("cuLaunchKernel", 7000, 2, True, "cuLaunchKernel_ptsz"),
         ("cuCtxSynchronize", 12000, 0, True, "cuCtxSynchronize"),
@@ -160,6 +173,23 @@ print([hasattr(process, name) for name in names])
         SHIM,
     )
     assert printed == "[False, False, False, True]"
+
+
+def test_nor_does_one_where_we_are_inert() -> None:
+    body = """
+names = "cuMemAlloc_v2", "cudaMalloc"
+print([hasattr(process, name) for name in names], process.spillway_preload_stopped())
+sys.stdout.flush()
+if os.environ.get("SPILLWAY_DISABLE") is None and os.fork() == 0:
+    print([hasattr(ctypes.CDLL(None), name) for name in names], process.spillway_preload_stopped())
+    sys.stdout.flush()
+    os._exit(0)
+os.environ.get("SPILLWAY_DISABLE") or os.wait()
+"""
+    assert python(body, SHIM, SPILLWAY_DISABLE="1") == "[False, False] b'disabled'"
+    assert python(body, SHIM).splitlines() == ["[False, False] b''", "[False, False] b'forked'"]
+    emulated = python(body, SHIM, EMULATOR, SPILLWAY_EMULATE="1", SPILLWAY_DISABLE="1")
+    assert emulated == "[False, True] b'disabled'"
 
 
 def test_eight_threads_resolve_at_once_beside_direct_linkage() -> None:

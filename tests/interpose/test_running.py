@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
+from headers import INCLUDE
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
 ALLOCATE = """
@@ -54,8 +56,24 @@ print("parent", process.spillway_preload_stopped(), count("cudaMalloc"))
     assert printed.splitlines() == ["child b'forked' 1 2", "parent b'' 2"]
 
 
-# An illegal address, a failed launch, a misaligned address, memory that ECC cannot correct.
-@pytest.mark.parametrize("error", [700, 719, 716, 214])
+def lasting_errors() -> list[int]:
+    """The errors of which cuda.h says that all further work returns them, and that the process must end."""
+    text = (INCLUDE / "cuda.h").read_text()
+    found = re.findall(
+        r"/\*\*((?:(?!\*/).)*?)\*/\s*CUDA_ERROR_\w+\s*=\s*(\d+)",
+        text[text.index("typedef enum cudaError_enum") :],
+        re.DOTALL,
+    )
+    said = {int(number): " ".join(why.replace("*", " ").split()) for why, number in found}
+    return [number for number, why in said.items() if "process must be terminated and relaunched" in why]
+
+
+def test_the_header_names_lasting_errors() -> None:
+    assert {700, 719, 716} < set(lasting_errors()) and len(lasting_errors()) > 8
+
+
+# Those, and memory that ECC cannot correct.
+@pytest.mark.parametrize("error", [*lasting_errors(), 214])
 def test_calls_pass_through_after_an_error_that_stays(error: int) -> None:
     printed = python(
         f"""
@@ -178,6 +196,45 @@ print(process.cudaStreamEndCapture(stream, byref(graph)), allocate(4096)[0], emu
     assert printed.splitlines() == ["0 0 1 a CUDA graph is being captured", "0 0 1"]
 
 
+def test_an_end_of_no_capture_does_not_hide_the_next_one() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+stream, graph = c_void_p(), c_void_p()
+process.cudaStreamCreate(byref(stream))
+print(process.cudaStreamEndCapture(stream, byref(graph)) != 0, process.cudaStreamBeginCapture(stream, 2))
+print(allocate(4096)[0], emulated("cudaMalloc"), process.spillway_preload_refusal().decode())
+print(process.cudaStreamEndCapture(stream, byref(graph)), allocate(4096)[0], emulated("cudaMalloc"))
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["True 0", "0 1 a CUDA graph is being captured", "0 0 1"]
+
+
+# Of the errors that ending a capture has: it was invalid, and a stream was not joined, end it; the wrong
+# stream and the wrong thread do not.
+@pytest.mark.parametrize(("error", "ends"), [(901, True), (904, True), (903, False), (908, False)])
+def test_a_capture_ends_with_the_errors_that_end_it(error: int, ends: bool) -> None:
+    printed = python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+at = c_uint64()
+driver.cuStreamBeginCapture_v2(c_void_p(5), 0)
+driver.stub_answer({error})
+driver.cuStreamEndCapture(c_void_p(5), None)
+driver.stub_answer(0)
+driver.cuMemAlloc_v2(byref(at), c_size_t(4096))
+print(b"capture" in process.spillway_preload_refusal())
+""",
+        SHIM,
+        SPILLWAY_PRELOAD="substitute",
+    )
+    assert printed == str(not ends)
+
+
 @pytest.mark.parametrize("begin", ["cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph_ptsz"])
 def test_a_capture_is_known_by_every_name_that_begins_one(begin: str) -> None:
     printed = python(
@@ -216,6 +273,30 @@ print(first[0], process.cudaFree(c_void_p(at)), first[0])
         **EMULATED,
     )
     assert printed == "0 0 7"
+
+
+def test_a_served_block_may_be_freed_in_the_order_of_a_stream() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+stream, host = c_void_p(), c_void_p()
+size = c_size_t(4 << 20)
+process.cudaStreamCreateWithFlags(byref(stream), 1)
+process.cudaHostAlloc(byref(host), size, 0)
+result, at = allocate(4 << 20)
+process.cudaMemsetAsync(c_void_p(at), 7, size, stream)
+process.cudaMemcpyAsync(host, c_void_p(at), size, 2, stream)
+print(process.cudaFreeAsync(c_void_p(at), stream), count("cudaFreeAsync"), emulated("cudaFreeAsync"))
+print(process.cudaFree(c_void_p(at)) != 0, allocate(4 << 20)[1] == at)
+print(ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))[0])
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        SPILLWAY_EMULATE_SCHEDULE="late",
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["0 1 0", "True True", "7"]
 
 
 def test_two_copies_are_told_of_in_one_line(tmp_path: Path) -> None:

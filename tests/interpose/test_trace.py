@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from children import DRIVER, EMULATOR, LIBRARIES, SHIM, environment, python, run
+from children import DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
 from spillway.preload_trace import PreloadTrace, is_preload_trace, read_preload_trace, summary
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
@@ -76,6 +76,41 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     assert sorted(map(int, said["allocations_up_to_bytes"])) == [512, 1 << 20]
 
 
+def test_a_handle_that_is_held_twice_is_given_back_with_its_last_release(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    body = f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+handle = c_uint64(77)  # what the driver gives is what is there
+driver.cuMemCreate(byref(handle), c_size_t(4096), None, c_uint64(0))
+driver.cuMemRetainAllocationHandle(byref(handle), None)
+driver.cuMemRelease(handle)
+"""
+    python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    assert summary(read_preload_trace(path))["mapped"]["at_end_bytes"] == 4096
+    python(body + "driver.cuMemRelease(handle)", SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    assert summary(read_preload_trace(path))["mapped"]["at_end_bytes"] == 0
+
+
+def test_a_stream_that_is_busy_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+for answer in 600, 1:
+    driver.stub_answer(answer)
+    driver.cuStreamQuery(c_void_p(5))
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    trace = read_preload_trace(path)
+    assert [(call.kind, call.stream, call.result) for call in trace.calls] == [
+        ("query", 5, 600),
+        ("query", 5, 1),
+    ]
+    assert summary(trace)["functions"]["cuStreamQuery"] == {"calls": 2, "bytes": 0, "errors": 1}
+
+
 def test_more_calls_than_a_ring_holds_are_all_there(tmp_path: Path) -> None:
     rounds = 40_000
     body = f"for _ in range({rounds}): process.cudaMemset(None, 0, c_size_t(0))"
@@ -110,6 +145,28 @@ driver.cuMemFree_v2(at)
         ("cuMemcpy2DUnaligned_v2", 0, 120, 0),
         ("cuMemFree_v2", 4096, 0, 0),
     ]
+
+
+def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+host, device, array, unified = 1, 2, 3, 4
+for source, target in (host, device), (device, host), (device, device), (unified, device), (host, host):
+    plane, box = (c_size_t * 16)(), (c_size_t * 25)()  # CUDA_MEMCPY2D and CUDA_MEMCPY3D
+    plane[2], plane[9], box[4], box[15] = source, target, source, target
+    driver.cuMemcpy2DAsync_v2(plane, c_void_p(5))
+    driver.cuMemcpy3D_v2(box)
+driver.stub_answer(1)
+driver.cuMemcpy2DAsync_v2(None, None)  # refused: its description is not read
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    kinds = [call.kind for call in read_preload_trace(path).calls]
+    assert kinds[::2] == ["copy_in", "copy_out", "copy", "copy", "copy", "copy"]
+    assert kinds[1::2] == kinds[:-1:2]
 
 
 def test_a_trace_can_begin_and_end_inside_a_program(tmp_path: Path) -> None:
@@ -162,14 +219,33 @@ def test_a_program_that_was_killed_leaves_what_it_had_written(tmp_path: Path) ->
     body = "for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))\nos.kill(os.getpid(), 9)"
     path = tmp_path / "trace"
     env = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
-    from children import PRELUDE
-
     assert subprocess.run([sys.executable, "-c", PRELUDE + body], env=env, check=False).returncode == -9
     trace = read_preload_trace(path)
     assert not trace.complete and len(trace.calls) == 16384
     cut = tmp_path / "cut"
     cut.write_bytes(path.read_bytes()[:-20])
     assert len(read_preload_trace(cut).calls) == 16383
+
+
+def test_a_program_that_closes_every_file_gets_none_of_ours_into_its_own(tmp_path: Path) -> None:
+    path, own = tmp_path / "trace", tmp_path / "own"
+    body = f"""
+fill = lambda: [process.cudaMemset(None, 0, c_size_t(0)) for _ in range(20_000)]
+fill()
+os.closerange(3, 64)  # as daemons do
+files = [open({str(own)!r}, "ab", buffering=0) for _ in range(8)]
+fill()
+for file in files: file.write(b"mine ")
+"""
+    env = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + body], env=env, capture_output=True, text=True, check=False
+    )
+    assert own.read_bytes() == b"mine " * 8
+    assert done.returncode == 0
+    assert done.stderr == f"spillway: SPILLWAY_PRELOAD_TRACE: {path}: Bad file descriptor\n"
+    trace = read_preload_trace(path)
+    assert not trace.complete and len(trace.calls) == 16384
 
 
 def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libcudart.so.13 whose functions say that they were called (stub_runtime_last) and return what
+// stub_runtime_answer has set; what they write to is left as it is.
+#define STUB_EXPORT extern "C" __attribute__((visibility("default")))
+
+static const char* last = "";
+static int result = 0;
+
+STUB_EXPORT const char* stub_runtime_last() {
+  return last;
+}
+
+STUB_EXPORT void stub_runtime_answer(int with) {
+  result = with;
+}
+
+#define SPILLWAY_DRIVER(...)
+#define SPILLWAY_RUNTIME(symbol, ...) \
+  STUB_EXPORT int symbol() {          \
+    last = #symbol;                   \
+    return result;                    \
+  }
+#include "interpose/functions.inc"
