@@ -27,9 +27,9 @@ Bytes less(Bytes from, Bytes by) {
 }
 
 /// When each storage is wanted, those begin to come back whose place it is.
-std::vector<std::vector<std::size_t>> due_in(const StepProfile& profile, const BudgetPlan& plan) {
+std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
-  const auto wanted = wanted_places(profile, plan.actions);
+  const auto& wanted = plan.wanted;
   std::map<std::size_t, std::size_t> at;  // the first storage that is wanted at a place
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
     at.try_emplace(wanted[storage], storage);
@@ -66,7 +66,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   if (shape.plan->peak > allowed) return shape.plan.reset();
-  shape.due = due_in(*shape.profile, *shape.plan);
+  shape.due = due_in(*shape.plan);
 }
 
 BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) const {

@@ -88,9 +88,7 @@ class BudgetChooser {
 
   /// The step that is to end was one of those in which memory found its pieces anew: it was held
   /// up, and held what others will not. Its times say nothing.
-  void unsettled() {
-    settled_ = false;
-  }
+  void unsettled() { settled_ = false; }
 
   /// The device's memory can be handed out as soon as its copy out has been queued
   /// (StepProfile::free_at_once).

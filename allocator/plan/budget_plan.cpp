@@ -79,6 +79,7 @@ std::optional<std::string> check_plan(const StepProfile& profile,
            std::to_string(storages);
   }
   const auto wanted = wanted_places(profile, plan.actions);
+  if (plan.wanted != wanted) return "storages are wanted at other places than it says";
   for (std::size_t storage = 0; storage < storages; ++storage) {
     if (auto wrong = check_storage(profile, plan, storage, wanted[storage])) return wrong;
   }

@@ -28,10 +28,11 @@ struct BudgetPlan {
   /// For what moves: the place at whose beginning its way back starts, at most the one in which it
   /// is wanted.
   std::vector<std::size_t> fetch{};
-  Bytes budget{};       // that it was made for
-  Bytes peak{};         // what the step needs, at the device's most
-  Bytes least{};        // what it would need with everything away that can be
-  StepTiming timing{};  // predicted; zero where the profile has no times
+  std::vector<std::size_t> wanted{};  // as wanted_places
+  Bytes budget{};                     // that it was made for
+  Bytes peak{};                       // what the step needs, at the device's most
+  Bytes least{};                      // what it would need with everything away that can be
+  StepTiming timing{};                // predicted; zero where the profile has no times
 
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;
 };

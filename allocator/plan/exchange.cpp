@@ -25,15 +25,17 @@ double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
 
 class Exchange {
  public:
-  Exchange(const StepProfile& profile, const Uses& uses, BudgetPlan& best)
+  Exchange(const StepProfile& profile, const Uses& uses, const Room& away, BudgetPlan& best)
       : profile_(profile),
         uses_(uses),
         best_(best),
-        room_(profile, best.actions),
+        room_(away),
+        tried_room_(away),
         most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
+    room_.follow(best.actions);
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
-      const bool away = best.actions[storage] != Action::kKeep;
-      if (away && profile.storages[storage].rebuild && is_dear(profile, storage))
+      const bool is_away = best.actions[storage] != Action::kKeep;
+      if (is_away && profile.storages[storage].rebuild && is_dear(profile, storage))
         dear_.push_back(storage);
     }
     const double thousands = static_cast<double>(best.actions.size()) / 1000;
@@ -74,20 +76,33 @@ class Exchange {
       plan.actions[storage] = moves ? Action::kRebuild : Action::kMove;
     }
     if (out_seconds(profile_, plan) > most_out_) return false;
-    // What is there for others to be computed from it depends on them.
-    Room room = profile_.memory.operands.empty() ? room_ : Room(profile_, plan.actions);
+    Room& room = tried_room_;
+    room = room_;
+    follow(plan, one, room);
+    if (other != one) follow(plan, other, room);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
     // What is computed again may need others at the same time.
     if (plan.peak > std::max(best_.peak, best_.budget)) return false;
     best_ = std::move(plan);
+    follow(best_, one, room_);
+    if (other != one) follow(best_, other, room_);
     return true;
+  }
+
+  static void follow(const BudgetPlan& plan, std::size_t storage, Room& room) {
+    if (plan.actions[storage] == Action::kMove) {
+      room.move(storage);
+    } else {
+      room.compute(storage);
+    }
   }
 
   const StepProfile& profile_;
   const Uses& uses_;
   BudgetPlan& best_;
-  const Room room_;  // with what is kept
+  Room room_;        // with what is kept
+  Room tried_room_;  // whose memory each try takes over
   const double most_out_;
   std::vector<std::size_t> dear_;  // and away
   std::size_t left_ = 0;           // tries
@@ -106,8 +121,11 @@ double forward_seconds(const StepProfile& profile) {
   return std::accumulate(profile.seconds.begin(), turn, 0.0);
 }
 
-void exchange_dear(const StepProfile& profile, const Uses& uses, BudgetPlan& plan) {
-  Exchange(profile, uses, plan).run();
+void exchange_dear(const StepProfile& profile,
+                   const Uses& uses,
+                   const Room& away,
+                   BudgetPlan& plan) {
+  Exchange(profile, uses, away, plan).run();
 }
 
 }  // namespace spillway

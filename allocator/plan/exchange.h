@@ -22,8 +22,11 @@ double forward_seconds(const StepProfile& profile);
 ///
 /// No more moves than the link carries out in the forward pass, or than moved before: what leaves
 /// later is still in its place when another tensor's turn comes there, which the simulator, to
-/// which all memory is alike, does not see. Requires: profile.timed(), and a plan that is
-/// complete().
-void exchange_dear(const StepProfile& profile, const Uses& uses, BudgetPlan& plan);
+/// which all memory is alike, does not see. `away`: of the profile, with everything away.
+/// Requires: profile.timed(), and a plan that is complete().
+void exchange_dear(const StepProfile& profile,
+                   const Uses& uses,
+                   const Room& away,
+                   BudgetPlan& plan);
 
 }  // namespace spillway

@@ -158,21 +158,29 @@ Bytes needed_so_far(const StepCurve& curve) {
   return Bytes{needed};
 }
 
-bool is_in_use(const Operand& operand,
-               const std::vector<bool>& in_use,
-               const std::vector<Action>& actions) {
-  return std::any_of(
-      operand.products.begin(), operand.products.end(), [&](const Operand::Product& product) {
-        return actions[product.storage] == Action::kRebuild &&
-               (product.within == Operand::kAlways || in_use[product.within]);
-      });
-}
-
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions) {
   std::vector<bool> in_use;
-  for (const Operand& operand : profile.memory.operands)
-    in_use.push_back(is_in_use(operand, in_use, actions));
+  for (const Operand& operand : profile.memory.operands) {
+    const auto& products = operand.products;
+    in_use.push_back(
+        std::any_of(products.begin(), products.end(), [&](const Operand::Product& product) {
+          return actions[product.storage] == Action::kRebuild &&
+                 (product.within == Operand::kAlways || in_use[product.within]);
+        }));
+  }
   return in_use;
+}
+
+std::size_t away_until(const RecordedStep& step, const Operand& operand) {
+  const auto before = [](const RecordedStep::Absence& away,
+                         const std::pair<std::size_t, std::size_t>& place) {
+    return std::pair(away.storage, away.from) < place;
+  };
+  const auto away = std::lower_bound(
+      step.absences.begin(), step.absences.end(), std::pair(operand.storage, operand.to), before);
+  const bool again =
+      away != step.absences.end() && away->storage == operand.storage && away->from == operand.to;
+  return again ? away->to : operand.to;
 }
 
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
@@ -181,24 +189,11 @@ std::vector<std::size_t> wanted_places(const StepProfile& profile,
   wanted.reserve(profile.storages.size());
   for (const StepProfile::Storage& storage : profile.storages)
     wanted.push_back(storage.wanted);
-  const RecordedStep& memory = profile.memory;
-  if (memory.operands.empty()) return wanted;
   const std::vector<bool> in_use = operands_in_use(profile, actions);
-  const auto before = [](const RecordedStep::Absence& away,
-                         const std::pair<std::size_t, std::size_t>& place) {
-    return std::pair(away.storage, away.from) < place;
-  };
-  // It is away for longer where nobody uses it, and where it was let go after that.
   for (std::size_t each = in_use.size(); each-- > 0;) {
-    const Operand& operand = memory.operands[each];
+    const Operand& operand = profile.memory.operands[each];
     std::size_t& place = wanted[operand.storage];
-    if (in_use[each] || operand.from != place) continue;
-    place = operand.to;
-    const auto away = std::lower_bound(
-        memory.absences.begin(), memory.absences.end(), std::pair(operand.storage, place), before);
-    const bool again =
-        away != memory.absences.end() && away->storage == operand.storage && away->from == place;
-    if (again) place = away->to;
+    if (!in_use[each] && operand.from == place) place = away_until(profile.memory, operand);
   }
   return wanted;
 }

@@ -11,6 +11,7 @@
 
 namespace spillway {
 
+struct RecordedStep;
 struct StepProfile;
 enum class Action : std::uint8_t;
 
@@ -41,14 +42,13 @@ std::vector<Operand> operands_of(const StepCurve& curve);
 /// What is live where the curve ends, without what nobody but products has asked for.
 Bytes needed_so_far(const StepCurve& curve);
 
-/// Whether something is computed again from the operand in a step with these actions; `in_use`: the
-/// same of those before it.
-bool is_in_use(const Operand& operand,
-               const std::vector<bool>& in_use,
-               const std::vector<Action>& actions);
-
-/// By operand of the profile.
+/// Whether something is computed again from each operand of the profile in a step with these
+/// actions.
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions);
+
+/// Where the operand's storage is wanted, if nothing is computed again from it: at its end, or,
+/// where the storage was let go then, when that was wanted again.
+std::size_t away_until(const RecordedStep& step, const Operand& operand);
 
 /// By storage where it is wanted for the first time in a step with these actions: at the beginning
 /// of that place, or never, the number of places.

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,12 +15,22 @@ namespace spillway {
 namespace {
 
 /// How often the simulator may be asked beyond the first two. By golden section that many come
-/// within a twentieth of all, and between neighbours plans hardly differ.
+/// within a twentieth of all, and between neighbours plans hardly differ. Where more storages and
+/// operands than this make each try long, less often.
 constexpr int kMostTries = 6;
+constexpr std::size_t kManyStorages = 5000;
 constexpr double kGolden = 0.618034;
 
 std::size_t part(std::size_t of, double share) {
   return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
+}
+
+std::uint64_t least_of(const StepProfile& profile, const Room& all_away) {
+  if (!profile.free_at_once || profile.memory.operands.empty()) return all_away.most();
+  Room none_for_others = all_away;
+  for (std::size_t storage = 0; storage < profile.storages.size(); ++storage)
+    none_for_others.move(storage);
+  return none_for_others.most();
 }
 
 class Planner {
@@ -29,8 +38,10 @@ class Planner {
   Planner(const StepProfile& profile, Bytes budget)
       : profile_(profile),
         budget_(budget.count()),
-        all_away_(profile),
-        least_(least_peak(profile).count()),
+        nothing_decided_(profile),
+        all_away_(nothing_decided_),
+        tried_room_(nothing_decided_),
+        least_(least_of(profile, nothing_decided_)),
         uses_(profile) {
     const std::vector<std::size_t> moved_instead = make_room();
     kept_below_ = all_away_.most();
@@ -57,14 +68,17 @@ class Planner {
   BudgetPlan best() {
     const std::vector<std::size_t> moved = moved_;
     const std::vector<std::size_t> rebuilt = rebuilt_;
-    if (!move_dear_ones()) return best_of_first(kMostTries);
-    BudgetPlan other = best_of_first(kMostTries / 3);
+    const std::size_t all = profile_.storages.size() + profile_.memory.operands.size();
+    const auto tries = static_cast<int>(kMostTries * kManyStorages / std::max(all, kManyStorages));
+    if (!move_dear_ones()) return best_of_first(tries);
+    BudgetPlan other = best_of_first(tries / 3);
+    if (tries < kMostTries / 3) return other;
     moved_ = moved;
     rebuilt_ = rebuilt;
     tried_.clear();
-    BudgetPlan best = best_of_first(kMostTries / 6);
-    exchange_dear(profile_, uses_, best);
-    exchange_dear(profile_, uses_, other);
+    BudgetPlan best = best_of_first(tries / 6);
+    exchange_dear(profile_, uses_, nothing_decided_, best);
+    exchange_dear(profile_, uses_, nothing_decided_, other);
     return other.timing.total() < best.timing.total() ? std::move(other) : std::move(best);
   }
 
@@ -141,29 +155,33 @@ class Planner {
     if (!profile_.free_at_once) return moved;
     const std::uint64_t limit = std::max(budget_, least_);
     for (std::size_t end = 0; (end = all_away_.end_above(limit)) > 0;) {
-      const auto product = largest_at(end - 1);
-      if (!product) break;
-      all_away_.move(*product);
-      moved.push_back(*product);
+      const std::size_t before = moved.size();
+      for (const std::size_t product : products_at(end - 1)) {
+        if (all_away_.end_above(limit) < end) break;
+        all_away_.move(product);
+        moved.push_back(product);
+      }
+      if (moved.size() == before) break;
     }
     std::sort(moved.begin(), moved.end());
     return moved;
   }
 
-  /// The storage for which most is there at that place, for each second that its way out takes.
-  [[nodiscard]] std::optional<std::size_t> largest_at(std::size_t place) const {
-    std::optional<std::size_t> largest;
-    double most = 0;
+  /// Those for which something is there at that place, first the one for which most is by the bytes
+  /// that move instead.
+  [[nodiscard]] std::vector<std::size_t> products_at(std::size_t place) const {
+    std::vector<std::pair<double, std::size_t>> found;
     for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
       const std::uint64_t bytes = all_away_.there_for(storage, place);
-      if (bytes == 0) continue;
-      const double each =
-          static_cast<double>(bytes) / static_cast<double>(profile_.storages[storage].bytes);
-      if (each <= most) continue;
-      most = each;
-      largest = storage;
+      const std::uint64_t moves = std::max<std::uint64_t>(profile_.storages[storage].bytes, 1);
+      if (bytes > 0)
+        found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(moves), storage);
     }
-    return largest;
+    std::sort(found.begin(), found.end());
+    std::vector<std::size_t> products;
+    for (const auto& [share, storage] : found)
+      products.push_back(storage);
+    return products;
   }
 
   BudgetPlan& tried(std::size_t first) {
@@ -174,7 +192,8 @@ class Planner {
 
   /// Puts so many of what moves back before what is computed again has its turn, then the others.
   Tried plan_with(std::size_t first) {
-    Room room = all_away_;
+    Room& room = tried_room_;
+    room = all_away_;
     for (const std::size_t storage : moved_)
       room.move(storage);
     Tried tried{{}, 0};
@@ -204,7 +223,9 @@ class Planner {
 
   const StepProfile& profile_;
   const std::uint64_t budget_;
+  const Room nothing_decided_;
   Room all_away_;
+  Room tried_room_;  // whose memory each try takes over
   const std::uint64_t least_;
   std::uint64_t kept_below_ = 0;
   std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
@@ -219,8 +240,7 @@ constexpr std::uint64_t kParts = 1024;
 }  // namespace
 
 Bytes least_peak(const StepProfile& profile) {
-  if (!profile.free_at_once || profile.memory.operands.empty()) return Bytes{Room(profile).most()};
-  return Bytes{Room(profile, std::vector(profile.storages.size(), Action::kMove)).most()};
+  return Bytes{least_of(profile, Room(profile))};
 }
 
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget) {

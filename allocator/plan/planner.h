@@ -23,8 +23,8 @@ namespace spillway {
 ///
 /// What has moved comes back as early as there is room for it, in the order of its uses.
 ///
-/// What is computed again needs what it is computed from (Operand). Where the budget has no room for
-/// that, it moves: first those that most is there for, by the bytes that they move.
+/// What is computed again needs what it is computed from (Operand). Where the budget has no room
+/// for that, it moves: first those that most is there for, by the bytes that they move.
 ///
 /// Without storages that can be computed again a larger budget never moves more: what it moves is
 /// among what the smaller one does.

@@ -7,9 +7,9 @@
 
 namespace spillway {
 
-/// Numbers to which the same may be added over a range, or taken from, with the most of any range: a
-/// segment tree, each call O(log n). Ranges are from <= place < to; no number is ever below zero, or
-/// above 2^62.
+/// Numbers to which the same may be added over a range, or taken from, with the most of any range:
+/// a segment tree, each call O(log n). Ranges are from <= place < to; no number is ever below zero,
+/// or above 2^62.
 class RangePeaks {
  public:
   explicit RangePeaks(const std::vector<std::uint64_t>& values);

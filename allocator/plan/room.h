@@ -3,30 +3,27 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/plan/budget_plan.h"
+#include "allocator/plan/operands_in_use.h"
 #include "allocator/plan/range_peaks.h"
 #include "allocator/plan/step_profile.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace spillway {
 
 /// When the storages of a step are wanted.
 struct Uses {
+  /// Where all that can be is computed again.
   explicit Uses(const StepProfile& profile);
-  /// In a step with these actions (wanted_places).
-  Uses(const StepProfile& profile, const std::vector<Action>& actions);
+  Uses(std::vector<std::size_t> wanted, std::size_t places);
 
-  std::vector<std::size_t> wanted;    // by storage
+  std::vector<std::size_t> wanted;    // by storage, as wanted_places
   std::vector<std::size_t> in_order;  // storages, the first one that is wanted first
   /// By place the first one from it on at which a storage is wanted; their number where there is
   /// none. What comes back begins with a use: nothing else of a step is seen.
   std::vector<std::size_t> next;
-
- private:
-  void order(std::size_t places);
 };
 
 /// A step's peaks while storages, all away, are put back one by one. The profile must outlive it.
@@ -41,14 +38,23 @@ class Room {
 
   /// One behind the last place that needs more than `limit`; 0 where none does.
   [[nodiscard]] std::size_t end_above(std::uint64_t limit) const {
-    return peaks_.free_since(0, profile_.places(), limit);
+    return peaks_.free_since(0, profile_->places(), limit);
   }
 
   /// Keeps the storage where the step then needs at most `limit`.
   bool keep(std::size_t storage, std::uint64_t limit);
 
   /// The storage moves, though it could be computed again: nothing is there for that any more.
-  void move(std::size_t storage) { not_computed(storage); }
+  void move(std::size_t storage) { settle(storage, Action::kMove); }
+
+  /// It is computed again after all.
+  void compute(std::size_t storage) { settle(storage, Action::kRebuild); }
+
+  /// Keeps and moves what these actions do, by storage. Requires: nothing is kept or moves yet.
+  void follow(const std::vector<Action>& actions);
+
+  /// As wanted_places.
+  [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
 
   /// Bytes that are there at that place for `product`, and maybe for others: none once it moves.
   [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
@@ -58,18 +64,18 @@ class Room {
   std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses);
 
  private:
-  /// Which operands each storage is, in their order, and which are there for it.
-  struct Index;
-  void not_computed(std::size_t product);
+  void settle(std::size_t storage, Action action) {
+    if (!operands_.none()) settle_operands(storage, action);
+  }
+
+  void settle_operands(std::size_t storage, Action action);
   template <typename Visit>
   void each_away_before(std::size_t place, std::size_t storage, Visit visit) const;
 
-  const StepProfile& profile_;
+  const StepProfile* profile_;
   RangePeaks peaks_;
-  std::vector<std::size_t> first_;         // absence of each storage
-  std::shared_ptr<const Index> operands_;  // null where there are none
-  std::vector<Action> actions_;            // where there are, what becomes of each storage
-  std::vector<bool> in_use_;               // by operand
+  std::vector<std::size_t> first_;  // absence of each storage
+  OperandsInUse operands_;
 };
 
 /// Writes what follows from the plan's actions: when what moves comes back, the peak and the time.

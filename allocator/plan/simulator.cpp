@@ -46,10 +46,9 @@ class Simulation {
         fetched_(profile.places(), profile.storages.size()),
         wanted_(profile.places(), profile.storages.size()),
         moved_(profile.storages.size()) {
-    const auto wanted = wanted_places(profile, plan.actions);
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
       if (plan.actions[storage] == Action::kKeep) continue;
-      wanted_.put(wanted[storage], storage);
+      wanted_.put(plan.wanted[storage], storage);
       if (plan.actions[storage] != Action::kMove) continue;
       saved_.put(profile.storages[storage].saved, storage);
       fetched_.put(plan.fetch[storage], storage);

@@ -43,6 +43,10 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.actions.clear();
          }},
+        {"one wanted at another place",
+         [](auto&, auto& plan, auto&) {
+           ++plan.wanted[7];
+         }},
         {"no places",
          [](auto&, auto& plan, auto&) {
            plan.fetch.clear();

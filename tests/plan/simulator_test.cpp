@@ -18,6 +18,7 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   BudgetPlan plan;
   plan.actions.assign(3, Action::kMove);
   plan.fetch = {4, 4, 4};
+  plan.wanted = wanted_places(step, plan.actions);
 
   // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
   // at which one is let go waits: until 2, 4 and 6, with a second of computing after each, so that
