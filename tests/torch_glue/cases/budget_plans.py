@@ -135,6 +135,20 @@ def plans_of_another_gpu_are_not_used():
 
 
 @case
+def plans_that_an_older_version_wrote_are_not_used():
+    plain = measured()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plans.json"
+        file.write_text(json.dumps({"spillway_plans": 1, "steps": [{"of": "another form"}]}))
+        region = spillway.offload(budget=plain, rebuild=False, tag="newer", plans=file)
+        step(region)
+        spillway.step()
+        assert last("newer")["moved_bytes"] == last("newer")["movable_bytes"] > 0  # it is recorded
+        planned(region, 4)
+        assert json.loads(file.read_text())["spillway_plans"] > 1
+
+
+@case
 def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
     plain = measured()[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -142,8 +156,17 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
         planned(spillway.offload(budget=plain, rebuild=False, tag="right", plans=file), 4)
         right = json.loads(file.read_text())
         spillway.step()
-        wrongs = ["", "{", "[]", json.dumps(right | {"spillway_plans": 2})]
-        for key, value in (("sizes", []), ("edges", [5]), ("absences", [[99, 0, 1, 1]]), ("peaks", [-1])):
+        wrongs = ["", "{", "[]", json.dumps(right | {"spillway_plans": right["spillway_plans"] + 1})]
+        for key, value in (
+            ("sizes", []),
+            ("edges", [5]),
+            ("absences", [[99, 0, 1, 1]]),
+            ("operands", [[99, 0, 1, 1, [[0, None]]]]),
+            ("operands", [[0, 0, 1, 1, [[99, None]]]]),
+            ("operands", [[0, 0, 1, 1, [[0, 0]]]]),
+            ("operands", [[0, 0, 1, 1, [[0, None]]], [0, 0, 1, 1, [[0, None]]]]),
+            ("peaks", [-1]),
+        ):
             wrongs.append(json.dumps(right | {"steps": [right["steps"][0] | {key: value}]}))
         for wrong in wrongs:
             file.write_text(wrong)
