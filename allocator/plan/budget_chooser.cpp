@@ -183,14 +183,14 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   shape->plan.reset();
 }
 
-/// What any plan for the step that is to end needs, with all that plans of it leave as a margin.
+/// What any plan for the step that is to end needs, with what plans of it leave.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
       profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
   profile.free_at_once = free_at_once_;
   Bytes margin;
   for (const Shape* const shape : candidates_)
-    margin = std::max(margin, shape->margin + shape->held_margin.bytes());
+    margin = std::max(margin, shape->margin);
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 

@@ -104,7 +104,8 @@ std::vector<std::size_t> OperandsInUse::settle(std::size_t storage, Action actio
     }
   };
   look_at(index_->for_product.of(storage));
-  // What was there for others to be computed from it depends on that.
+  // What was there for others to be computed from it depends on that. The list grows meanwhile.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (std::size_t each = 0; each < changed.size(); ++each)
     look_at(index_->within.of(changed[each]));
   return changed;

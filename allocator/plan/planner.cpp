@@ -44,13 +44,15 @@ class Planner {
         least_(least_of(profile, nothing_decided_)),
         uses_(profile) {
     const std::vector<std::size_t> moved_instead = make_room();
-    kept_below_ = all_away_.most();
+    // What the least that the step can need allows to keep is kept whatever the budget, so that the
+    // order of what goes on from there does not depend on it either.
+    const std::uint64_t most = all_away_.most();
     std::vector<std::size_t> rebuildable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
       const bool moves = std::binary_search(moved_instead.begin(), moved_instead.end(), storage);
       if (profile.storages[storage].rebuild && !moves) {
         rebuildable.push_back(storage);
-      } else if (!keeps_peak(storage)) {
+      } else if (!all_away_.keep(storage, most)) {
         moved_.push_back(storage);
       }
     }
@@ -62,7 +64,7 @@ class Planner {
     };
     std::stable_sort(rebuildable.begin(), rebuildable.end(), dearer);
     for (const std::size_t storage : rebuildable)
-      if (!keeps_peak(storage)) rebuilt_.push_back(storage);
+      if (!all_away_.keep(storage, most)) rebuilt_.push_back(storage);
   }
 
   BudgetPlan best() {
@@ -144,10 +146,6 @@ class Planner {
     std::size_t first;  // of what moves: so many were put back before what is computed again
   };
 
-  /// Keeps the storage where the least that the step can need allows it: whatever the budget, so
-  /// that the order of what goes on from here does not depend on it either.
-  bool keeps_peak(std::size_t storage) { return all_away_.keep(storage, kept_below_); }
-
   /// Where even with everything away the budget is too small: what is not to be computed again,
   /// because that needs other storages on the device at once, but moves; in order.
   std::vector<std::size_t> make_room() {
@@ -179,6 +177,7 @@ class Planner {
     }
     std::sort(found.begin(), found.end());
     std::vector<std::size_t> products;
+    products.reserve(found.size());
     for (const auto& [share, storage] : found)
       products.push_back(storage);
     return products;
@@ -227,7 +226,6 @@ class Planner {
   Room all_away_;
   Room tried_room_;  // whose memory each try takes over
   const std::uint64_t least_;
-  std::uint64_t kept_below_ = 0;
   std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
   std::vector<std::size_t> rebuilt_;  // the dearest first
   const Uses uses_;

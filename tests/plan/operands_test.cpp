@@ -16,7 +16,6 @@ namespace {
 
 using namespace literals;
 using testing::budgets_of;
-using testing::peak_of;
 using testing::random_step_with_operands;
 
 constexpr std::uint64_t kSeed = 17;
@@ -73,7 +72,7 @@ TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
   for (const Operand& each : operands) {
     for (const Operand::Product& product : each.products)
       rows.push_back({each.storage, each.from, each.to, product.storage, product.within});
-    EXPECT_EQ(each.bytes, 100u);
+    EXPECT_EQ(each.bytes, 100U);
   }
   const std::vector<std::vector<std::size_t>> expected = {
       {2, 7, 11, 3, kAlways},   // the other half, until the product's own backward pass wants it
@@ -94,11 +93,11 @@ TEST(OperandsTest, AProductThatMovesLeavesItsOperandsAway) {
   const auto live_at = [&](const std::vector<Action>& actions, std::size_t place) {
     return live_bytes(step, actions)[step.memory.place_of(place)];
   };
-  EXPECT_EQ(live_at(again, 8), 900u);
-  EXPECT_EQ(live_at(moved, 8), 600u);
+  EXPECT_EQ(live_at(again, 8), 900U);
+  EXPECT_EQ(live_at(moved, 8), 600U);
   // The other half comes when its own turn is, and the gate for the activation before that.
-  EXPECT_EQ(live_at(moved, 10), 600u);
-  EXPECT_EQ(live_at(moved, 11), 800u);
+  EXPECT_EQ(live_at(moved, 10), 600U);
+  EXPECT_EQ(live_at(moved, 11), 800U);
   const auto wanted = wanted_places(step, moved);
   EXPECT_EQ(wanted[0], step.memory.place_of(10));
   EXPECT_EQ(wanted[1], step.memory.place_of(11));

@@ -115,6 +115,7 @@ class StepWithOperands {
     curve_.live.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
   }
 
+  // NOLINTNEXTLINE(misc-no-recursion): operands were saved before
   void bring(std::size_t storage, std::size_t product) {
     if (!present_[storage]) {
       for (const std::size_t operand : operands_[storage])
