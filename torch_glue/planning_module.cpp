@@ -136,6 +136,7 @@ py::dict as_dict(const KnownStep& step) {
         py::make_tuple(operand.storage, operand.from, operand.to, operand.bytes, products));
   }
   dict["operands"] = operands;
+  dict["besides"] = step.recorded.besides;
   dict["times"] = as_dict(step.times);
   return dict;
 }
@@ -177,6 +178,7 @@ KnownStep known_step_of(const py::dict& dict) {
     for (const auto& [product, within] : products)
       operand.products.push_back({product, within.value_or(Operand::kAlways)});
   }
+  step.recorded.besides = dict["besides"].cast<std::vector<std::uint64_t>>();
   if (!dict["times"].is_none()) step.times = times_of(dict["times"].cast<py::dict>());
   return step;
 }

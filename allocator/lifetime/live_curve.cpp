@@ -119,6 +119,15 @@ void LiveCurve::asked(std::uint64_t step, std::size_t storage, std::size_t produ
   curve_.asks.push_back({storage, curve_.live.size() - 1, product});
 }
 
+void LiveCurve::computed(std::uint64_t step, std::size_t storage, std::size_t since) {
+  const Lock lock(mutex_);
+  if (!on() || step != step_ || since >= curve_.live.size()) return;
+  const auto begin = curve_.live.begin() + static_cast<std::ptrdiff_t>(since);
+  const std::uint64_t most = *std::max_element(begin, curve_.live.end()) - curve_.live.back();
+  if (curve_.besides.size() <= storage) curve_.besides.resize(storage + 1);
+  curve_.besides[storage] = std::max(curve_.besides[storage], most);
+}
+
 void LiveCurve::change_away(std::size_t storage, std::uint64_t bytes) {
   const std::size_t place = curve_.live.size() - 1;
   const auto away = away_.find(storage);

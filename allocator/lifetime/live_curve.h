@@ -40,6 +40,9 @@ struct StepCurve {
   std::size_t tail = 0;
   std::vector<Absence> absences;  // in the order of their ends
   std::vector<Ask> asks;          // in their order
+  /// By storage, as far as any was computed again: the most bytes that it took besides what was
+  /// there when it was done.
+  std::vector<std::uint64_t> besides;
 
   [[nodiscard]] Bytes peak() const;
   [[nodiscard]] Bytes tail_peak() const;
@@ -77,6 +80,9 @@ class LiveCurve {
 
   /// It has been asked for, and is there: StepCurve::Ask.
   void asked(std::uint64_t step, std::size_t storage, std::size_t product);
+
+  /// It has been computed again since that place(); what it took besides counts.
+  void computed(std::uint64_t step, std::size_t storage, std::size_t since);
 
   /// The running step up to here, as if it ended now; empty where none is.
   [[nodiscard]] StepCurve so_far() const;

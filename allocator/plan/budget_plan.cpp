@@ -55,6 +55,13 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
     const Operand& operand = profile.memory.operands[row];
     const Action action = actions[operand.storage];
     if (in_use[row] || action == Action::kKeep) continue;
+    if (action == Action::kRebuild) {
+      const ComputedLater later = computed_later(profile.memory, operand);
+      if (later.place < profile.places()) {
+        change[later.place] += later.bytes;
+        change[later.place + 1] -= later.bytes;
+      }
+    }
     std::size_t back = operand.to;
     if (action == Action::kMove && !fetch.empty() && operand.to <= wanted[operand.storage])
       back = std::clamp(fetch[operand.storage], operand.from, operand.to);

@@ -28,6 +28,9 @@ bool is_sound(const RecordedStep& step, std::size_t index) {
 }
 
 const char* wrong_with_operands(const RecordedStep& step) {
+  if (step.besides.size() != step.storages) return "besides";
+  for (const std::uint64_t bytes : step.besides)
+    if (bytes > kMostBytes) return "besides";
   std::vector<std::size_t> end(step.storages, step.peaks.size());  // of what may come before
   for (std::size_t index = 0; index < step.operands.size(); ++index) {
     if (!is_sound(step, index)) return "operands";

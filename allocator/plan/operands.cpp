@@ -183,6 +183,12 @@ std::size_t away_until(const RecordedStep& step, const Operand& operand) {
   return again ? away->to : operand.to;
 }
 
+ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
+  const std::uint64_t bytes =
+      operand.storage < step.besides.size() ? step.besides[operand.storage] : 0;
+  return {away_until(step, operand), bytes};
+}
+
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
                                        const std::vector<Action>& actions) {
   std::vector<std::size_t> wanted;

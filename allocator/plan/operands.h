@@ -46,6 +46,15 @@ Bytes needed_so_far(const StepCurve& curve);
 /// actions.
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions);
 
+/// What an operand's storage that is computed again takes where that is later than recorded,
+/// because nothing is computed again from it before: besides the storage, while it is computed.
+struct ComputedLater {
+  std::size_t place = 0;  // the number of places where it is not wanted any more
+  std::uint64_t bytes = 0;
+};
+
+ComputedLater computed_later(const RecordedStep& step, const Operand& operand);
+
 /// Where the operand's storage is wanted, if nothing is computed again from it: at its end, or,
 /// where the storage was let go then, when that was wanted again.
 std::size_t away_until(const RecordedStep& step, const Operand& operand);

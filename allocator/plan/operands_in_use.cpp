@@ -36,7 +36,7 @@ struct OperandsInUse::Index {
   explicit Index(const StepProfile& profile)
       : Index(profile.memory.operands, profile.storages.size()) {
     for (const Operand& operand : profile.memory.operands)
-      next.push_back(away_until(profile.memory, operand));
+      later.push_back(computed_later(profile.memory, operand));
   }
 
   Index(const std::vector<Operand>& operands, std::size_t storages)
@@ -61,8 +61,8 @@ struct OperandsInUse::Index {
 
   Lists of_storage;
   Lists for_product;
-  Lists within;                     // an operand: those that hang on it
-  std::vector<std::size_t> next{};  // where its storage is wanted after it
+  Lists within;  // an operand: those that hang on it
+  std::vector<ComputedLater> later{};
 };
 
 OperandsInUse::OperandsInUse(const StepProfile& profile) : profile_(&profile) {
@@ -80,6 +80,10 @@ std::span<const std::size_t> OperandsInUse::of_storage(std::size_t storage) cons
 
 std::span<const std::size_t> OperandsInUse::for_product(std::size_t product) const {
   return none() ? std::span<const std::size_t>() : index_->for_product.of(product);
+}
+
+ComputedLater OperandsInUse::later(std::size_t operand) const {
+  return index_->later[operand];
 }
 
 bool OperandsInUse::has_product(std::size_t operand) const {
@@ -119,7 +123,7 @@ std::vector<std::size_t> OperandsInUse::wanted() const {
   const auto& operands = profile_->memory.operands;
   for (std::size_t each = operands.size(); each-- > 0;) {
     std::size_t& place = wanted[operands[each].storage];
-    if (!in_use(each) && operands[each].from == place) place = index_->next[each];
+    if (!in_use(each) && operands[each].from == place) place = index_->later[each].place;
   }
   return wanted;
 }

@@ -24,6 +24,8 @@ class OperandsInUse {
   /// Those that are there for it, and maybe for others.
   [[nodiscard]] std::span<const std::size_t> for_product(std::size_t product) const;
 
+  [[nodiscard]] ComputedLater later(std::size_t operand) const;
+
   [[nodiscard]] bool in_use(std::size_t operand) const { return in_use_[operand] != 0; }
 
   [[nodiscard]] bool computed(std::size_t storage) const {

@@ -102,6 +102,7 @@ class Planner {
       if (left < 0) break;
     }
     dear.resize(fit);
+    fit_in(dear);
     if (dear.empty()) return false;
     std::erase_if(rebuilt_, [&](std::size_t storage) {
       return std::binary_search(dear.begin(), dear.end(), storage);
@@ -110,6 +111,19 @@ class Planner {
     std::sort(moved_.begin(), moved_.end(), std::greater());
     tried_.clear();
     return true;
+  }
+
+  /// Leaves of them those that may move: others are computed again later where one does, and may
+  /// need more then than the budget allows.
+  void fit_in(std::vector<std::size_t>& dear) {
+    Room room = all_away_;
+    const std::uint64_t most = std::max(budget_, room.most());
+    std::erase_if(dear, [&](std::size_t storage) {
+      room.move(storage);
+      if (room.most() <= most) return false;
+      room.compute(storage);
+      return true;
+    });
   }
 
   BudgetPlan best_of_first(int most_tries) {

@@ -39,6 +39,8 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
     return left.storage < right.storage;
   });
+  besides = curve.besides;
+  besides.resize(count);
   begin = Bytes{curve.live.empty() ? 0 : curve.live.front()};
   edges.pop_back();
 }

@@ -27,6 +27,8 @@ struct RecordedStep {
 
   std::vector<Absence> absences;  // by storage
   std::vector<Operand> operands;  // places are of peaks
+  /// Bytes by storage that computing it again takes besides what is there when it is done.
+  std::vector<std::uint64_t> besides;
   std::size_t storages = 0;
   Bytes begin{};  // live when it began
 

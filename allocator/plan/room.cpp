@@ -51,16 +51,39 @@ void Room::follow(const std::vector<Action>& actions) {
   }
 }
 
-void Room::settle_operands(std::size_t storage, Action action) {
-  for (const std::size_t each : operands_.settle(storage, action)) {
+/// What computing an operand's storage later takes besides; that place's most.
+std::uint64_t Room::change_later(std::size_t operand, bool more) {
+  const auto [place, bytes] = operands_.later(operand);
+  if (bytes == 0 || place >= profile_->places()) return 0;
+  if (more) {
+    peaks_.add(place, place + 1, bytes);
+  } else {
+    peaks_.take(place, place + 1, bytes);
+  }
+  return more ? peaks_.most(place, place + 1) : 0;
+}
+
+std::uint64_t Room::settle_operands(std::size_t storage, Action action) {
+  std::uint64_t most = 0;
+  const bool was_computed = operands_.computed(storage);
+  const std::vector<std::size_t> changed = operands_.settle(storage, action);
+  const bool is_computed = operands_.computed(storage);
+  if (was_computed != is_computed) {
+    for (const std::size_t each : operands_.of_storage(storage))
+      if (!operands_.in_use(each)) most = std::max(most, change_later(each, is_computed));
+  }
+  for (const std::size_t each : changed) {
     const Operand& operand = profile_->memory.operands[each];
     if (operands_.kept(operand.storage)) continue;
-    if (operands_.in_use(each)) {
+    const bool in_use = operands_.in_use(each);
+    if (in_use) {
       peaks_.add(operand.from, operand.to, operand.bytes);
     } else {
       peaks_.take(operand.from, operand.to, operand.bytes);
     }
+    if (operands_.computed(operand.storage)) most = std::max(most, change_later(each, !in_use));
   }
+  return most;
 }
 
 std::uint64_t Room::there_for(std::size_t product, std::size_t place) const {
@@ -70,6 +93,10 @@ std::uint64_t Room::there_for(std::size_t product, std::size_t place) const {
     const Operand& operand = profile_->memory.operands[each];
     const bool there = operands_.in_use(each) && operand.from <= place && place < operand.to;
     if (there && !operands_.kept(operand.storage)) bytes += operand.bytes;
+  }
+  for (const std::size_t each : operands_.of_storage(product)) {
+    const ComputedLater later = operands_.later(each);
+    if (!operands_.in_use(each) && later.place == place) bytes += later.bytes;
   }
   return bytes;
 }
@@ -86,16 +113,31 @@ bool Room::keep(std::size_t storage, std::uint64_t limit) {
     if (!operands_.in_use(each) && peaks_.most(operand.from, operand.to) + operand.bytes > limit)
       return false;
   }
+  keep_where_away(storage, true);
+  const bool computed = !operands_.none() && operands_.computed(storage);
+  if (settle(storage, Action::kKeep) <= limit) return true;
+  // Others are computed again later then, and need more there than there is.
+  settle(storage, computed ? Action::kRebuild : Action::kMove);
+  keep_where_away(storage, false);
+  return false;
+}
+
+void Room::keep_where_away(std::size_t storage, bool kept) {
+  const auto change = [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+    if (kept) {
+      peaks_.add(from, to, bytes);
+    } else {
+      peaks_.take(from, to, bytes);
+    }
+  };
   for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
     const RecordedStep::Absence& away = profile_->memory.absences[each];
-    peaks_.add(away.from, away.to, away.bytes);
+    change(away.from, away.to, away.bytes);
   }
-  for (const std::size_t each : as_operand) {
-    if (!operands_.in_use(each))
-      peaks_.add(operands[each].from, operands[each].to, operands[each].bytes);
+  for (const std::size_t each : operands_.of_storage(storage)) {
+    const Operand& operand = profile_->memory.operands[each];
+    if (!operands_.in_use(each)) change(operand.from, operand.to, operand.bytes);
   }
-  settle(storage, Action::kKeep);
-  return true;
 }
 
 /// Backwards through the stretches, each before the other without a gap, in which the storage is

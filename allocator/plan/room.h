@@ -56,7 +56,8 @@ class Room {
   /// As wanted_places.
   [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
 
-  /// Bytes that are there at that place for `product`, and maybe for others: none once it moves.
+  /// Bytes that are there at that place because `product` is computed again, and maybe others: none
+  /// once it moves.
   [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
 
   /// Brings the storage back as early as `limit` allows, at `earliest` or after, with a use of some
@@ -64,11 +65,14 @@ class Room {
   std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses);
 
  private:
-  void settle(std::size_t storage, Action action) {
-    if (!operands_.none()) settle_operands(storage, action);
+  /// The most at the places that need more because of it.
+  std::uint64_t settle(std::size_t storage, Action action) {
+    return operands_.none() ? 0 : settle_operands(storage, action);
   }
 
-  void settle_operands(std::size_t storage, Action action);
+  std::uint64_t settle_operands(std::size_t storage, Action action);
+  std::uint64_t change_later(std::size_t operand, bool more);
+  void keep_where_away(std::size_t storage, bool kept);
   template <typename Visit>
   void each_away_before(std::size_t place, std::size_t storage, Visit visit) const;
 

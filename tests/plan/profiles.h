@@ -121,6 +121,8 @@ class StepWithOperands {
       for (const std::size_t operand : operands_[storage])
         bring(operand, storage);
       event(static_cast<std::int64_t>(sizes_[storage]));
+      curve_.besides.resize(sizes_.size());
+      if (!operands_[storage].empty()) curve_.besides[storage] = random_() % 100;
       present_[storage] = true;
       curve_.absences[storage].to = curve_.live.size() - 1;
     }

@@ -177,6 +177,7 @@ c10::Storage RebuiltStorage::make_again() {
   std::optional<TimedRebuild> timed;
   if (site_.watched) timed.emplace(runtime(), site_.index);
   const ComputingAgain computing(site_.watched ? std::optional(site_) : std::nullopt);
+  const std::size_t since = site_.watched ? runtime().curve().place() : 0;
   at::Tensor made = recipe_->run();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
               "Spillway: an operator gave another tensor when it ran again: ",
@@ -195,6 +196,7 @@ c10::Storage RebuiltStorage::make_again() {
   if (site_.watched) {
     LiveCurve& curve = runtime().curve();
     curve.present(site_.step, site_.index);
+    curve.computed(site_.step, site_.index, since);
     curve.watch(site_.step, address_of(made.storage().data()), site_.index);
   }
   return made.storage();
