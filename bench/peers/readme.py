@@ -21,7 +21,7 @@ def section(result: dict[str, Any]) -> str:
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "trl", "torchtune") if versions[name])
     lines = [
         f"Predicted for an H200 by dry runs with `{' '.join(result['command'])}`, {result['date']}, {used}. "
-        "Each way of saving memory, and a budget of its own peak:",
+        "Each way of saving memory, and a budget of its own peak, rounded up to a MiB:",
         "",
         "| model | way | peak, GiB | ms a step | with a budget, ms |",
         "|---|---|---|---|---|",
