@@ -133,6 +133,24 @@ TEST(OperandsTest, AnOperandThatNobodyUsesComesBackAsEarlyAsThereIsRoom) {
   EXPECT_EQ(wanted_places(step, moved)[2], step.memory.place_of(11));
 }
 
+TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
+  StepProfile step = profile_of_gated_block();
+  step.memory.besides = {0, 70, 0, 0};
+  const std::vector<Action> again = {
+      Action::kMove, Action::kRebuild, Action::kMove, Action::kRebuild};
+  std::vector<Action> moved = again;
+  moved[3] = Action::kMove;
+
+  const std::size_t later = step.memory.place_of(11);
+  EXPECT_EQ(live_bytes(step, again)[later], 800U);
+  EXPECT_EQ(live_bytes(step, moved)[later], 870U);
+  EXPECT_EQ(plan_with(step, moved, 0_B).peak, 870_B);
+  // So moving it instead does not do for each budget: then the one that is computed later moves.
+  const BudgetPlan plan = plan_step(step, 850_B);
+  EXPECT_LE(plan.peak, 850_B);
+  EXPECT_EQ(plan.actions[1], Action::kMove);
+}
+
 TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
   StepProfile step = profile_of_gated_block();
   step.free_at_once = false;
