@@ -20,7 +20,8 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
   // Everything has moved that could, up to here.
   if (LiveCurve& curve = runtime.curve(); curve.on() && !curve.in_tail()) {
     text += "; a budget of spillway.offload for this step must be at least " +
-            std::to_string((needed_so_far(curve.so_far()) + size).count()) + " bytes (a lower bound)";
+            std::to_string((needed_so_far(curve.so_far()) + size).count()) +
+            " bytes (a lower bound)";
   }
   return text + ". " + std::string(why.detail()) +
          ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.";
