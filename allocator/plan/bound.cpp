@@ -82,6 +82,7 @@ class Bound {
         rebuildable_(profile.places()),
         rebuildable_first_(profile.places()),
         again_(profile.places()),
+        wanted_(wanted_places(profile, std::vector(profile.storages.size(), Action::kMove))),
         turn_(std::min(profile.turn, profile.places())) {
     const std::vector<Action> all(profile.storages.size(), Action::kKeep);
     const auto live = live_bytes(profile, all);
@@ -173,8 +174,8 @@ class Bound {
       away[each.storage] = std::max(away[each.storage], each.bytes);
     for (std::size_t storage = 0; storage < away.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
-      // What is never wanted again need not come back.
-      const bool wanted = known.wanted < profile_.places();
+      // What is never wanted again, or only so that others can be computed, need not come back.
+      const bool wanted = wanted_[storage] < profile_.places();
       out_.add(away[storage], profile_.link.out_seconds(known.bytes));
       in_.add(away[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
       if (known.rebuild) rebuild_.add(away[storage], wanted ? *known.rebuild : 0);
@@ -187,6 +188,7 @@ class Bound {
   void count_rebuildable() {
     const std::size_t places = profile_.places();
     std::vector<bool> seen(profile_.storages.size());
+    std::vector<std::size_t> again_from(profile_.storages.size(), places);
     for (const RecordedStep::Absence& away : profile_.memory.absences) {
       const auto add = [&](std::vector<double>& change) {
         change[away.from] += static_cast<double>(away.bytes);
@@ -197,15 +199,21 @@ class Bound {
       const bool rebuildable = profile_.storages[away.storage].rebuild.has_value();
       if (rebuildable) add(rebuildable_);
       if (rebuildable && first) add(rebuildable_first_);
-      if (!first) add(again_);
+      if (first) continue;
+      add(again_);
+      again_from[away.storage] = std::min(again_from[away.storage], away.from);
     }
     // It may be away for longer.
     for (const Operand& operand : profile_.memory.operands) {
-      if (!profile_.storages[operand.storage].rebuild) continue;
-      for (auto* const change : {&rebuildable_, &rebuildable_first_}) {
-        (*change)[operand.from] += static_cast<double>(operand.bytes);
-        if (operand.to < places) (*change)[operand.to] -= static_cast<double>(operand.bytes);
-      }
+      const auto add = [&](std::vector<double>& change) {
+        change[operand.from] += static_cast<double>(operand.bytes);
+        if (operand.to < places) change[operand.to] -= static_cast<double>(operand.bytes);
+      };
+      const bool first = operand.from < again_from[operand.storage];
+      const bool rebuildable = profile_.storages[operand.storage].rebuild.has_value();
+      if (rebuildable) add(rebuildable_);
+      if (rebuildable && first) add(rebuildable_first_);
+      if (!first) add(again_);
     }
     for (auto* const sums : {&rebuildable_, &rebuildable_first_, &again_})
       std::partial_sum(sums->begin(), sums->end(), sums->begin());
@@ -216,8 +224,7 @@ class Bound {
     std::size_t last = 0;
     for (const StepProfile::Storage& storage : profile_.storages)
       first = std::min(first, storage.saved);
-    for (const std::size_t wanted :
-         wanted_places(profile_, std::vector(profile_.storages.size(), Action::kMove)))
+    for (const std::size_t wanted : wanted_)
       if (wanted < profile_.places()) last = std::max(last, wanted);
     first_ = before_[first];
     last_ = before_[last];
@@ -232,6 +239,7 @@ class Bound {
   std::vector<double> rebuildable_first_;  // of it what is away for the first time
   std::vector<double> again_;              // what is away, and was before
   std::vector<double> before_;             // t(k), and t_end
+  const std::vector<std::size_t> wanted_;  // by storage, where nothing is computed again
   std::size_t turn_;
   double first_ = 0;
   double last_ = 0;

@@ -203,6 +203,27 @@ TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
   }
 }
 
+TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheirOwn) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 300; ++trial) {
+    const StepProfile step =
+        random_step_with_operands(random, 4 + random() % 12, ~std::size_t{0}, true);
+    std::vector<Action> actions;
+    for (const StepProfile::Storage& storage : step.storages) {
+      const auto one = random() % 3;
+      actions.push_back(one == 0                       ? Action::kKeep
+                        : one == 1 || !storage.rebuild ? Action::kMove
+                                                       : Action::kRebuild);
+    }
+    const Bytes needed = plan_with(step, actions, Bytes{}).peak;
+    for (const BudgetPlan& plan : {plan_with(step, actions, needed), plan_step(step, needed)}) {
+      ASSERT_EQ(check_plan(step, plan, needed), std::nullopt) << "trial " << trial;
+      const double bound = lower_bound(step, needed).seconds;
+      ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
+    }
+  }
+}
+
 TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
   StepCurve curve = gated_block();
   curve.live.resize(8);  // it ended where storage 3 was to be computed

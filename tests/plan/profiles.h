@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace spillway::testing {
@@ -58,15 +60,20 @@ inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_
 
 /// A step as above in which some storages are computed again, each from one or two that were saved
 /// at most `reach` storages before it and that then stay until their own turn. Everything is away,
-/// as when it is recorded.
+/// as when it is recorded. With `comes_and_goes` some are let go before that, some are used once
+/// more, and some have no turn of their own, as in several backward passes through parts of a
+/// graph.
 class StepWithOperands {
  public:
-  StepWithOperands(std::mt19937_64& random, std::size_t storages, std::size_t reach)
-      : random_(random), sizes_(storages), operands_(storages), present_(storages) {
+  StepWithOperands(std::mt19937_64& random,
+                   std::size_t storages,
+                   std::size_t reach,
+                   bool comes_and_goes)
+      : random_(random), sizes_(storages), operands_(storages), left_(storages) {
     curve_.live.push_back(kBase);
     for (std::size_t storage = 0; storage < storages; ++storage) {
       sizes_[storage] = 50 + random() % 300;
-      curve_.absences.push_back({storage, storage + 1, 0, sizes_[storage]});
+      left_[storage] = storage + 1;
       event(0);
       const bool again = storage > 1 && random() % 2 == 0;
       for (std::uint64_t each = 0; again && each < 1 + random() % 2; ++each)
@@ -74,19 +81,17 @@ class StepWithOperands {
     }
     turn_ = curve_.live.size();
     for (std::size_t storage = storages; storage-- > 0;) {
-      bring(storage, StepCurve::Ask::kNoProduct);
-      event(0);
-      event(-static_cast<std::int64_t>(sizes_[storage]));
-      curve_.absences.push_back({storage, curve_.live.size() - 1, 2 * curve_.live.size(), 1});
+      const bool unwanted = comes_and_goes && random() % 6 == 0;
+      if (!unwanted) use(storage);
+      if (unwanted && !left_[storage]) let_go(storage);
+      for (std::size_t other = 0; comes_and_goes && other < storage; ++other)
+        if (!left_[other] && random() % 3 == 0) let_go(other);
+      if (comes_and_goes && random() % 3 == 0) use(random() % storages);
     }
-    // All that has ended is away to the end.
-    for (StepCurve::Absence& away : curve_.absences) {
-      if (away.bytes != 1) continue;
-      away.bytes = sizes_[away.storage];
-      away.to = curve_.live.size();
+    for (std::size_t storage = 0; storage < storages; ++storage) {
+      if (left_[storage] && *left_[storage] < curve_.live.size())
+        curve_.absences.push_back({storage, *left_[storage], curve_.live.size(), sizes_[storage]});
     }
-    std::erase_if(curve_.absences,
-                  [](const StepCurve::Absence& away) { return away.from >= away.to; });
   }
 
   [[nodiscard]] StepProfile profile() {
@@ -95,11 +100,15 @@ class StepWithOperands {
     for (std::size_t place = 0; place < profile.places(); ++place)
       profile.seconds.push_back(static_cast<double>(1 + random_() % 100) * 1e-3);
     for (std::size_t storage = 0; storage < sizes_.size(); ++storage) {
-      const StepCurve::Absence& away = curve_.absences[storage];
-      StepProfile::Storage known{
-          sizes_[storage], profile.memory.place_of(away.from), profile.memory.place_of(away.to)};
+      const std::size_t none = profile.places();
+      StepProfile::Storage known{sizes_[storage], none, none};
       if (!operands_[storage].empty()) known.rebuild = static_cast<double>(random_() % 40) * 1e-3;
       profile.storages.push_back(known);
+    }
+    for (std::size_t each = profile.memory.absences.size(); each-- > 0;) {
+      const RecordedStep::Absence& away = profile.memory.absences[each];
+      profile.storages[away.storage].saved = away.from;
+      profile.storages[away.storage].wanted = away.to;
     }
     profile.link = {static_cast<double>(500 + random_() % 20000),
                     static_cast<double>(500 + random_() % 20000),
@@ -115,16 +124,29 @@ class StepWithOperands {
     curve_.live.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
   }
 
+  void use(std::size_t storage) {
+    bring(storage, StepCurve::Ask::kNoProduct);
+    event(0);
+    let_go(storage);
+  }
+
+  void let_go(std::size_t storage) {
+    event(-static_cast<std::int64_t>(sizes_[storage]));
+    left_[storage] = curve_.live.size() - 1;
+  }
+
   // NOLINTNEXTLINE(misc-no-recursion): operands were saved before
   void bring(std::size_t storage, std::size_t product) {
-    if (!present_[storage]) {
+    if (left_[storage]) {
       for (const std::size_t operand : operands_[storage])
         bring(operand, storage);
       event(static_cast<std::int64_t>(sizes_[storage]));
       curve_.besides.resize(sizes_.size());
       if (!operands_[storage].empty()) curve_.besides[storage] = random_() % 100;
-      present_[storage] = true;
-      curve_.absences[storage].to = curve_.live.size() - 1;
+      curve_.absences.push_back({storage,
+                                 *std::exchange(left_[storage], std::nullopt),
+                                 curve_.live.size() - 1,
+                                 sizes_[storage]});
     }
     curve_.asks.push_back({storage, curve_.live.size() - 1, product});
   }
@@ -132,7 +154,7 @@ class StepWithOperands {
   std::mt19937_64& random_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::vector<std::size_t>> operands_;
-  std::vector<bool> present_;
+  std::vector<std::optional<std::size_t>> left_;  // at this place, where it is away
   std::int64_t there_ = 0;
   StepCurve curve_;
   std::size_t turn_ = 0;
@@ -140,8 +162,9 @@ class StepWithOperands {
 
 inline StepProfile random_step_with_operands(std::mt19937_64& random,
                                              std::size_t storages,
-                                             std::size_t reach = ~std::size_t{0}) {
-  return StepWithOperands(random, storages, reach).profile();
+                                             std::size_t reach = ~std::size_t{0},
+                                             bool comes_and_goes = false) {
+  return StepWithOperands(random, storages, reach, comes_and_goes).profile();
 }
 
 /// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
