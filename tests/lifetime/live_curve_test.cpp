@@ -81,6 +81,42 @@ TEST(LiveCurveTest, ReportsOnAnotherStepAreIgnored) {
   EXPECT_TRUE(curve.end().absences.empty());
 }
 
+TEST(LiveCurveTest, WhatIsAskedForIsToldWithItsPlaceAndWhatItIsFor) {
+  LiveCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.asked(7, 3, 4);
+  curve.asked(6, 5, 4);  // of another step
+  curve.born(50_B);
+  curve.asked(7, 4, StepCurve::Ask::kNoProduct);
+
+  std::vector<Levels> asks;
+  for (const StepCurve::Ask& ask : curve.end().asks)
+    asks.push_back({ask.storage, ask.place, ask.product});
+  EXPECT_EQ(asks, (std::vector<Levels>{{3, 1, 4}, {4, 2, StepCurve::Ask::kNoProduct}}));
+}
+
+TEST(LiveCurveTest, AStepIsToldSoFarAsIfItEndedThereAndGoesOn) {
+  LiveCurve curve;
+  EXPECT_TRUE(curve.so_far().live.empty());
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+
+  const StepCurve so_far = curve.so_far();
+  curve.born(40_B);
+  curve.present(7, 3);
+  const StepCurve whole = curve.end();
+
+  EXPECT_EQ(so_far.live, (Levels{100, 60}));
+  EXPECT_EQ(so_far.tail, 2u);
+  ASSERT_EQ(so_far.absences.size(), 1u);
+  EXPECT_EQ(so_far.absences[0].to, 2u);
+  EXPECT_EQ(whole.live, (Levels{100, 60, 100}));
+  EXPECT_EQ(whole.absences.size(), 1u);
+  EXPECT_TRUE(curve.so_far().live.empty());
+}
+
 TEST(LiveCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOptimizers) {
   for (const bool optimized : {true, false}) {
     LiveCurve curve;
