@@ -69,6 +69,14 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   shape.due = due_in(*shape.plan);
 }
 
+void BudgetChooser::frees_at_once() {
+  if (std::exchange(free_at_once_, true)) return;
+  for (Shape& shape : shapes_) {
+    shape.profile.reset();
+    shape.plan.reset();
+  }
+}
+
 BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) const {
   return slowdown_ > 0 && profile.timed() ? plan_within(profile, slowdown_, allowed)
                                           : plan_step(profile, allowed);
@@ -190,7 +198,7 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   profile.free_at_once = free_at_once_;
   Bytes margin;
   for (const Shape* const shape : candidates_)
-    margin = std::max(margin, shape->margin);
+    if (shape->sizes.size() == sizes_.size()) margin = shape->margin;
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 

@@ -92,7 +92,7 @@ class BudgetChooser {
 
   /// The device's memory can be handed out as soon as its copy out has been queued
   /// (StepProfile::free_at_once).
-  void frees_at_once() { free_at_once_ = true; }
+  void frees_at_once();
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a

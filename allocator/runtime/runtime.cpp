@@ -222,6 +222,8 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   BudgetChooser& chooser = budget_on_locked(tag, *device->second);
   site.index = chooser.seen();
   site.watched = true;
+  // Before its first plan, so that what another run has recorded is planned so, too.
+  if (site.index == 0 && device->second->heap().most_held_by_plan()) chooser.frees_at_once();
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
   decision.rebuild = action == Action::kRebuild;

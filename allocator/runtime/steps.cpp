@@ -247,7 +247,7 @@ void Runtime::begin_tail_locked(Tag& tag) {
     devices_.at(id)->step_recording().end();
     LiveCurve& curve = devices_.at(id)->curve();
     curve.begin_tail();
-    if (devices_.at(id)->heap().most_held_by_plan()) budget.frees_at_once();
+    if (curve.peak() <= budget.budget()) continue;
     if (const auto missing = budget.shortage(curve.so_far())) {
       tell_locked(tag, {id, budget.budget(), *missing});
     }
@@ -269,7 +269,6 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       continue;
     }
     if (const auto held = devices_.at(id)->heap().most_held_by_plan()) {
-      budget.frees_at_once();
       held->zero() ? budget.unsettled() : budget.held(*held);
     }
     const auto missing = budget.end_step(curve, optimized);

@@ -146,26 +146,6 @@ TEST(LiveCurveTest, AnAllocatorMayCorrectTheLastLevel) {
   EXPECT_EQ(curve.end().live, (Levels{100, 170, 171}));
 }
 
-TEST(LiveCurveTest, WhatIsAskedForOfThisStepHasItsPlaceAndWhomItIsFor) {
-  LiveCurve curve;
-  curve.asked(7, 1, 2);  // no step is running
-  curve.begin(7, 100_B);
-  curve.born(40_B);
-  curve.asked(7, 3, 5);
-  curve.asked(6, 3, 5);  // of another step
-  curve.born(5_B);
-  curve.asked(7, 3, StepCurve::Ask::kNoProduct);
-
-  const StepCurve step = curve.end();
-
-  ASSERT_EQ(step.asks.size(), 2U);
-  EXPECT_EQ(step.asks[0].storage, 3U);
-  EXPECT_EQ(step.asks[0].place, 1U);
-  EXPECT_EQ(step.asks[0].product, 5U);
-  EXPECT_EQ(step.asks[1].place, 2U);
-  EXPECT_EQ(step.asks[1].product, StepCurve::Ask::kNoProduct);
-}
-
 TEST(LiveCurveTest, WhatAStorageTakesWhileItIsComputedIsCountedBesidesWhatIsThereThen) {
   LiveCurve curve;
   curve.begin(7, 100_B);
@@ -178,24 +158,6 @@ TEST(LiveCurveTest, WhatAStorageTakesWhileItIsComputedIsCountedBesidesWhatIsTher
   curve.computed(7, 2, curve.place());
 
   EXPECT_EQ(curve.end().besides, (Levels{0, 0, 30}));
-}
-
-TEST(LiveCurveTest, SoFarItIsAsIfTheStepEndedNowAndGoesOn) {
-  LiveCurve curve;
-  EXPECT_TRUE(curve.so_far().live.empty());
-  curve.begin(7, 100_B);
-  curve.watch(7, 0x1000, 3);
-  curve.died(0x1000, 40_B);
-
-  const StepCurve so_far = curve.so_far();
-  curve.born(5_B);
-
-  EXPECT_EQ(so_far.live, (Levels{100, 60}));
-  ASSERT_EQ(so_far.absences.size(), 1U);
-  EXPECT_EQ(so_far.absences[0].to, 2U);
-  const StepCurve step = curve.end();
-  ASSERT_EQ(step.absences.size(), 1U);
-  EXPECT_EQ(step.absences[0].to, 3U);
 }
 
 }  // namespace

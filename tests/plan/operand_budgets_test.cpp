@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/budget_chooser.h"
+#include "tests/plan/gated_block.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using testing::gated_block;
+
+/// Offers the storages of a gated block, the first one of so many bytes.
+std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B) {
+  return {chooser.choose(first, 500_B),
+          chooser.choose(100_B, 500_B, true),
+          chooser.choose(100_B, 500_B),
+          chooser.choose(100_B, 500_B, true)};
+}
+
+/// Such a step in which everything is away, recorded.
+std::optional<BudgetShortage> record(BudgetChooser& chooser, Bytes first = 100_B) {
+  offer(chooser, first);
+  return chooser.end_step(gated_block());
+}
+
+TEST(OperandBudgetsTest, ARecordedStepMayNeedMoreThanTheBudgetWhereAPlanNeedsLess) {
+  BudgetChooser chooser(850_B);
+  chooser.frees_at_once();
+
+  EXPECT_FALSE(record(chooser));
+  EXPECT_EQ(offer(chooser)[3], Action::kMove);
+}
+
+TEST(OperandBudgetsTest, TheSmallestIsWhatIsNeededWhereNothingIsComputedAgain) {
+  BudgetChooser chooser(699_B);
+  chooser.frees_at_once();
+
+  const auto missed = record(chooser);
+
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 700_B);
+}
+
+TEST(OperandBudgetsTest, WhereMemoryIsFreedLateTheSmallestIsWhatTheRecordedStepNeeded) {
+  BudgetChooser chooser(850_B);
+
+  const auto missed = record(chooser);
+
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 900_B);
+}
+
+TEST(OperandBudgetsTest, WhatPlannedStepsNeededBeyondTheBudgetCountsInTheSmallest) {
+  BudgetChooser chooser(750_B);
+  chooser.frees_at_once();
+  record(chooser);
+  ASSERT_EQ(offer(chooser)[3], Action::kMove);
+  StepCurve over = gated_block();
+  over.live[8] = 810;
+  chooser.end_step(over);
+
+  const auto missed = record(chooser);
+
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 760_B);
+}
+
+TEST(OperandBudgetsTest, WhatAnotherShapeNeededBeyondTheBudgetDoesNotCount) {
+  BudgetChooser chooser(750_B);
+  chooser.frees_at_once();
+  for (int steps = 0; steps < 2; ++steps) {
+    offer(chooser);
+    chooser.choose(1_B, 500_B);  // longer by one
+    StepCurve curve = gated_block();
+    if (steps == 1) curve.live[8] = 900;
+    chooser.end_step(curve);
+  }
+
+  EXPECT_FALSE(record(chooser));
+}
+
+TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedAnew) {
+  BudgetChooser chooser(850_B);
+  chooser.frees_at_once();
+  record(chooser);
+  offer(chooser);
+  BudgetChooser other(850_B);
+  ASSERT_TRUE(other.learn(chooser.known().at(0)).ok());
+  ASSERT_EQ(offer(other)[3], Action::kRebuild);
+  other.abandon_step();
+
+  other.frees_at_once();
+
+  EXPECT_EQ(offer(other)[3], Action::kMove);
+}
+
+TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
+  BudgetChooser chooser(900_B);
+  record(chooser);
+  offer(chooser);
+  const KnownStep right = chooser.known().front();
+  ASSERT_TRUE(check_known(right).ok());
+  ASSERT_EQ(right.recorded.operands.size(), 4U);
+  const std::vector<void (*)(std::vector<Operand>&)> spoilers = {
+      [](auto& operands) { operands[0].storage = 4; },
+      [](auto& operands) { operands[0].bytes = ~0ULL; },
+      [](auto& operands) { operands[0].from = operands[0].to; },
+      [](auto& operands) { operands[0].to = 1000; },
+      [](auto& operands) { operands[0].products[0].storage = 4; },
+      [](auto& operands) { operands[3].products[0].within = 3; },
+      [](auto& operands) { operands[3].products[0].within = 4; },
+      [](auto& operands) { operands[3].products[0].within = 0; },  // of another storage
+      [](auto& operands) { operands.push_back(operands[0]); },
+  };
+  for (std::size_t each = 0; each < spoilers.size(); ++each) {
+    KnownStep wrong = right;
+    spoilers[each](wrong.recorded.operands);
+
+    EXPECT_EQ(check_known(wrong).code(), Code::kInvalidArgument) << each;
+  }
+}
+
+}  // namespace
+}  // namespace spillway
