@@ -204,7 +204,9 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
   if (!whole_ || sizes_.empty() || curve.peak() <= budget_) return std::nullopt;
-  const Bytes peak = least_of(curve);
+  // Where no step comes twice, what plans would need is of no use.
+  const bool planless = over_in_a_row_ >= kMostShapes;
+  const Bytes peak = planless ? curve.peak() : least_of(curve);
   if (peak <= budget_) return std::nullopt;
   const bool known = optimized_begin_ == Bytes{curve.live.front()};
   return BudgetShortage{known ? std::max(peak, optimized_peak_) : peak, !known};
@@ -236,6 +238,8 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     shape.rebuildable = rebuildable_;
     if (whole_) record(shape, curve);
   }
+  if (followed_last_ != nullptr) over_in_a_row_ = 0;
+  if (followed_last_ == nullptr && whole_ && curve.peak() > budget_) ++over_in_a_row_;
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve);

@@ -161,6 +161,7 @@ class BudgetChooser {
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;
+  std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

@@ -98,6 +98,20 @@ TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedA
   EXPECT_EQ(offer(other)[3], Action::kMove);
 }
 
+TEST(OperandBudgetsTest, ABudgetThatNoStepMeetsBecauseNoneComesTwiceIsMissedInTheEnd) {
+  BudgetChooser chooser(850_B);
+  chooser.frees_at_once();
+  std::optional<BudgetShortage> missed;
+
+  std::uint64_t steps = 0;
+  while (!missed && ++steps < 1000)
+    missed = record(chooser, Bytes{1000 + steps});
+
+  ASSERT_TRUE(missed);
+  EXPECT_GT(steps, 100u);
+  EXPECT_EQ(missed->least, 900_B);
+}
+
 TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
   BudgetChooser chooser(900_B);
   record(chooser);
