@@ -108,7 +108,7 @@ TEST(OperandBudgetsTest, ABudgetThatNoStepMeetsBecauseNoneComesTwiceIsMissedInTh
     missed = record(chooser, Bytes{1000 + steps});
 
   ASSERT_TRUE(missed);
-  EXPECT_GT(steps, 100u);
+  EXPECT_GT(steps, 100U);
   EXPECT_EQ(missed->least, 900_B);
 }
 

@@ -124,127 +124,128 @@ TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
   const BudgetPlan plan = plan_step(step, 850_B);
   EXPECT_LE(plan.peak, 850_B);
   EXPECT_EQ(plan.actions[1], Action::kMove);
-  TEST(OperandsTest, WithoutALimitEverythingIsKept) {
-    const StepProfile step = profile_of_gated_block();
+}
 
-    EXPECT_EQ(plan_step(step, Bytes{~0ULL}).actions, std::vector(4, Action::kKeep));
-  }
+TEST(OperandsTest, WithoutALimitEverythingIsKept) {
+  const StepProfile step = profile_of_gated_block();
 
-  TEST(OperandsTest, APlanOfGivenActionsSaysTheLeastThatAnyNeeds) {
-    const StepProfile step = profile_of_gated_block();
+  EXPECT_EQ(plan_step(step, Bytes{~0ULL}).actions, std::vector(4, Action::kKeep));
+}
 
-    EXPECT_EQ(plan_with(step, std::vector(4, Action::kKeep), 700_B).least, 700_B);
-  }
+TEST(OperandsTest, APlanOfGivenActionsSaysTheLeastThatAnyNeeds) {
+  const StepProfile step = profile_of_gated_block();
 
-  TEST(OperandsTest, WhatCameBackForOthersAfterAnotherEventStays) {
-    StepCurve curve = gated_block();
-    ++curve.asks[2].place;
+  EXPECT_EQ(plan_with(step, std::vector(4, Action::kKeep), 700_B).least, 700_B);
+}
 
-    for (const Operand& each : operands_of(curve))
-      EXPECT_NE(each.storage, 2U);
-  }
+TEST(OperandsTest, WhatCameBackForOthersAfterAnotherEventStays) {
+  StepCurve curve = gated_block();
+  ++curve.asks[2].place;
 
-  TEST(OperandsTest, WhatWasAskedForWithNothingComputedFromItStays) {
-    StepCurve curve = gated_block();
-    for (StepCurve::Ask& ask : curve.asks)
-      if (ask.storage == 2) ask.product = 7;  // of which nothing is known
+  for (const Operand& each : operands_of(curve))
+    EXPECT_NE(each.storage, 2U);
+}
 
-    for (const Operand& each : operands_of(curve))
-      EXPECT_NE(each.storage, 2U);
-  }
+TEST(OperandsTest, WhatWasAskedForWithNothingComputedFromItStays) {
+  StepCurve curve = gated_block();
+  for (StepCurve::Ask& ask : curve.asks)
+    if (ask.storage == 2) ask.product = 7;  // of which nothing is known
 
-  TEST(OperandsTest, WhatIsAskedForWhileItIsAwayOrNeverWasIsNoOperand) {
-    StepCurve curve = gated_block();
-    const std::size_t before = operands_of(curve).size();
-    curve.asks.push_back({9, 12, 1});
+  for (const Operand& each : operands_of(curve))
+    EXPECT_NE(each.storage, 2U);
+}
 
-    EXPECT_EQ(operands_of(curve).size(), before);
-  }
+TEST(OperandsTest, WhatIsAskedForWhileItIsAwayOrNeverWasIsNoOperand) {
+  StepCurve curve = gated_block();
+  const std::size_t before = operands_of(curve).size();
+  curve.asks.push_back({9, 12, 1});
 
-  TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
-    StepProfile step = profile_of_gated_block();
-    step.free_at_once = false;
+  EXPECT_EQ(operands_of(curve).size(), before);
+}
 
-    EXPECT_EQ(least_peak(step), 900_B);
-    EXPECT_NE(plan_step(step, 850_B).actions[3], Action::kMove);
-  }
+TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
+  StepProfile step = profile_of_gated_block();
+  step.free_at_once = false;
 
-  TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) {
-    std::mt19937_64 random(kSeed);
-    bool moved_instead = false;
-    for (int trial = 0; trial < 100; ++trial) {
-      const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
-      std::vector<Action> again;
-      for (const StepProfile::Storage& storage : step.storages)
-        again.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
-      const Bytes computed = plan_with(step, again, Bytes{}).peak;
-      for (const Bytes budget : budgets_of(step, 8)) {
-        const BudgetPlan plan = plan_step(step, budget);
-        ASSERT_EQ(check_plan(step, plan, budget), std::nullopt) << "trial " << trial;
-        ASSERT_LE(plan.peak, budget) << "trial " << trial;
-        ASSERT_GE(plan.timing.total() * (1 + 1e-9), lower_bound(step, budget).seconds)
-            << "trial " << trial;
-        moved_instead = moved_instead || budget < computed;
-      }
-    }
-    EXPECT_TRUE(moved_instead);
-  }
+  EXPECT_EQ(least_peak(step), 900_B);
+  EXPECT_NE(plan_step(step, 850_B).actions[3], Action::kMove);
+}
 
-  TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
-    std::mt19937_64 random(kSeed);
-    for (int trial = 0; trial < 200; ++trial) {
-      const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
-      std::vector<Action> actions;
-      for (const StepProfile::Storage& storage : step.storages) {
-        const auto one = random() % 3;
-        actions.push_back(one == 0          ? Action::kKeep
-                          : one == 1        ? Action::kMove
-                          : storage.rebuild ? Action::kRebuild
-                                            : Action::kMove);
-      }
-      BudgetPlan plan = plan_with(step, actions, Bytes{});
-      const auto live = live_bytes(step, plan.actions, plan.fetch);
-      ASSERT_EQ(plan.peak.count(), *std::max_element(live.begin(), live.end()))
+TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) {
+  std::mt19937_64 random(kSeed);
+  bool moved_instead = false;
+  for (int trial = 0; trial < 100; ++trial) {
+    const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
+    std::vector<Action> again;
+    for (const StepProfile::Storage& storage : step.storages)
+      again.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
+    const Bytes computed = plan_with(step, again, Bytes{}).peak;
+    for (const Bytes budget : budgets_of(step, 8)) {
+      const BudgetPlan plan = plan_step(step, budget);
+      ASSERT_EQ(check_plan(step, plan, budget), std::nullopt) << "trial " << trial;
+      ASSERT_LE(plan.peak, budget) << "trial " << trial;
+      ASSERT_GE(plan.timing.total() * (1 + 1e-9), lower_bound(step, budget).seconds)
           << "trial " << trial;
-      ASSERT_GE(plan.peak, least_peak(step)) << "trial " << trial;
-      const double bound = lower_bound(step, plan.peak).seconds;
-      plan = plan_with(step, actions, plan.peak);
-      ASSERT_EQ(check_plan(step, plan, plan.peak), std::nullopt) << "trial " << trial;
+      moved_instead = moved_instead || budget < computed;
+    }
+  }
+  EXPECT_TRUE(moved_instead);
+}
+
+TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 200; ++trial) {
+    const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
+    std::vector<Action> actions;
+    for (const StepProfile::Storage& storage : step.storages) {
+      const auto one = random() % 3;
+      actions.push_back(one == 0          ? Action::kKeep
+                        : one == 1        ? Action::kMove
+                        : storage.rebuild ? Action::kRebuild
+                                          : Action::kMove);
+    }
+    BudgetPlan plan = plan_with(step, actions, Bytes{});
+    const auto live = live_bytes(step, plan.actions, plan.fetch);
+    ASSERT_EQ(plan.peak.count(), *std::max_element(live.begin(), live.end())) << "trial " << trial;
+    ASSERT_GE(plan.peak, least_peak(step)) << "trial " << trial;
+    const double bound = lower_bound(step, plan.peak).seconds;
+    plan = plan_with(step, actions, plan.peak);
+    ASSERT_EQ(check_plan(step, plan, plan.peak), std::nullopt) << "trial " << trial;
+    ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
+  }
+}
+
+TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheirOwn) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 300; ++trial) {
+    const StepProfile step =
+        random_step_with_operands(random, 4 + random() % 12, ~std::size_t{0}, true);
+    std::vector<Action> actions;
+    for (const StepProfile::Storage& storage : step.storages) {
+      const auto one = random() % 3;
+      actions.push_back(one == 0                       ? Action::kKeep
+                        : one == 1 || !storage.rebuild ? Action::kMove
+                                                       : Action::kRebuild);
+    }
+    const Bytes needed = plan_with(step, actions, Bytes{}).peak;
+    for (const BudgetPlan& plan : {plan_with(step, actions, needed), plan_step(step, needed)}) {
+      ASSERT_EQ(check_plan(step, plan, needed), std::nullopt) << "trial " << trial;
+      const double bound = lower_bound(step, needed).seconds;
       ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
     }
   }
+}
 
-  TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheirOwn) {
-    std::mt19937_64 random(kSeed);
-    for (int trial = 0; trial < 300; ++trial) {
-      const StepProfile step =
-          random_step_with_operands(random, 4 + random() % 12, ~std::size_t{0}, true);
-      std::vector<Action> actions;
-      for (const StepProfile::Storage& storage : step.storages) {
-        const auto one = random() % 3;
-        actions.push_back(one == 0                       ? Action::kKeep
-                          : one == 1 || !storage.rebuild ? Action::kMove
-                                                         : Action::kRebuild);
-      }
-      const Bytes needed = plan_with(step, actions, Bytes{}).peak;
-      for (const BudgetPlan& plan : {plan_with(step, actions, needed), plan_step(step, needed)}) {
-        ASSERT_EQ(check_plan(step, plan, needed), std::nullopt) << "trial " << trial;
-        const double bound = lower_bound(step, needed).seconds;
-        ASSERT_GE(plan.timing.total() * (1 + 1e-9), bound) << "trial " << trial;
-      }
-    }
-  }
+TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
+  StepCurve curve = gated_block();
+  curve.live.resize(8);  // it ended where storage 3 was to be computed
+  curve.asks.resize(3);
+  curve.absences = {{0, 1, 5, 100}, {1, 2, 6, 100}, {2, 3, 7, 100}, {3, 4, 8, 100}};
+  EXPECT_EQ(needed_so_far(curve), 500_B);
 
-  TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
-    StepCurve curve = gated_block();
-    curve.live.resize(8);  // it ended where storage 3 was to be computed
-    curve.asks.resize(3);
-    curve.absences = {{0, 1, 5, 100}, {1, 2, 6, 100}, {2, 3, 7, 100}, {3, 4, 8, 100}};
-    EXPECT_EQ(needed_so_far(curve), 500_B);
-
-    curve.asks.push_back({2, 7, kNobody});
-    EXPECT_EQ(needed_so_far(curve), 600_B);
-  }
+  curve.asks.push_back({2, 7, kNobody});
+  EXPECT_EQ(needed_so_far(curve), 600_B);
+}
 
 }  // namespace
 }  // namespace spillway

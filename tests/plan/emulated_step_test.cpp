@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plan/emulated_step.h"
+
+#include "allocator/plan/budget_plan.h"
+#include "allocator/plan/step_times.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using testing::EmulatedGraph;
+using testing::EmulatedStep;
+
+constexpr std::uint64_t kSeed = 5;
+
+/// What a recorded step says of the steps that go by other actions, and what these need.
+struct Foretold {
+  std::uint64_t said = 0;
+  std::uint64_t needed = 0;
+};
+
+std::vector<Foretold> foretold_of(std::mt19937_64& random, bool with_working) {
+  const EmulatedGraph graph = EmulatedGraph::random(random, with_working);
+  std::vector<bool> rebuildable;
+  std::vector<Action> away;
+  const EmulatedStep all_move(graph, {});
+  for (const std::size_t node : all_move.saved()) {
+    rebuildable.push_back(graph.rebuildable[node]);
+    away.push_back(graph.rebuildable[node] ? Action::kRebuild : Action::kMove);
+  }
+  const EmulatedStep recorded(graph, away);
+  const std::vector<Bytes> sizes(away.size(), Bytes{EmulatedStep::kBytes});
+  const StepProfile profile = profile_of(
+      RecordedStep(recorded.curve(), away.size()), sizes, rebuildable, /*times=*/nullptr);
+
+  std::vector<Foretold> all;
+  for (int each = 0; each < 20; ++each) {
+    std::vector<Action> actions = away;
+    for (Action& action : actions) {
+      const auto one = random() % 4;
+      if (one < 2) action = one == 0 ? Action::kMove : Action::kKeep;
+    }
+    const auto live = live_bytes(profile, actions);
+    const EmulatedStep step(graph, actions);
+    all.push_back({*std::max_element(live.begin(), live.end()), step.curve().peak().count()});
+  }
+  return all;
+}
+
+TEST(EmulatedStepTest, ARecordingSaysWhatAStepWithAnyActionsNeeds) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 300; ++trial)
+    for (const Foretold& each : foretold_of(random, false))
+      ASSERT_EQ(each.said, each.needed) << "trial " << trial;
+}
+
+TEST(EmulatedStepTest, WhatComputingAgainNeedsForAWhileIsThereWheneverThatComes) {
+  std::mt19937_64 random(kSeed);
+  for (int trial = 0; trial < 300; ++trial)
+    for (const Foretold& each : foretold_of(random, true))
+      ASSERT_GE(each.said, each.needed) << "trial " << trial;
+}
+
+}  // namespace
+}  // namespace spillway
