@@ -58,6 +58,7 @@ class EmulatedStep {
     recorded_ = curve_.end();
   }
 
+  ~EmulatedStep() = default;
   EmulatedStep(const EmulatedStep&) = delete;
   EmulatedStep& operator=(const EmulatedStep&) = delete;
 
@@ -153,6 +154,8 @@ class EmulatedStep {
     }
   }
 
+  // Operands come before what is made from them.
+  // NOLINTNEXTLINE(misc-no-recursion)
   Memory get(std::size_t node, int& round) {
     Storage& storage = storages_[node];
     if (action(storage) == Action::kKeep) return storage.kept;
@@ -174,6 +177,7 @@ class EmulatedStep {
     return memory;
   }
 
+  // NOLINTNEXTLINE(misc-no-recursion)
   Memory compute(std::size_t node) {
     const std::size_t before = std::exchange(product_, *storages_[node].index);
     std::vector<Memory> operands;
@@ -189,6 +193,7 @@ class EmulatedStep {
     if (--storage.waiting <= 0) storage.held.reset();
   }
 
+  // NOLINTNEXTLINE(misc-no-recursion)
   void end(std::size_t node, int round) {
     Storage& storage = storages_[node];
     --storage.hooks;

@@ -53,16 +53,18 @@ std::vector<Foretold> foretold_of(std::mt19937_64& random, bool with_working) {
 
 TEST(EmulatedStepTest, ARecordingSaysWhatAStepWithAnyActionsNeeds) {
   std::mt19937_64 random(kSeed);
-  for (int trial = 0; trial < 300; ++trial)
+  for (int trial = 0; trial < 300; ++trial) {
     for (const Foretold& each : foretold_of(random, false))
       ASSERT_EQ(each.said, each.needed) << "trial " << trial;
+  }
 }
 
 TEST(EmulatedStepTest, WhatComputingAgainNeedsForAWhileIsThereWheneverThatComes) {
   std::mt19937_64 random(kSeed);
-  for (int trial = 0; trial < 300; ++trial)
+  for (int trial = 0; trial < 300; ++trial) {
     for (const Foretold& each : foretold_of(random, true))
       ASSERT_GE(each.said, each.needed) << "trial " << trial;
+  }
 }
 
 }  // namespace

@@ -71,14 +71,8 @@ class StepWithOperands {
                    bool comes_and_goes)
       : random_(random), sizes_(storages), operands_(storages), left_(storages) {
     curve_.live.push_back(kBase);
-    for (std::size_t storage = 0; storage < storages; ++storage) {
-      sizes_[storage] = 50 + random() % 300;
-      left_[storage] = storage + 1;
-      event(0);
-      const bool again = storage > 1 && random() % 2 == 0;
-      for (std::uint64_t each = 0; again && each < 1 + random() % 2; ++each)
-        operands_[storage].push_back(storage - 1 - random() % std::min(storage, reach));
-    }
+    for (std::size_t storage = 0; storage < storages; ++storage)
+      save(storage, reach);
     turn_ = curve_.live.size();
     for (std::size_t storage = storages; storage-- > 0;) {
       const bool unwanted = comes_and_goes && random() % 6 == 0;
@@ -122,6 +116,15 @@ class StepWithOperands {
   void event(std::int64_t change) {
     there_ += change;
     curve_.live.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
+  }
+
+  void save(std::size_t storage, std::size_t reach) {
+    sizes_[storage] = 50 + random_() % 300;
+    left_[storage] = storage + 1;
+    event(0);
+    const bool again = storage > 1 && random_() % 2 == 0;
+    for (std::uint64_t each = 0; again && each < 1 + random_() % 2; ++each)
+      operands_[storage].push_back(storage - 1 - random_() % std::min(storage, reach));
   }
 
   void use(std::size_t storage) {
