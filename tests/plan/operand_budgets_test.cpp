@@ -69,6 +69,21 @@ TEST(OperandBudgetsTest, WhatPlannedStepsNeededBeyondTheBudgetCountsInTheSmalles
   EXPECT_EQ(missed->least, 760_B);
 }
 
+TEST(OperandBudgetsTest, TheSmallestIsNeverMoreThanTheRecordedStepNeeded) {
+  BudgetChooser chooser(750_B);
+  chooser.frees_at_once();
+  record(chooser);
+  offer(chooser);
+  StepCurve over = gated_block();
+  over.live[8] = 2000;
+  chooser.end_step(over);
+
+  const auto missed = record(chooser);
+
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 900_B);
+}
+
 TEST(OperandBudgetsTest, WhatAnotherShapeNeededBeyondTheBudgetDoesNotCount) {
   BudgetChooser chooser(750_B);
   chooser.frees_at_once();
@@ -125,7 +140,9 @@ TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
       [](auto& operands) { operands[0].from = operands[0].to; },
       [](auto& operands) { operands[0].to = 1000; },
       [](auto& operands) { operands[0].products[0].storage = 4; },
-      [](auto& operands) { operands[3].products[0].within = 3; },
+      [](auto& operands) {
+        operands[3].products[0] = {operands[3].storage, 3};
+      },  // itself
       [](auto& operands) { operands[3].products[0].within = 4; },
       [](auto& operands) { operands[3].products[0].within = 0; },  // of another storage
       [](auto& operands) { operands.push_back(operands[0]); },

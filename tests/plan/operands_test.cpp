@@ -130,12 +130,26 @@ TEST(OperandsTest, WithoutALimitEverythingIsKept) {
   const StepProfile step = profile_of_gated_block();
 
   EXPECT_EQ(plan_step(step, Bytes{~0ULL}).actions, std::vector(4, Action::kKeep));
+  const BudgetPlan moved = plan_with(step, std::vector(4, Action::kMove), Bytes{~0ULL});
+  EXPECT_EQ(moved.fetch[2], step.memory.place_of(8));
 }
 
 TEST(OperandsTest, APlanOfGivenActionsSaysTheLeastThatAnyNeeds) {
   const StepProfile step = profile_of_gated_block();
 
   EXPECT_EQ(plan_with(step, std::vector(4, Action::kKeep), 700_B).least, 700_B);
+}
+
+TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
+  StepCurve curve;
+  curve.live = {500, 300, 400, 500, 900, 500};
+  curve.absences = {{0, 1, 2, 100}, {1, 1, 3, 100}};
+  curve.asks = {{0, 2, 1}, {1, 3, kNobody}, {0, 5, kNobody}};
+
+  const RecordedStep step(curve, 2);
+
+  ASSERT_EQ(step.operands.size(), 1u);
+  EXPECT_EQ(step.edges.at(step.operands[0].to), 5u);
 }
 
 TEST(OperandsTest, WhatCameBackForOthersAfterAnotherEventStays) {
@@ -245,6 +259,8 @@ TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
 
   curve.asks.push_back({2, 7, kNobody});
   EXPECT_EQ(needed_so_far(curve), 600_B);
+  curve.absences.push_back({0, 7, 8, 100});  // one of them has gone already
+  EXPECT_EQ(needed_so_far(curve), 700_B);
 }
 
 }  // namespace
