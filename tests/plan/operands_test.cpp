@@ -250,6 +250,45 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
   }
 }
 
+/// Storage 1 is computed again, in 1000 seconds, from 0, which comes back at place 4 for that and
+/// is wanted by itself at 6, or never.
+StepProfile one_operand(bool wanted) {
+  StepCurve curve;
+  curve.live = {700, 600, 500, 500, 900, wanted ? 1000u : 900u, 700, 600, 500};
+  curve.absences = {{0, 1, 4, 100}, {1, 2, 5, 100}, {1, 7, 9, 100}};
+  curve.asks = {{0, 4, 1}, {1, 5, kNobody}};
+  if (wanted) curve.asks.push_back({0, 6, kNobody});
+  curve.absences.push_back({0, wanted ? 8u : 6u, 9, 100});
+  StepProfile profile{RecordedStep(curve, 2)};
+  const RecordedStep& step = profile.memory;
+  profile.storages = {{100, step.place_of(1), step.place_of(4)},
+                      {100, step.place_of(2), step.place_of(5), 1000.0}};
+  profile.turn = step.place_of(4);
+  profile.seconds.assign(profile.places(), 1);
+  profile.link = {1, 1, 0};
+  return profile;
+}
+
+TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeComputedAgain) {
+  StepProfile step = one_operand(true);
+  step.storages[0].rebuild = 0;
+
+  const BudgetPlan plan = plan_with(step, {Action::kRebuild, Action::kKeep}, 900_B);
+
+  ASSERT_EQ(plan.peak, 900_B);
+  EXPECT_LE(lower_bound(step, 900_B).seconds, plan.timing.total());
+}
+
+TEST(OperandsTest, NothingIsBoundToComeBackThatIsWantedOnlyForOthers) {
+  StepProfile step = one_operand(false);
+  step.link.out = 1e6;
+
+  const BudgetPlan plan = plan_with(step, {Action::kMove, Action::kMove}, 800_B);
+
+  ASSERT_EQ(plan.peak, 800_B);
+  EXPECT_LE(lower_bound(step, 800_B).seconds, plan.timing.total());
+}
+
 TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
   StepCurve curve = gated_block();
   curve.live.resize(8);  // it ended where storage 3 was to be computed
