@@ -127,6 +127,20 @@ TEST(OperandBudgetsTest, ABudgetThatNoStepMeetsBecauseNoneComesTwiceIsMissedInTh
   EXPECT_EQ(missed->least, 900_B);
 }
 
+TEST(OperandBudgetsTest, AJobWhoseStepsComeTwiceNowAndThenIsPlannedAndMissesNothing) {
+  BudgetChooser chooser(850_B);
+  chooser.frees_at_once();
+
+  for (std::uint64_t steps = 0; steps < 1000; ++steps) {
+    ASSERT_FALSE(record(chooser, Bytes{1000 + steps})) << steps;
+    if (steps % 100 != 0) continue;
+    offer(chooser, Bytes{1000 + steps});
+    StepCurve planned = gated_block();
+    planned.live[8] = 850;
+    ASSERT_FALSE(chooser.end_step(planned)) << steps;
+  }
+}
+
 TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
   BudgetChooser chooser(900_B);
   record(chooser);
@@ -152,6 +166,13 @@ TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
     spoilers[each](wrong.recorded.operands);
 
     EXPECT_EQ(check_known(wrong).code(), Code::kInvalidArgument) << each;
+  }
+  for (const std::vector<std::uint64_t>& besides :
+       {std::vector<std::uint64_t>(3), {0, 0, 0, ~0ULL}}) {
+    KnownStep wrong = right;
+    wrong.recorded.besides = besides;
+
+    EXPECT_EQ(check_known(wrong).code(), Code::kInvalidArgument) << besides.size();
   }
 }
 

@@ -126,6 +126,22 @@ TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
   EXPECT_EQ(plan.actions[1], Action::kMove);
 }
 
+TEST(OperandsTest, WhatIsDearStaysWhereMovingItWouldHaveOthersComputedWithoutRoom) {
+  StepProfile step = profile_of_gated_block();
+  step.memory.peaks[step.memory.place_of(4)] = 850;  // nothing can be kept
+  step.link = {1000, 1000, 0};
+  step.storages[1].rebuild = 0.001;
+  step.storages[3].rebuild = 0.9;
+  step.memory.besides = {0, 200, 0, 0};
+
+  const BudgetPlan plan = plan_step(step, 900_B);
+
+  EXPECT_EQ(plan.actions[3], Action::kRebuild);
+  EXPECT_EQ(plan.peak, 900_B);
+  step.memory.besides[1] = 0;
+  EXPECT_EQ(plan_step(step, 900_B).actions[3], Action::kMove);
+}
+
 TEST(OperandsTest, WithoutALimitEverythingIsKept) {
   const StepProfile step = profile_of_gated_block();
 
