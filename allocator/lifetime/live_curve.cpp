@@ -69,7 +69,7 @@ void LiveCurve::end_absences(StepCurve& curve) const {
 
 StepCurve LiveCurve::so_far() const {
   const Lock lock(mutex_);
-  if (!on()) return {};
+  if (!on() || curve_.live.size() > kMostPlaces) return {};
   StepCurve curve = curve_;
   end_absences(curve);
   curve.tail = curve.live.size();
@@ -115,7 +115,9 @@ void LiveCurve::present(std::uint64_t step, std::size_t storage, Bytes lacking) 
 
 void LiveCurve::asked(std::uint64_t step, std::size_t storage, std::size_t product) {
   const Lock lock(mutex_);
-  if (!on() || step != step_ || curve_.asks.size() >= kMostPlaces) return;
+  if (!on() || step != step_) return;
+  // Without the later ones the earlier ones would say too much.
+  if (curve_.asks.size() >= kMostPlaces) curve_.asks.clear();
   curve_.asks.push_back({storage, curve_.live.size() - 1, product});
 }
 

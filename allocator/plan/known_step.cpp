@@ -8,7 +8,7 @@ namespace spillway {
 namespace {
 
 /// Beyond this sums of bytes might wrap.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 56;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
 constexpr std::size_t kMostPlaces = std::size_t{1} << 32;
 
 bool is_time(double seconds) {

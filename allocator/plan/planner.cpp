@@ -44,8 +44,8 @@ class Planner {
         least_(least_of(profile, nothing_decided_)),
         uses_(profile) {
     const std::vector<std::size_t> moved_instead = make_room();
-    // What the least that the step can need allows to keep is kept whatever the budget, so that the
-    // order of what goes on from there does not depend on it either.
+    // What the least that the step can need allows to keep is kept whatever the budget, as long as
+    // that has room for operands: so the order of what goes on from there does not depend on it.
     const std::uint64_t most = all_away_.most();
     std::vector<std::size_t> rebuildable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
