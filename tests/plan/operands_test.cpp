@@ -164,8 +164,8 @@ TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
 
   const RecordedStep step(curve, 2);
 
-  ASSERT_EQ(step.operands.size(), 1u);
-  EXPECT_EQ(step.edges.at(step.operands[0].to), 5u);
+  ASSERT_EQ(step.operands.size(), 1U);
+  EXPECT_EQ(step.edges.at(step.operands[0].to), 5U);
 }
 
 TEST(OperandsTest, WhatCameBackForOthersAfterAnotherEventStays) {
@@ -270,11 +270,11 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
 /// is wanted by itself at 6, or never.
 StepProfile one_operand(bool wanted) {
   StepCurve curve;
-  curve.live = {700, 600, 500, 500, 900, wanted ? 1000u : 900u, 700, 600, 500};
+  curve.live = {700, 600, 500, 500, 900, wanted ? 1000U : 900U, 700, 600, 500};
   curve.absences = {{0, 1, 4, 100}, {1, 2, 5, 100}, {1, 7, 9, 100}};
   curve.asks = {{0, 4, 1}, {1, 5, kNobody}};
   if (wanted) curve.asks.push_back({0, 6, kNobody});
-  curve.absences.push_back({0, wanted ? 8u : 6u, 9, 100});
+  curve.absences.push_back({0, wanted ? 8U : 6U, 9, 100});
   StepProfile profile{RecordedStep(curve, 2)};
   const RecordedStep& step = profile.memory;
   profile.storages = {{100, step.place_of(1), step.place_of(4)},

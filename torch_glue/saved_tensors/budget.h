@@ -32,8 +32,8 @@ void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStre
 /// It has been asked for, and is on the device.
 void asked_in_step(DeviceRuntime& device, const Site& site);
 
-/// While it lives, what this thread asks for is asked for so that the storage can be computed again;
-/// without a site, for the backward pass itself.
+/// While it lives, what this thread asks for is asked for so that the storage can be computed
+/// again; without a site, for the backward pass itself.
 class ComputingAgain {
  public:
   explicit ComputingAgain(const std::optional<Site>& product);
