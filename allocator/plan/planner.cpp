@@ -16,9 +16,9 @@ namespace {
 
 /// How often the simulator may be asked beyond the first two. By golden section that many come
 /// within a twentieth of all, and between neighbours plans hardly differ. Where more storages and
-/// operands than this make each try long, less often.
+/// operands than this make each try long, less often by the square.
 constexpr int kMostTries = 6;
-constexpr std::size_t kManyStorages = 5000;
+constexpr double kManyStorages = 5000;
 constexpr double kGolden = 0.618034;
 
 std::size_t part(std::size_t of, double share) {
@@ -42,7 +42,7 @@ class Planner {
         all_away_(nothing_decided_),
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
-        uses_(profile) {
+        uses_(nothing_decided_.wanted(), profile.places()) {
     const std::vector<std::size_t> moved_instead = make_room();
     // What the least that the step can need allows to keep is kept whatever the budget, as long as
     // that has room for operands: so the order of what goes on from there does not depend on it.
@@ -70,8 +70,10 @@ class Planner {
   BudgetPlan best() {
     const std::vector<std::size_t> moved = moved_;
     const std::vector<std::size_t> rebuilt = rebuilt_;
-    const std::size_t all = profile_.storages.size() + profile_.memory.operands.size();
-    const auto tries = static_cast<int>(kMostTries * kManyStorages / std::max(all, kManyStorages));
+    const auto all =
+        static_cast<double>(profile_.storages.size() + profile_.memory.operands.size());
+    const double share = std::min(1.0, kManyStorages / all);
+    const auto tries = static_cast<int>(kMostTries * share * share);
     if (!move_dear_ones()) return best_of_first(tries);
     BudgetPlan other = best_of_first(tries / 3);
     if (tries < kMostTries / 3) return other;
