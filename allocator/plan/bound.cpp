@@ -185,36 +185,31 @@ class Bound {
     rebuild_.order();
   }
 
+  /// A stretch in which a storage is or may be away; `first`: it has not come back before.
+  template <typename Stretch>
+  void count(const Stretch& stretch, bool first) {
+    const auto add = [&](std::vector<double>& change) {
+      change[stretch.from] += static_cast<double>(stretch.bytes);
+      if (stretch.to < change.size()) change[stretch.to] -= static_cast<double>(stretch.bytes);
+    };
+    const bool rebuildable = profile_.storages[stretch.storage].rebuild.has_value();
+    if (rebuildable) add(rebuildable_);
+    if (rebuildable && first) add(rebuildable_first_);
+    if (!first) add(again_);
+  }
+
   void count_rebuildable() {
-    const std::size_t places = profile_.places();
     std::vector<bool> seen(profile_.storages.size());
-    std::vector<std::size_t> again_from(profile_.storages.size(), places);
+    std::vector<std::size_t> again_from(profile_.storages.size(), profile_.places());
     for (const RecordedStep::Absence& away : profile_.memory.absences) {
-      const auto add = [&](std::vector<double>& change) {
-        change[away.from] += static_cast<double>(away.bytes);
-        if (away.to < places) change[away.to] -= static_cast<double>(away.bytes);
-      };
       const bool first = !seen[away.storage];
       seen[away.storage] = true;
-      const bool rebuildable = profile_.storages[away.storage].rebuild.has_value();
-      if (rebuildable) add(rebuildable_);
-      if (rebuildable && first) add(rebuildable_first_);
-      if (first) continue;
-      add(again_);
-      again_from[away.storage] = std::min(again_from[away.storage], away.from);
+      count(away, first);
+      if (!first) again_from[away.storage] = std::min(again_from[away.storage], away.from);
     }
     // It may be away for longer.
-    for (const Operand& operand : profile_.memory.operands) {
-      const auto add = [&](std::vector<double>& change) {
-        change[operand.from] += static_cast<double>(operand.bytes);
-        if (operand.to < places) change[operand.to] -= static_cast<double>(operand.bytes);
-      };
-      const bool first = operand.from < again_from[operand.storage];
-      const bool rebuildable = profile_.storages[operand.storage].rebuild.has_value();
-      if (rebuildable) add(rebuildable_);
-      if (rebuildable && first) add(rebuildable_first_);
-      if (!first) add(again_);
-    }
+    for (const Operand& operand : profile_.memory.operands)
+      count(operand, operand.from < again_from[operand.storage]);
     for (auto* const sums : {&rebuildable_, &rebuildable_first_, &again_})
       std::partial_sum(sums->begin(), sums->end(), sums->begin());
   }

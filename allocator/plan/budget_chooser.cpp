@@ -238,8 +238,11 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     shape.rebuildable = rebuildable_;
     if (whole_) record(shape, curve);
   }
-  if (followed_last_ != nullptr) over_in_a_row_ = 0;
-  if (followed_last_ == nullptr && whole_ && curve.peak() > budget_) ++over_in_a_row_;
+  if (followed_last_ != nullptr) {
+    over_in_a_row_ = 0;
+  } else if (whole_ && curve.peak() > budget_) {
+    ++over_in_a_row_;
+  }
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve);

@@ -148,7 +148,7 @@ std::vector<Operand> operands_of(const StepCurve& curve) {
 Bytes needed_so_far(const StepCurve& curve) {
   std::uint64_t needed = curve.live.empty() ? 0 : curve.live.back();
   for (const auto& of_storage : presences_of(curve)) {
-    if (of_storage.empty() || of_storage.back().to < curve.live.size()) continue;
+    if (of_storage.empty()) continue;
     const auto& asks = of_storage.back().asks;
     const bool for_products = std::all_of(asks.begin(), asks.end(), [](const StepCurve::Ask& ask) {
       return ask.product != kNoProduct;
@@ -184,9 +184,7 @@ std::size_t away_until(const RecordedStep& step, const Operand& operand) {
 }
 
 ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
-  const std::uint64_t bytes =
-      operand.storage < step.besides.size() ? step.besides[operand.storage] : 0;
-  return {away_until(step, operand), bytes};
+  return {away_until(step, operand), step.besides[operand.storage]};
 }
 
 std::vector<std::size_t> wanted_places(const StepProfile& profile,

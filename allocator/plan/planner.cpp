@@ -166,7 +166,6 @@ class Planner {
   /// because that needs other storages on the device at once, but moves; in order.
   std::vector<std::size_t> make_room() {
     std::vector<std::size_t> moved;
-    if (!profile_.free_at_once) return moved;
     const std::uint64_t limit = std::max(budget_, least_);
     for (std::size_t end = 0; (end = all_away_.end_above(limit)) > 0;) {
       const std::size_t before = moved.size();
@@ -266,7 +265,7 @@ BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, By
   plan.least = least_peak(profile);
   plan.actions = std::move(actions);
   Room room(profile, plan.actions);
-  complete(profile, Uses(profile), room, budget, plan);
+  complete(profile, Uses(room.wanted(), profile.places()), room, budget, plan);
   return plan;
 }
 

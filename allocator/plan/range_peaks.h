@@ -22,6 +22,11 @@ class RangePeaks {
     change(from, to, -static_cast<std::int64_t>(bytes));
   }
 
+  /// Adds where there is `more` of it, and takes where not.
+  void put(std::size_t from, std::size_t to, std::uint64_t bytes, bool more) {
+    more ? add(from, to, bytes) : take(from, to, bytes);
+  }
+
   /// Zero for an empty range.
   [[nodiscard]] std::uint64_t most(std::size_t from, std::size_t to) const;
 

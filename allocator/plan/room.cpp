@@ -10,8 +10,6 @@
 
 namespace spillway {
 
-Uses::Uses(const StepProfile& profile) : Uses(OperandsInUse(profile).wanted(), profile.places()) {}
-
 Uses::Uses(std::vector<std::size_t> places_wanted, std::size_t places)
     : wanted(std::move(places_wanted)) {
   // By counting: there are as many places as storages.
@@ -55,11 +53,7 @@ void Room::follow(const std::vector<Action>& actions) {
 std::uint64_t Room::change_later(std::size_t operand, bool more) {
   const auto [place, bytes] = operands_.later(operand);
   if (bytes == 0 || place >= profile_->places()) return 0;
-  if (more) {
-    peaks_.add(place, place + 1, bytes);
-  } else {
-    peaks_.take(place, place + 1, bytes);
-  }
+  peaks_.put(place, place + 1, bytes, more);
   return more ? peaks_.most(place, place + 1) : 0;
 }
 
@@ -70,17 +64,13 @@ std::uint64_t Room::settle_operands(std::size_t storage, Action action) {
   const bool is_computed = operands_.computed(storage);
   if (was_computed != is_computed) {
     for (const std::size_t each : operands_.of_storage(storage))
-      if (!operands_.in_use(each)) most = std::max(most, change_later(each, is_computed));
+      if (!operands_.in_use(each)) change_later(each, is_computed);
   }
   for (const std::size_t each : changed) {
     const Operand& operand = profile_->memory.operands[each];
     if (operands_.kept(operand.storage)) continue;
     const bool in_use = operands_.in_use(each);
-    if (in_use) {
-      peaks_.add(operand.from, operand.to, operand.bytes);
-    } else {
-      peaks_.take(operand.from, operand.to, operand.bytes);
-    }
+    peaks_.put(operand.from, operand.to, operand.bytes, in_use);
     if (operands_.computed(operand.storage)) most = std::max(most, change_later(each, !in_use));
   }
   return most;
@@ -114,29 +104,21 @@ bool Room::keep(std::size_t storage, std::uint64_t limit) {
       return false;
   }
   keep_where_away(storage, true);
-  const bool computed = !operands_.none() && operands_.computed(storage);
   if (settle(storage, Action::kKeep) <= limit) return true;
-  // Others are computed again later then, and need more there than there is.
-  settle(storage, computed ? Action::kRebuild : Action::kMove);
+  // It was computed again. Others are later then, and need more there than there is.
+  settle(storage, Action::kRebuild);
   keep_where_away(storage, false);
   return false;
 }
 
 void Room::keep_where_away(std::size_t storage, bool kept) {
-  const auto change = [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
-    if (kept) {
-      peaks_.add(from, to, bytes);
-    } else {
-      peaks_.take(from, to, bytes);
-    }
-  };
   for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
     const RecordedStep::Absence& away = profile_->memory.absences[each];
-    change(away.from, away.to, away.bytes);
+    peaks_.put(away.from, away.to, away.bytes, kept);
   }
   for (const std::size_t each : operands_.of_storage(storage)) {
     const Operand& operand = profile_->memory.operands[each];
-    if (!operands_.in_use(each)) change(operand.from, operand.to, operand.bytes);
+    if (!operands_.in_use(each)) peaks_.put(operand.from, operand.to, operand.bytes, kept);
   }
 }
 
@@ -200,7 +182,7 @@ void complete(
     const std::size_t wanted = uses.wanted[storage];
     if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
     const Bytes limit{std::max(budget.count(), room.most())};
-    plan.fetch[storage] = std::min(wanted, room.fetch(storage, limit, earliest, uses));
+    plan.fetch[storage] = room.fetch(storage, limit, earliest, uses);
     earliest = std::max(earliest, plan.fetch[storage]);
   }
   plan.budget = budget;

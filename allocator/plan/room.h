@@ -15,8 +15,6 @@ namespace spillway {
 
 /// When the storages of a step are wanted.
 struct Uses {
-  /// Where all that can be is computed again.
-  explicit Uses(const StepProfile& profile);
   Uses(std::vector<std::size_t> wanted, std::size_t places);
 
   std::vector<std::size_t> wanted;    // by storage, as wanted_places
@@ -65,7 +63,7 @@ class Room {
   std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses);
 
  private:
-  /// The most at the places that need more because of it.
+  /// The most at the places where others need more because of it.
   std::uint64_t settle(std::size_t storage, Action action) {
     return operands_.none() ? 0 : settle_operands(storage, action);
   }
