@@ -39,7 +39,8 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
                                       const std::vector<std::size_t>& fetch) {
   // What comes and goes at each place, summed up.
   std::vector<std::uint64_t> change(profile.places() + 1);
-  const auto wanted = wanted_places(profile, actions);
+  const auto in_use = operands_in_use(profile, actions);
+  const auto wanted = wanted_places(profile, in_use);
   for (const RecordedStep::Absence& away : profile.memory.absences) {
     const Action action = actions[away.storage];
     std::size_t from = away.to;
@@ -50,7 +51,6 @@ std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
     change[from] += away.bytes;
     change[away.to] -= away.bytes;  // wraps, and back
   }
-  const auto in_use = operands_in_use(profile, actions);
   for (std::size_t row = 0; row < in_use.size(); ++row) {
     const Operand& operand = profile.memory.operands[row];
     const Action action = actions[operand.storage];

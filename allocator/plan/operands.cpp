@@ -189,11 +189,15 @@ ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
 
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
                                        const std::vector<Action>& actions) {
+  return wanted_places(profile, operands_in_use(profile, actions));
+}
+
+std::vector<std::size_t> wanted_places(const StepProfile& profile,
+                                       const std::vector<bool>& in_use) {
   std::vector<std::size_t> wanted;
   wanted.reserve(profile.storages.size());
   for (const StepProfile::Storage& storage : profile.storages)
     wanted.push_back(storage.wanted);
-  const std::vector<bool> in_use = operands_in_use(profile, actions);
   for (std::size_t each = in_use.size(); each-- > 0;) {
     const Operand& operand = profile.memory.operands[each];
     std::size_t& place = wanted[operand.storage];

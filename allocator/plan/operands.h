@@ -63,5 +63,7 @@ std::size_t away_until(const RecordedStep& step, const Operand& operand);
 /// of that place, or never, the number of places.
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
                                        const std::vector<Action>& actions);
+/// The same; `in_use`: operands_in_use() of the actions.
+std::vector<std::size_t> wanted_places(const StepProfile& profile, const std::vector<bool>& in_use);
 
 }  // namespace spillway
