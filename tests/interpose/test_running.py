@@ -251,50 +251,50 @@ print(count({begin!r}))
     assert printed.splitlines() == ["0 b'a CUDA graph is being captured'", "1"]
 
 
-def test_a_served_block_is_freed_behind_its_uses_on_any_stream() -> None:
-    printed = python(
+def with_a_late_block(size: int, script: str) -> str:
+    """What the script prints, which has a served block `at` of so many bytes, memory `host` of the host and a
+    `stream`, on a device that is late."""
+    return python(
         ALLOCATE
-        + """
+        + f"""
 stream, host = c_void_p(), c_void_p()
-size = c_size_t(1 << 20)
+size = c_size_t({size})
 process.cudaStreamCreateWithFlags(byref(stream), 1)
 process.cudaHostAlloc(byref(host), size, 0)
-result, at = allocate(1 << 20)
-process.cudaMemset(c_void_p(at), 7, size)
-process.cudaDeviceSynchronize()
-process.cudaMemcpyAsync(host, c_void_p(at), size, 2, stream)
-first = ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))
-print(first[0], process.cudaFree(c_void_p(at)), first[0])
-""",
+result, at = allocate({size})
+{script}""",
         SHIM,
         EMULATOR,
         SPILLWAY_PRELOAD="substitute",
         SPILLWAY_EMULATE_SCHEDULE="late",
         **EMULATED,
     )
+
+
+def test_a_served_block_is_freed_behind_its_uses_on_any_stream() -> None:
+    printed = with_a_late_block(
+        1 << 20,
+        """
+process.cudaMemset(c_void_p(at), 7, size)
+process.cudaDeviceSynchronize()
+process.cudaMemcpyAsync(host, c_void_p(at), size, 2, stream)
+first = ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))
+print(first[0], process.cudaFree(c_void_p(at)), first[0])
+""",
+    )
     assert printed == "0 0 7"
 
 
 def test_a_served_block_may_be_freed_in_the_order_of_a_stream() -> None:
-    printed = python(
-        ALLOCATE
-        + """
-stream, host = c_void_p(), c_void_p()
-size = c_size_t(4 << 20)
-process.cudaStreamCreateWithFlags(byref(stream), 1)
-process.cudaHostAlloc(byref(host), size, 0)
-result, at = allocate(4 << 20)
+    printed = with_a_late_block(
+        4 << 20,
+        """
 process.cudaMemsetAsync(c_void_p(at), 7, size, stream)
 process.cudaMemcpyAsync(host, c_void_p(at), size, 2, stream)
 print(process.cudaFreeAsync(c_void_p(at), stream), count("cudaFreeAsync"), emulated("cudaFreeAsync"))
 print(process.cudaFree(c_void_p(at)) != 0, allocate(4 << 20)[1] == at)
 print(ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))[0])
 """,
-        SHIM,
-        EMULATOR,
-        SPILLWAY_PRELOAD="substitute",
-        SPILLWAY_EMULATE_SCHEDULE="late",
-        **EMULATED,
     )
     assert printed.splitlines() == ["0 1 0", "True True", "7"]
 
