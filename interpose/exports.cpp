@@ -81,33 +81,38 @@ static_assert(offsetof(Local, books) == 8 && offsetof(Books, counts) == 0);
 static_assert(offsetof(Count, calls) == 0 && sizeof(Count) == 16);
 static_assert(sizeof(next_functions) == kEntries * 8);
 
-// What comes before the jump in functions of a kind, as SPILLWAY_BEFORE(kLaunch): mostly nothing.
-#define SPILLWAY_BEFORE_kLaunch , SPILLWAY_QUICK
-#define SPILLWAY_BEFORE_kGraphLaunch , SPILLWAY_QUICK
+// How functions of a kind are exported, as SPILLWAY_HOW(kLaunch): mostly by the jump alone.
+#define SPILLWAY_HOW_kLaunch , "spillway_export_quick "
+#define SPILLWAY_HOW_kGraphLaunch , "spillway_export_quick "
 #define SPILLWAY_SECOND(first, second, ...) second
 #define SPILLWAY_CHOOSE(...) SPILLWAY_SECOND(__VA_ARGS__)
-#define SPILLWAY_BEFORE(kind) SPILLWAY_CHOOSE(SPILLWAY_BEFORE_##kind, "", )
+#define SPILLWAY_HOW(kind) SPILLWAY_CHOOSE(SPILLWAY_HOW_##kind, "spillway_export ", )
 
 // One function of each name, with one address: an indirect jump, which leaves all arguments as they
-// are, however many. All in one piece: spillway_place is that of the row in the lists.
-#define SPILLWAY_EXPORT(symbol, before)                                \
-  ".globl " #symbol                                                    \
-  "\n"                                                                 \
-  ".type " #symbol                                                     \
-  ", @function\n"                                                      \
-  ".p2align 4\n" #symbol ":\n" before "jmp *spillway_wrapper_" #symbol \
-  "(%rip)\n"                                                           \
-  ".size " #symbol ", .-" #symbol                                      \
-  "\n"                                                                 \
-  ".set spillway_place, spillway_place + 1\n"
-#define SPILLWAY_DRIVER(symbol, base, version, kind, ...) \
-  SPILLWAY_EXPORT(symbol, SPILLWAY_BEFORE(kind))
-#define SPILLWAY_RUNTIME(symbol, ...) SPILLWAY_EXPORT(symbol, "")
+// are, however many. A macro of the assembler's: in full they are more than a string may have.
+#define SPILLWAY_EXPORT_MACRO(name, before)   \
+  ".macro " #name                             \
+  " symbol\n"                                 \
+  ".globl \\symbol\n"                         \
+  ".type \\symbol, @function\n"               \
+  ".p2align 4\n"                              \
+  "\\symbol:\n" before                        \
+  "jmp *spillway_wrapper_\\symbol(%rip)\n"    \
+  ".size \\symbol, .-\\symbol\n"              \
+  ".set spillway_place, spillway_place + 1\n" \
+  ".endm\n"
+
+// All in one piece: spillway_place is that of the row in the lists.
+#define SPILLWAY_DRIVER(symbol, base, version, kind, ...) SPILLWAY_HOW(kind) #symbol "\n"
+#define SPILLWAY_RUNTIME(symbol, ...) "spillway_export " #symbol "\n"
 __asm__(
     ".pushsection .text\n"
-    ".set spillway_place, 0\n"
+    ".set spillway_place, 0\n" SPILLWAY_EXPORT_MACRO(spillway_export, "")
+        SPILLWAY_EXPORT_MACRO(spillway_export_quick, SPILLWAY_QUICK)
 #include "interpose/functions.inc"
-    ".popsection\n");
+            ".purgem spillway_export\n"
+            ".purgem spillway_export_quick\n"
+            ".popsection\n");
 
 void* exported(Entry entry) {
   static const std::array<void*, kEntries> functions = {{
