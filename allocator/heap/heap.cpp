@@ -63,7 +63,9 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   }
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
-      stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : Tier::kLarge};
+      stream.handle(),
+      pool,
+      rounded <= kLargestSmall ? Tier::kSmall : large_tier.load(std::memory_order_relaxed)};
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   const driver::DevicePtr at = hit(key, rounded, size, tag);
   if (at != driver::DevicePtr{}) return at;

@@ -248,6 +248,15 @@ class Heap {
   /// Zero: streams wait before the heap grows. end_step() ends a target that was not set again in
   /// the step.
   void set_target(Bytes target);
+  /// HeapStats::stranded when the target was set last, or when last no plan was followed then, but
+  /// for the memory of plans. None where there is no target, or one of a few pages.
+  [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
+  /// By how much the last plan was too large for the target, and was not followed therefore; tells
+  /// it once.
+  Bytes take_lacking();
+  /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
+  /// share no chunk with those from before, which go. Nothing where there is no target.
+  void begin_tail();
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.
   [[nodiscard]] std::optional<Bytes> most_held_by_plan() const;

@@ -89,9 +89,14 @@ struct Heap::State {
   /// trim_cached(), the first few times for each target.
   void trim_for(Bytes target);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
+  /// What is stranded now goes into `stranded`, and with all that is live into `beside_plans`.
+  void see_stranded();
+  Bytes beside_plans SPILLWAY_GUARDED_BY(mutex);
   /// Another step has gone by its plan. True where such steps hold more than the target: the next
   /// plan is to leave that room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
+  /// True where a plan of that size would hold more than the target; `lacking_room` is then how much.
+  bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   /// By target: the room that plans are to leave, and how often one was given up for that.
   std::map<Bytes, std::pair<Bytes, int>> to_leave SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
@@ -153,9 +158,12 @@ struct Heap::State {
   driver::Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                          // added to with `mutex`
-  std::atomic<bool> replays;                // steps may be written down and replayed
-  std::atomic<bool> target_was_set{false};  // in the running step
+  Regions regions;                             // added to with `mutex`
+  std::atomic<bool> replays;                   // steps may be written down and replayed
+  std::atomic<bool> target_was_set{false};     // in the running step
+  std::atomic<std::uint64_t> lacking_room{0};   // bytes (take_lacking)
+  std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
+  std::atomic<Tier> large_tier{Tier::kLarge};  // of the large blocks that are new
   Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
 };

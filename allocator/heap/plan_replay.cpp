@@ -69,6 +69,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
 }
 
 void Heap::end_step() {
+  state_->large_tier = Tier::kLarge;
   if (state_->replays.load(std::memory_order_acquire)) state_->end_step();
 }
 
@@ -87,6 +88,7 @@ void Heap::State::end_step() {
   const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
+  if (room && lacks_room(plan.size)) return;
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room.has_value());
 }
 
@@ -100,6 +102,8 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   Bytes room = books.room_to_target();
   for (const StepRequest& request : sequence.requests)
     if (request.end == BlockEnd::kNextStep) room += request.size;
+  // What the next step frees strands more until then.
+  if (books.target() > beside_plans) room = std::max(room, books.target() - beside_plans);
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};

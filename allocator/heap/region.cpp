@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 #include <vector>
 
 namespace spillway {
@@ -15,7 +16,7 @@ using namespace literals;
 
 /// No two live blocks of a tier begin in the same of these.
 Bytes table_unit(Tier tier) {
-  return tier == Tier::kLarge ? 64_KiB : 512_B;
+  return tier == Tier::kSmall || tier == Tier::kPlanned ? 512_B : 64_KiB;
 }
 
 }  // namespace
@@ -45,19 +46,33 @@ void Region::read(HeapStats& stats) const {
   stats.live_total += counts_.live_total;
   stats.requested_total += counts_.requested_total;
   stats.fence_waits += counts_.fence_waits;
-  const auto end = backing_.chunks().end();
+  const std::set<driver::DevicePtr> in_use = chunks_in_use();
   for (const Block* const block : free_.all()) {
-    Bytes stranded = block->size;
-    auto chunk =
-        block->size < backing_.granularity() ? end : backing_.chunks().lower_bound(block->at);
-    for (; chunk != end && chunk->first < block->end(); ++chunk) {
-      if (block->range().contains({chunk->first, chunk->second.size})) {
-        stranded -= chunk->second.size;
-      }
+    Bytes stranded;
+    for (driver::DevicePtr at = block->at; at < block->end();) {
+      const driver::DevicePtr border = backing_.border(at, block->end());
+      const auto chunk = backing_.around(at);
+      if (chunk != backing_.chunks().end() && in_use.contains(chunk->first))
+        stranded += distance(at, border);
+      at = border;
     }
     stats.stranded += stranded;
     if (!stranded.zero()) ++stats.stranded_blocks;
   }
+}
+
+/// Where those begin that hold a live block.
+std::set<driver::DevicePtr> Region::chunks_in_use() const {
+  std::set<driver::DevicePtr> in_use;
+  for (const Block* block = first_; block != nullptr; block = block->after) {
+    if (block->state != BlockState::kLive) continue;
+    for (driver::DevicePtr at = block->at; at < block->end();
+         at = backing_.border(at, block->end())) {
+      const auto chunk = backing_.around(at);
+      if (chunk != backing_.chunks().end()) in_use.insert(in_use.end(), chunk->first);
+    }
+  }
+  return in_use;
 }
 
 Block* Region::any_fitting(Bytes size) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ enum class Tier : std::uint8_t {
   kSmall,
   kLarge,
   kPlanned,  // of both sizes, at the places of a plan: PlannedRegion
+  kKept,     // large, from the tails of steps (Heap::begin_tail)
 };
 
 /// What the blocks of a region have in common.
@@ -216,6 +218,7 @@ class alignas(64) Region {
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
   void forget_all_passed() SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::set<driver::DevicePtr> chunks_in_use() const SPILLWAY_REQUIRES(mutex);
   bool join_neighbours(Block* block) SPILLWAY_REQUIRES(mutex);
   void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   void forget(Block* block) SPILLWAY_REQUIRES(mutex);

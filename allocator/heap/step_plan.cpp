@@ -66,6 +66,9 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
   return lives;
 }
 
+/// So often what lies between blocks is made room for.
+constexpr int kMostTries = 4;
+
 StepPlan without_places(StepSequence sequence) {
   const std::size_t requests = sequence.requests.size();
   StepPlan plan;
@@ -102,11 +105,19 @@ StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
   const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   const Bytes least = most_live(tenants.lives, period);
-  const std::vector<Lifetime> lives = left_alone(sequence, tenants, std::max(room, least));
+  const Bytes page = page_for(std::max(room, least), granularity);
+  Bytes live = std::max(room, least);
+  PagedPlacement placement;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    PagedPlacement next = place_in_pages(left_alone(sequence, tenants, live), period, page);
+    const Bytes size = next.size;
+    if (tries == 0 || size < placement.size) placement = std::move(next);
+    if (size <= room || live == least) break;
+    live = std::max(least, live > size - room ? live - (size - room) : Bytes{});
+  }
   StepPlan plan = without_places(std::move(sequence));
-  plan.page = page_for(most_live(lives, period), granularity);
+  plan.page = page;
   plan.plain = false;
-  PagedPlacement placement = place_in_pages(lives, period, plan.page);
   plan.size = placement.size;
   for (std::size_t i = 0; i < tenants.requests.size(); ++i) {
     const std::uint32_t request = tenants.requests[i];

@@ -15,6 +15,8 @@ constexpr int kMostTrims = 4;
 constexpr std::size_t kMostTargets = 256;
 /// The first step of a plan also holds what its blocks were in before.
 constexpr int kFirstAlike = 2;
+/// Below so many pages what blocks leave of theirs is no small share of all.
+constexpr std::uint64_t kFewestPages = 64;
 /// So often for each target; the rest is left to who has set it.
 constexpr int kMostGivenUp = 4;
 
@@ -22,11 +24,27 @@ constexpr int kMostGivenUp = 4;
 
 void Heap::set_target(Bytes target) {
   state_->books.set_target(target);
+  state_->large_tier = Tier::kLarge;
   if (target.zero()) return;
   state_->target_was_set = true;
   if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
-  if (stats().held > target) state_->trim_for(target);
+  if (state_->books.passes_target(Bytes{})) state_->trim_for(target);
+  state_->see_stranded();
   state_->books.begin_target_peak();
+}
+
+std::optional<Bytes> Heap::stranded_at_target() const {
+  const Bytes target = state_->books.target();
+  if (target < Bytes{granularity().count() * kFewestPages}) return std::nullopt;
+  return Bytes{state_->stranded.load(std::memory_order_relaxed)};
+}
+
+Bytes Heap::take_lacking() {
+  return Bytes{state_->lacking_room.exchange(0)};
+}
+
+void Heap::begin_tail() {
+  if (state_->books.has_target()) state_->large_tier = Tier::kKept;
 }
 
 std::optional<Bytes> Heap::most_held_by_plan() const {
@@ -44,6 +62,32 @@ void Heap::State::trim_for(Bytes target) {
   const Lock lock(mutex);
   if (trims.size() >= kMostTargets && !trims.contains(target)) return;
   if (trims[target]++ < kMostTrims) trim_cached();
+}
+
+/// Where a plan is followed there is nothing new to see.
+void Heap::State::see_stranded() {
+  const Lock lock(mutex);
+  if (planned.load(std::memory_order_relaxed) != nullptr && !replay.recorder.on()) return;
+  HeapStats stats;
+  books.read(stats);
+  for (const auto& region : regions.all()) {
+    if (region->key().tier == Tier::kPlanned) continue;
+    const RegionView region_lock(*region);
+    region->read(stats);
+  }
+  stranded = stats.stranded.count();
+  beside_plans = stats.live + stats.stranded;
+}
+
+bool Heap::State::lacks_room(Bytes size) {
+  if (size <= replay.room) return false;
+  const Bytes target = books.target();
+  if (to_leave.size() >= kMostTargets && !to_leave.contains(target)) return false;
+  int& times = to_leave[target].second;
+  if (times >= kMostGivenUp) return false;
+  ++times;
+  lacking_room = (size - replay.room).count();
+  return true;
 }
 
 bool Heap::State::holds_too_much() {
@@ -64,7 +108,8 @@ void Heap::State::trim_to_target() const {
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
-  if (region->differs()) region->trim();
+  // Of a plan that was given up blocks may have lived on, and have ended since.
+  if (region->differs() || !region->planned()) region->trim();
 }
 
 std::optional<Result<Block*>> Heap::State::without_wait(

@@ -14,6 +14,9 @@ namespace {
 /// end.
 constexpr std::size_t kMostShapes = 256;
 
+/// The pieces between blocks take up so much of a budget.
+constexpr std::uint64_t kBetweenShare = 48;
+
 /// So often the times of a recorded step are corrected, where planned ones take less by more than
 /// this share.
 constexpr int kMostCorrections = 10;
@@ -24,6 +27,10 @@ constexpr int kMostInVain = 8;
 
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
+}
+
+Bytes most(const RecordedStep& recorded) {
+  return Bytes{*std::max_element(recorded.peaks.begin(), recorded.peaks.end())};
 }
 
 /// When each storage is wanted, those begin to come back whose place it is.
@@ -52,7 +59,9 @@ std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
 void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.recorded) return;
   const RecordedStep& recorded = *shape.recorded;
-  shape.settled = shape.settled || live == recorded.begin;
+  // A step that would need more than the budget is not recorded again.
+  shape.settled = shape.settled || live == recorded.begin ||
+                  most(recorded) > less(budget_ + recorded.begin, live);
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
   // What the recorded step would have been allowed, had it begun as this one does.
   const Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
@@ -61,6 +70,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
+  shape.held_margin.foresee(foreseen_margin());
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
   shape.live_at_begin = live;
@@ -191,6 +201,18 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   shape->plan.reset();
 }
 
+/// By how much less than the budget is to be live.
+Bytes BudgetChooser::foreseen_margin() const {
+  return stranded_ ? *stranded_ + Bytes{budget_.count() / kBetweenShare} : Bytes{};
+}
+
+/// The least one whose foreseen_margin() leaves so much.
+Bytes BudgetChooser::least_budget(Bytes peak) const {
+  if (!stranded_) return peak;
+  const std::uint64_t bytes = (peak + *stranded_).count();
+  return Bytes{bytes + bytes / (kBetweenShare - 1) + 1};
+}
+
 /// What any plan for the step that is to end needs, with what plans of it leave.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
@@ -203,13 +225,13 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  if (!whole_ || sizes_.empty() || curve.peak() <= budget_) return std::nullopt;
+  if (!whole_ || sizes_.empty() || least_budget(curve.peak()) <= budget_) return std::nullopt;
   // Where no step comes twice, what plans would need is of no use.
   const bool planless = over_in_a_row_ >= kMostShapes;
   const Bytes peak = planless ? curve.peak() : least_of(curve);
-  if (peak <= budget_) return std::nullopt;
+  if (least_budget(peak) <= budget_) return std::nullopt;
   const bool known = optimized_begin_ == Bytes{curve.live.front()};
-  return BudgetShortage{known ? std::max(peak, optimized_peak_) : peak, !known};
+  return BudgetShortage{least_budget(known ? std::max(peak, optimized_peak_) : peak), !known};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
@@ -264,9 +286,12 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
-  } else if (shape.plan && !held_.zero()) {
-    const bool least = shape.plan->peak > less(shape.budget, shape.held_margin.bytes());
-    if (shape.held_margin.held(held_, budget_, least)) shape.plan.reset();
+  } else if (shape.plan) {
+    HeldMargin& margin = shape.held_margin;
+    const bool least = shape.plan->peak > less(shape.budget, margin.bytes());
+    const bool lacks = !lacking_.zero() && margin.lacks(lacking_, budget_, least);
+    const bool grows = !held_.zero() && margin.held(held_, budget_, least);
+    if (lacks || grows) shape.plan.reset();
   }
 }
 
@@ -285,7 +310,7 @@ void BudgetChooser::abandon_step() {
   candidates_.clear();
   whole_ = true;
   known_first_ = false;
-  held_ = Bytes{};
+  held_ = lacking_ = Bytes{};
   settled_ = true;
 }
 

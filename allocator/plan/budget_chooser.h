@@ -94,10 +94,18 @@ class BudgetChooser {
   /// (StepProfile::free_at_once).
   void frees_at_once();
 
+  /// The device's memory has so many bytes, as the step begins, in which hardly anything has room;
+  /// none where what it holds is not to be within the budget.
+  void strands(std::optional<Bytes> stranded) { stranded_ = stranded; }
+
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a
   /// little.
   void held(Bytes most) { held_ = most; }
+
+  /// Its memory has no places within the budget for steps like the one that is to end: plans are
+  /// made for so much less.
+  void lacks(Bytes bytes) { lacking_ = bytes; }
 
   /// What is missing where everything was away and the step, so far, needs more than the budget
   /// whatever else becomes of its storages.
@@ -139,6 +147,8 @@ class BudgetChooser {
   };
 
   void make_plan(Shape& shape, Bytes live) const;
+  [[nodiscard]] Bytes foreseen_margin() const;
+  [[nodiscard]] Bytes least_budget(Bytes peak) const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
@@ -158,9 +168,11 @@ class BudgetChooser {
   bool whole_ = true;               // everything is away so far
   bool known_first_ = false;
   Bytes held_{};         // at the peak of this step
+  Bytes lacking_{};      // for its places
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;
+  std::optional<Bytes> stranded_{};       // in the device's memory
   std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end

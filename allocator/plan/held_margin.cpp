@@ -18,6 +18,12 @@ constexpr int kMostInVain = 3;
 
 }  // namespace
 
+bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {
+  if (chosen_ || least) return false;
+  bytes_ += lacking + Bytes{budget.count() / kAlikeShare};
+  return true;
+}
+
 bool HeldMargin::held(Bytes most, Bytes budget, bool least) {
   if (chosen_) return false;
   if (most <= budget) {

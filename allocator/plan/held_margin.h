@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace spillway {
@@ -12,6 +13,14 @@ namespace spillway {
 class HeldMargin {
  public:
   [[nodiscard]] Bytes bytes() const { return bytes_; }
+
+  /// So much more than what is live will be held, as far as can be foreseen.
+  void foresee(Bytes bytes) {
+    if (!chosen_) bytes_ = std::max(bytes_, bytes);
+  }
+
+  /// So much is lacking for places of a plan's blocks. True where bytes() has changed.
+  bool lacks(Bytes lacking, Bytes budget, bool least);
 
   /// A step that followed a plan for `budget` less bytes() has held so much at its peak. `least`:
   /// no plan needs less. True where bytes() has changed: it grows where some steps in a row have

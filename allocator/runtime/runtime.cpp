@@ -223,7 +223,11 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   site.index = chooser.seen();
   site.watched = true;
   // Before its first plan, so that what another run has recorded is planned so, too.
-  if (site.index == 0 && device->second->heap().most_held_by_plan()) chooser.frees_at_once();
+  if (site.index == 0) {
+    const Heap& heap = device->second->heap();
+    if (heap.most_held_by_plan()) chooser.frees_at_once();
+    chooser.strands(heap.stranded_at_target());
+  }
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
   decision.rebuild = action == Action::kRebuild;

@@ -247,6 +247,7 @@ void Runtime::begin_tail_locked(Tag& tag) {
     devices_.at(id)->step_recording().end();
     LiveCurve& curve = devices_.at(id)->curve();
     curve.begin_tail();
+    devices_.at(id)->heap().begin_tail();
     if (curve.peak() <= budget.budget()) continue;
     if (const auto missing = budget.shortage(curve.so_far())) {
       tell_locked(tag, {id, budget.budget(), *missing});
@@ -268,9 +269,11 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       budget.abandon_step();
       continue;
     }
-    if (const auto held = devices_.at(id)->heap().most_held_by_plan()) {
+    Heap& heap = devices_.at(id)->heap();
+    if (const auto held = heap.most_held_by_plan()) {
       held->zero() ? budget.unsettled() : budget.held(*held);
     }
+    budget.lacks(heap.take_lacking());
     const auto missing = budget.end_step(curve, optimized);
     if (missing) tell_locked(tag, {id, budget.budget(), *missing});
     for (auto& [other, each] : tags_) {
