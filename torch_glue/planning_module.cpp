@@ -56,17 +56,20 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   std::optional<PlannedStep> step;
   std::vector<PlanPoint> curve;
   std::optional<PlanPoint> chosen;
+  std::uint64_t more = 0;  // wraps, and back
   {
     const py::gil_scoped_release released;
     step = Runtime::instance().planned_step(intern_tag(tag), DeviceId{device});
     if (step) {
       chosen = point_of(step->profile, step->plan, step->budget);
-      curve = plan_curve(step->profile, points);
+      more = step->live.count() - step->profile.memory.begin.count();
+      curve = plan_curve(step->profile, points, [&](Bytes live) {
+        return Bytes{step->foreseen.budget_for(Bytes{live.count() + more}).count() - more};
+      });
     }
   }
   if (!step) return py::none();
   const StepProfile& profile = step->profile;
-  const std::uint64_t more = step->live.count() - profile.memory.begin.count();  // wraps, and back
   py::dict dict;
   dict["chosen"] = as_dict(*chosen, more);
   py::list all;

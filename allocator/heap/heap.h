@@ -255,7 +255,8 @@ class Heap {
   /// it once.
   Bytes take_lacking();
   /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
-  /// share no chunk with those from before, which go. Nothing where there is no target.
+  /// share no chunk with those from before, which go. Nothing where there is no target, or one of a
+  /// few pages.
   void begin_tail();
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.

@@ -95,6 +95,8 @@ struct Heap::State {
   /// Another step has gone by its plan. True where such steps hold more than the target: the next
   /// plan is to leave that room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
+  /// The target is one of many pages.
+  [[nodiscard]] bool has_many_pages() const;
   /// True where a plan of that size would hold more than the target; `lacking_room` is then how much.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   /// By target: the room that plans are to leave, and how often one was given up for that.

@@ -15,7 +15,7 @@ constexpr int kMostTrims = 4;
 constexpr std::size_t kMostTargets = 256;
 /// The first step of a plan also holds what its blocks were in before.
 constexpr int kFirstAlike = 2;
-/// Below so many pages what blocks leave of theirs is no small share of all.
+/// With fewer, what blocks leave of theirs is no small share of all.
 constexpr std::uint64_t kFewestPages = 64;
 /// So often for each target; the rest is left to who has set it.
 constexpr int kMostGivenUp = 4;
@@ -34,8 +34,7 @@ void Heap::set_target(Bytes target) {
 }
 
 std::optional<Bytes> Heap::stranded_at_target() const {
-  const Bytes target = state_->books.target();
-  if (target < Bytes{granularity().count() * kFewestPages}) return std::nullopt;
+  if (!state_->has_many_pages()) return std::nullopt;
   return Bytes{state_->stranded.load(std::memory_order_relaxed)};
 }
 
@@ -44,7 +43,7 @@ Bytes Heap::take_lacking() {
 }
 
 void Heap::begin_tail() {
-  if (state_->books.has_target()) state_->large_tier = Tier::kKept;
+  if (state_->has_many_pages()) state_->large_tier = Tier::kKept;
 }
 
 std::optional<Bytes> Heap::most_held_by_plan() const {
@@ -77,6 +76,10 @@ void Heap::State::see_stranded() {
   }
   stranded = stats.stranded.count();
   beside_plans = stats.live + stats.stranded;
+}
+
+bool Heap::State::has_many_pages() const {
+  return books.target() >= Bytes{addresses.granularity().count() * kFewestPages};
 }
 
 bool Heap::State::lacks_room(Bytes size) {

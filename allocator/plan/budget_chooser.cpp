@@ -14,9 +14,6 @@ namespace {
 /// end.
 constexpr std::size_t kMostShapes = 256;
 
-/// The pieces between blocks take up so much of a budget.
-constexpr std::uint64_t kBetweenShare = 48;
-
 /// So often the times of a recorded step are corrected, where planned ones take less by more than
 /// this share.
 constexpr int kMostCorrections = 10;
@@ -70,7 +67,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
-  shape.held_margin.foresee(foreseen_margin());
+  shape.held_margin.foresee(foreseen_.margin(budget_));
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
   shape.live_at_begin = live;
@@ -132,8 +129,12 @@ std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
 std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
-  return PlannedStep{
-      *shape->profile, *shape->plan, shape->budget, shape->live_at_begin, shape->seconds};
+  return PlannedStep{*shape->profile,
+                     *shape->plan,
+                     shape->budget,
+                     shape->live_at_begin,
+                     foreseen_,
+                     shape->seconds};
 }
 
 /// The step that ended last followed a plan.
@@ -201,18 +202,6 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   shape->plan.reset();
 }
 
-/// By how much less than the budget is to be live.
-Bytes BudgetChooser::foreseen_margin() const {
-  return stranded_ ? *stranded_ + Bytes{budget_.count() / kBetweenShare} : Bytes{};
-}
-
-/// The least one whose foreseen_margin() leaves so much.
-Bytes BudgetChooser::least_budget(Bytes peak) const {
-  if (!stranded_) return peak;
-  const std::uint64_t bytes = (peak + *stranded_).count();
-  return Bytes{bytes + bytes / (kBetweenShare - 1) + 1};
-}
-
 /// What any plan for the step that is to end needs, with what plans of it leave.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
@@ -225,13 +214,15 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  if (!whole_ || sizes_.empty() || least_budget(curve.peak()) <= budget_) return std::nullopt;
+  if (!whole_ || sizes_.empty() || foreseen_.budget_for(curve.peak()) <= budget_)
+    return std::nullopt;
   // Where no step comes twice, what plans would need is of no use.
   const bool planless = over_in_a_row_ >= kMostShapes;
   const Bytes peak = planless ? curve.peak() : least_of(curve);
-  if (least_budget(peak) <= budget_) return std::nullopt;
+  if (foreseen_.budget_for(peak) <= budget_) return std::nullopt;
   const bool known = optimized_begin_ == Bytes{curve.live.front()};
-  return BudgetShortage{least_budget(known ? std::max(peak, optimized_peak_) : peak), !known};
+  const Bytes least = known ? std::max(peak, optimized_peak_) : peak;
+  return BudgetShortage{foreseen_.budget_for(least), !known};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {

@@ -30,6 +30,7 @@ struct PlannedStep {
   BudgetPlan plan;
   Bytes budget;  // of the profile
   Bytes live;    // when the step began
+  ForeseenHeld foreseen;
   /// What the last step that followed it took on the device, from its first saved storage to the
   /// end of its backward pass; none where that is not known yet.
   std::optional<double> seconds;
@@ -94,9 +95,8 @@ class BudgetChooser {
   /// (StepProfile::free_at_once).
   void frees_at_once();
 
-  /// The device's memory has so many bytes, as the step begins, in which hardly anything has room;
-  /// none where what it holds is not to be within the budget.
-  void strands(std::optional<Bytes> stranded) { stranded_ = stranded; }
+  /// Of the device's memory, as the step begins.
+  void foresee(const ForeseenHeld& held) { foreseen_ = held; }
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a
@@ -147,8 +147,6 @@ class BudgetChooser {
   };
 
   void make_plan(Shape& shape, Bytes live) const;
-  [[nodiscard]] Bytes foreseen_margin() const;
-  [[nodiscard]] Bytes least_budget(Bytes peak) const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
@@ -172,7 +170,7 @@ class BudgetChooser {
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;
-  std::optional<Bytes> stranded_{};       // in the device's memory
+  ForeseenHeld foreseen_{};
   std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end

@@ -15,8 +15,21 @@ constexpr std::uint64_t kAlikeShare = 1024;
 constexpr int kMostOver = 3;
 /// So often, and nothing more is hoped for.
 constexpr int kMostInVain = 3;
+/// The pieces between blocks take up so much of a budget, in steps without a heap's plan and with
+/// one.
+constexpr std::uint64_t kBetweenShare = 48;
 
 }  // namespace
+
+Bytes ForeseenHeld::margin(Bytes budget) const {
+  return stranded_ ? *stranded_ + Bytes{budget.count() / kBetweenShare} : Bytes{};
+}
+
+Bytes ForeseenHeld::budget_for(Bytes live) const {
+  if (!stranded_) return live;
+  const std::uint64_t bytes = (live + *stranded_).count();
+  return Bytes{bytes + bytes / (kBetweenShare - 1) + 1};
+}
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {
   if (chosen_ || least) return false;

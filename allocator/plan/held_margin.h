@@ -4,9 +4,28 @@
 #include "allocator/base/bytes.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace spillway {
+
+/// What can be foreseen of what a device will hold beyond what is live in it.
+class ForeseenHeld {
+ public:
+  /// Nothing: what is held is not to be within the budget.
+  ForeseenHeld() = default;
+
+  /// Its memory has so many bytes in which hardly anything has room.
+  explicit ForeseenHeld(std::optional<Bytes> stranded) : stranded_(stranded) {}
+
+  /// By how much less than the budget may be live.
+  [[nodiscard]] Bytes margin(Bytes budget) const;
+  /// The least one with a margin() that leaves `live`.
+  [[nodiscard]] Bytes budget_for(Bytes live) const;
+
+ private:
+  std::optional<Bytes> stranded_;
+};
 
 /// By how much less than the budget a step is planned, because what a device holds is more than
 /// what is live in it. Threads: confined.
@@ -14,9 +33,9 @@ class HeldMargin {
  public:
   [[nodiscard]] Bytes bytes() const { return bytes_; }
 
-  /// So much more than what is live will be held, as far as can be foreseen.
-  void foresee(Bytes bytes) {
-    if (!chosen_) bytes_ = std::max(bytes_, bytes);
+  /// From ForeseenHeld: it is at least that.
+  void foresee(Bytes margin) {
+    if (!chosen_) bytes_ = std::max(bytes_, margin);
   }
 
   /// So much is lacking for places of a plan's blocks. True where bytes() has changed.

@@ -12,10 +12,6 @@ double PlanPoint::of_limit() const {
   return timing.total() > 0 ? bound.seconds / timing.total() : 1;
 }
 
-PlanPoint plan_point(const StepProfile& profile, Bytes budget) {
-  return point_of(profile, plan_step(profile, budget), budget);
-}
-
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget) {
   PlanPoint point{budget, plan.peak};
   point.kept = plan.bytes(profile, Action::kKeep);
@@ -26,7 +22,9 @@ PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes bud
   return point;
 }
 
-std::vector<PlanPoint> plan_curve(const StepProfile& profile, std::size_t points) {
+std::vector<PlanPoint> plan_curve(const StepProfile& profile,
+                                  std::size_t points,
+                                  const std::function<Bytes(Bytes)>& budget_for) {
   SPILLWAY_CHECK(points >= 2);
   const std::vector<Action> keep(profile.storages.size(), Action::kKeep);
   const auto live = live_bytes(profile, keep);
@@ -35,7 +33,8 @@ std::vector<PlanPoint> plan_curve(const StepProfile& profile, std::size_t points
   std::vector<PlanPoint> curve;
   for (std::size_t point = 0; point < points; ++point) {
     const std::uint64_t more = (most - std::min(most, least)) / (points - 1) * point;
-    curve.push_back(plan_point(profile, Bytes{point + 1 == points ? most : least + more}));
+    const Bytes within{point + 1 == points ? most : least + more};
+    curve.push_back(point_of(profile, plan_step(profile, within), budget_for(within)));
   }
   return curve;
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace spillway {
@@ -28,11 +29,11 @@ struct PlanPoint {
 /// Of that plan for that budget. Requires: profile.timed().
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 
-/// Of plan_step's. Requires: profile.timed().
-PlanPoint plan_point(const StepProfile& profile, Bytes budget);
-
-/// From everything away to everything kept, at equal distances. Requires: profile.timed(), and at
-/// least two points.
-std::vector<PlanPoint> plan_curve(const StepProfile& profile, std::size_t points);
+/// From everything away to everything kept, at equal distances. `budget_for`: the budget that
+/// leaves so much for what is live. Requires: profile.timed(), and at least two points.
+std::vector<PlanPoint> plan_curve(
+    const StepProfile& profile,
+    std::size_t points,
+    const std::function<Bytes(Bytes)>& budget_for = [](Bytes live) { return live; });
 
 }  // namespace spillway
