@@ -15,20 +15,26 @@ constexpr std::uint64_t kAlikeShare = 1024;
 constexpr int kMostOver = 3;
 /// So often, and nothing more is hoped for.
 constexpr int kMostInVain = 3;
-/// The pieces between blocks take up so much of a budget, in steps without a heap's plan and with
-/// one.
-constexpr std::uint64_t kBetweenShare = 48;
+/// What lies between blocks is such a share of a budget at most, or of what it leaves for what a
+/// step makes: found with models of 10^8 to 10^10 parameters, in steps with planned places and
+/// without.
+constexpr std::uint64_t kBetween = 48;
+constexpr std::uint64_t kBetweenMade = 8;
 
 }  // namespace
 
 Bytes ForeseenHeld::margin(Bytes budget) const {
-  return stranded_ ? *stranded_ + Bytes{budget.count() / kBetweenShare} : Bytes{};
+  if (!known_) return {};
+  const Bytes made = budget > begin_ ? budget - begin_ : Bytes{};
+  return stranded_ + Bytes{std::min(budget.count() / kBetween, made.count() / kBetweenMade)};
 }
 
 Bytes ForeseenHeld::budget_for(Bytes live) const {
-  if (!stranded_) return live;
-  const std::uint64_t bytes = (live + *stranded_).count();
-  return Bytes{bytes + bytes / (kBetweenShare - 1) + 1};
+  if (!known_) return live;
+  // Either share may be the smaller one.
+  const std::uint64_t bytes = (live + stranded_).count();
+  const std::uint64_t made = bytes - std::min(bytes, begin_.count());
+  return Bytes{bytes + std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

@@ -4,7 +4,6 @@
 #include "allocator/base/bytes.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -15,8 +14,9 @@ class ForeseenHeld {
   /// Nothing: what is held is not to be within the budget.
   ForeseenHeld() = default;
 
-  /// Its memory has so many bytes in which hardly anything has room.
-  explicit ForeseenHeld(std::optional<Bytes> stranded) : stranded_(stranded) {}
+  /// When the step begins its memory has so many bytes `stranded`, in which hardly anything has
+  /// room, and `live` ones, which stay.
+  ForeseenHeld(Bytes stranded, Bytes live) : known_(true), stranded_(stranded), begin_(live) {}
 
   /// By how much less than the budget may be live.
   [[nodiscard]] Bytes margin(Bytes budget) const;
@@ -24,7 +24,9 @@ class ForeseenHeld {
   [[nodiscard]] Bytes budget_for(Bytes live) const;
 
  private:
-  std::optional<Bytes> stranded_;
+  bool known_ = false;
+  Bytes stranded_;
+  Bytes begin_;
 };
 
 /// By how much less than the budget a step is planned, because what a device holds is more than

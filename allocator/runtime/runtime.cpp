@@ -226,7 +226,9 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   if (site.index == 0) {
     const Heap& heap = device->second->heap();
     if (heap.most_held_by_plan()) chooser.frees_at_once();
-    chooser.foresee(ForeseenHeld(heap.stranded_at_target()));
+    const auto stranded = heap.stranded_at_target();
+    const Bytes live = device->second->curve().live_at_begin();
+    chooser.foresee(stranded ? ForeseenHeld(*stranded, live) : ForeseenHeld());
   }
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);

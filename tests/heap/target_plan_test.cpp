@@ -147,6 +147,71 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) 
   EXPECT_EQ(heap_->check(), "");
 }
 
+TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsToldOfAndNotFollowed) {
+  target_ = 8_MiB;  // 10 live at one time
+  steps(2);
+  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
+  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  step();
+  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
+  EXPECT_EQ(replayed(), 0U);
+
+  target_ = 10_MiB;
+  steps(3);
+
+  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  EXPECT_GT(replayed(), 0U);
+}
+
+TEST_F(TargetPlanTest, WhereNoPlanFitsOneIsFollowedInTheEnd) {
+  target_ = 8_MiB;
+  steps(5);
+  EXPECT_EQ(replayed(), 0U);
+
+  steps(3);
+
+  EXPECT_GT(replayed(), 0U);
+}
+
+/// A step of two blocks, of which the second one lives until the next step, as many in a row.
+class OneGradientTest : public HeapTest {
+ protected:
+  void step(Bytes gradient, Bytes more = {}) {
+    if (gradient_ != driver::DevicePtr{}) free(gradient_);
+    heap_->set_target(6_MiB);
+    free(allocate(6_MiB));
+    gradient_ = allocate(gradient);
+    if (!more.zero()) free(allocate(more));
+    heap_->end_step();
+  }
+
+  driver::DevicePtr gradient_{};
+};
+
+TEST_F(OneGradientTest, WhatTheNextStepFreesTakesNoRoomWithWhatLiesBesideIt) {
+  for (int i = 0; i < 4; ++i)
+    step(3_MiB);
+
+  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  EXPECT_EQ(heap_->stats().plan_replayed, 4U);
+}
+
+TEST_F(TargetPlanTest, WhatLivedOnInThePlaceOfAPlanThatWasGivenUpGoesBackWhenItHasEnded) {
+  target_ = 17_MiB;
+  elsewhere_ = 12_MiB;
+  int given_up = 0;
+  for (int i = 0; i < 8; ++i) {
+    fence_ = stuck_fence();
+    const std::uint64_t before = replayed();
+    heap_->reset_peaks();
+    step();
+    if (before == 0 || replayed() != before) continue;
+    ++given_up;
+    EXPECT_LE(heap_->stats().held_peak, target_);
+  }
+  EXPECT_GT(given_up, 0);
+}
+
 TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
   target_ = 10_MiB;
   steps(4);

@@ -144,5 +144,71 @@ TEST_F(HeapTargetTest, WithoutItStreamsWait) {
   EXPECT_EQ(waits(), 1U);
 }
 
+TEST_F(HeapTargetTest, WhatStaysOfATailLeavesNothingOfWhatGoesStranded) {
+  for (const bool tail : {false, true}) {
+    heap_->set_target(256_MiB);
+    const auto goes = allocate(3_MiB);
+    if (tail) heap_->begin_tail();
+    const auto stays = allocate(2_MiB);
+    free(goes);
+    heap_->end_step();
+    heap_->trim_sync();
+
+    EXPECT_EQ(heap_->stats().held, tail ? 2_MiB : 4_MiB);
+    EXPECT_EQ(heap_->stats().stranded, tail ? 0_B : 2_MiB);
+    free(stays);
+    heap_->trim_sync();
+  }
+}
+
+TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
+  heap_->set_target(256_MiB);
+  const auto first = allocate(3_MiB);
+  free(first);
+  for (const bool by_target : {false, true}) {
+    heap_->begin_tail();
+    EXPECT_NE(allocate(3_MiB), first);
+    by_target ? heap_->set_target(256_MiB) : heap_->end_step();
+    const auto next = allocate(3_MiB);
+    EXPECT_EQ(next, first);
+    free(next);
+    heap_->set_target(256_MiB);
+  }
+}
+
+TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
+  for (const Bytes target : {0_B, 126_MiB}) {
+    heap_->set_target(target);
+    const auto first = allocate(3_MiB);
+    free(first);
+    heap_->begin_tail();
+    EXPECT_EQ(allocate(3_MiB), first);
+    EXPECT_EQ(heap_->stranded_at_target(), std::nullopt);
+    free(first);
+  }
+}
+
+TEST_F(HeapTargetTest, WhatWasStrandedWhenTheTargetWasSetIsTold) {
+  const auto goes = allocate(3_MiB);
+  allocate(2_MiB);
+  free(goes);
+
+  heap_->set_target(128_MiB);
+
+  EXPECT_EQ(heap_->stranded_at_target(), 2_MiB);  // before it and behind it, in its chunks
+}
+
+TEST_F(HeapTargetTest, PiecesOfAChunkWithoutALiveBlockAreNotStranded) {
+  heap_->set_target(16_MiB);
+  const auto first = allocate(3_MiB);
+  const auto second = allocate(3_MiB);
+  heap_->add_fence(first, stuck_fence());
+  free(first);
+  free(second);
+  allocate(1_MiB);  // so that the pieces lie apart
+
+  EXPECT_LT(heap_->stats().stranded, 2_MiB);
+}
+
 }  // namespace
 }  // namespace spillway

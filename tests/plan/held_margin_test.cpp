@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -72,6 +73,81 @@ TEST(HeldMarginTest, WhatAStepWithoutAPlanHeldSaysNothing) {
   chooser.end_step(curve);
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+}
+
+TEST(ForeseenHeldTest, TheBudgetForWhatIsLiveIsTheLeastThatLeavesSoMuch) {
+  for (const std::uint64_t begin : {0U, 1000U, 900'000U}) {
+    for (const std::uint64_t stranded : {0U, 77U, 40'000U}) {
+      const ForeseenHeld held(Bytes{stranded}, Bytes{begin});
+      for (std::uint64_t live = begin + 100; live < 2'000'000; live += 99'991) {
+        const Bytes budget = held.budget_for(Bytes{live});
+        EXPECT_GE(budget - held.margin(budget), Bytes{live});
+        const Bytes less = budget - 4_B;  // both shares round
+        EXPECT_LT(less - held.margin(less), Bytes{live}) << begin << " " << stranded;
+      }
+    }
+  }
+}
+
+TEST(ForeseenHeldTest, WhatStaysLeavesNothingBetweenBlocks) {
+  const ForeseenHeld made(0_B, 0_B);
+  const ForeseenHeld stays(10_B, 4700_B);
+  EXPECT_EQ(made.margin(4800_B), 100_B);
+  EXPECT_EQ(stays.margin(4800_B), 10_B + 12_B);
+  EXPECT_EQ(stays.margin(4000_B), 10_B);
+}
+
+TEST(ForeseenHeldTest, WhatIsUnknownIsNoMargin) {
+  EXPECT_EQ(ForeseenHeld().margin(4800_B), 0_B);
+  EXPECT_EQ(ForeseenHeld().budget_for(4800_B), 4800_B);
+}
+
+TEST(HeldMarginTest, WhatCanBeForeseenIsPlannedForFromTheFirstPlanOn) {
+  BudgetChooser chooser(1250_B);
+  const ForeseenHeld held(60_B, 1000_B);
+  chooser.foresee(held);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+  EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
+  EXPECT_EQ(chooser.planned_last()->foreseen.margin(1250_B), held.margin(1250_B));
+}
+
+TEST(HeldMarginTest, TheSmallestBudgetHasRoomForWhatCanBeForeseen) {
+  const ForeseenHeld held(60_B, 1000_B);
+  const Bytes smallest = held.budget_for(1000_B);  // the recorded step needs 1000
+  for (const Bytes budget : {1000_B, smallest - 1_B, smallest}) {
+    BudgetChooser chooser(budget);
+    chooser.foresee(held);
+    std::optional<BudgetShortage> missed;
+    step(chooser, {100, 100, 100}, 1000, &missed);
+    EXPECT_EQ(missed.has_value(), budget < smallest);
+    if (missed) {
+      EXPECT_EQ(missed->least, smallest);
+    }
+  }
+}
+
+TEST(HeldMarginTest, WhatLacksPlacesIsPlannedForLessAtOnce) {
+  BudgetChooser chooser(1250_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
+
+  for (const Bytes lacking : {60_B, 1000_B, 1000_B}) {
+    for (int storage = 0; storage < 3; ++storage)
+      chooser.choose(100_B, 1000_B);
+    chooser.lacks(lacking);
+    chooser.end_step(nested({0, 0, 0}, 1000));
+    if (lacking == 60_B) {
+      EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
+    }
+  }
+
+  EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
+  // Nothing is planned for less than the least plan needs.
+  EXPECT_EQ(chooser.planned_last()->plan.budget, 1250_B - 60_B - 1_B - 1000_B - 1_B);
 }
 
 }  // namespace

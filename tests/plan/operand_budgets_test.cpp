@@ -14,11 +14,11 @@ using namespace literals;
 using testing::gated_block;
 
 /// Offers the storages of a gated block, the first one of so many bytes.
-std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B) {
-  return {chooser.choose(first, 500_B),
-          chooser.choose(100_B, 500_B, true),
-          chooser.choose(100_B, 500_B),
-          chooser.choose(100_B, 500_B, true)};
+std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes live = 500_B) {
+  return {chooser.choose(first, live),
+          chooser.choose(100_B, live, true),
+          chooser.choose(100_B, live),
+          chooser.choose(100_B, live, true)};
 }
 
 /// Such a step in which everything is away, recorded.
@@ -52,6 +52,19 @@ TEST(OperandBudgetsTest, WhereMemoryIsFreedLateTheSmallestIsWhatTheRecordedStepN
 
   ASSERT_TRUE(missed);
   EXPECT_EQ(missed->least, 900_B);
+}
+
+TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBudget) {
+  for (const Bytes budget : {999_B, 1000_B}) {  // what it would need: 900, and 100 more live
+    BudgetChooser chooser(budget);
+    chooser.frees_at_once();
+    record(chooser);
+
+    const bool recorded = offer(chooser, 100_B, 600_B)[3] == Action::kRebuild;
+
+    EXPECT_EQ(recorded, budget == 1000_B) << budget.count();
+    EXPECT_EQ(chooser.recording(), recorded);
+  }
 }
 
 /// What is missing where a planned step has needed that much, and the next one is recorded.

@@ -79,7 +79,9 @@ class Step:
         return x.sum()
 
     def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
-        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds."""
+        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds; and the
+        most that any step after the first has held."""
+        torch.cuda.empty_cache()  # as in a process that has run nothing else
         found: list[dict[str, Any]] = []
         while len(found) < MOST_STEPS and (len(found) < ALIKE or found[-ALIKE:] != [found[-1]] * ALIKE):
             torch.cuda.reset_peak_memory_stats()
@@ -100,11 +102,11 @@ class Step:
                     "ms": round(begin.elapsed_time(end), 2),
                 }
             )
-        return {**found[-1], "steps": len(found)}
+        most = max(each["held"] for each in found[1:])
+        return {**found[-1], "held_from_second": most, "steps": len(found)}
 
 
 def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
-    torch.cuda.empty_cache()  # as in a process that has had no other budget
     region = spillway.offload(budget=budget, tag=tag)
     found = {"budget": budget, **step.measured(region)}
     explained = spillway.explain(tag)
@@ -123,14 +125,14 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
     return found
 
 
-def within(step: Step, budget: int, tag: str) -> dict[str, Any] | None:
-    """None where the budget cannot be met."""
+def within(step: Step, budget: int, tag: str) -> dict[str, Any]:
+    """Within the smallest budget where this one cannot be met."""
     try:
         return under(step, budget, tag)
-    except spillway.BudgetError:
+    except spillway.BudgetError as error:
         spillway.step()
         step.optimizer.zero_grad()
-        return None
+        return under(step, error.smallest, f"{tag}-smallest")
 
 
 def the_way(name: str, step: Step) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def main(model: str, *asked: str) -> None:
             shares = [float(each)]
         else:
             found["ways"][each] = way = the_way(each, step)
-            budget = -(-way["peak"] // MIB) * MIB
+            budget = -(-way["held"] // MIB) * MIB
             way["ours"] = within(step, budget, f"beside-{each}")
             continue
         for share in shares:
