@@ -64,7 +64,9 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
       chosen = point_of(step->profile, step->plan, step->budget);
       more = step->live.count() - step->profile.memory.begin.count();
       curve = plan_curve(step->profile, points, [&](Bytes live) {
-        return Bytes{step->foreseen.budget_for(Bytes{live.count() + more}).count() - more};
+        const Bytes budget =
+            step->foreseen.budget_for(Bytes{live.count() + more}, step->profile.storages.size());
+        return Bytes{budget.count() - more};
       });
     }
   }

@@ -111,7 +111,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
                                             TagId tag) {
   const Lock lock(mutex);
   const bool passes_soft_limit = books.passes_soft_limit(size);
-  if (passes_soft_limit || books.passes_target(size)) {
+  if (passes_soft_limit || books.passes_target(size.rounded_up(addresses.granularity()))) {
     // What is there may still do: only growth is to be preceded by a trim.
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;

@@ -26,10 +26,6 @@ Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
 
-Bytes most(const RecordedStep& recorded) {
-  return Bytes{*std::max_element(recorded.peaks.begin(), recorded.peaks.end())};
-}
-
 /// When each storage is wanted, those begin to come back whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
@@ -55,10 +51,15 @@ std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
 
 void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.recorded) return;
-  const RecordedStep& recorded = *shape.recorded;
-  // A step that would need more than the budget is not recorded again.
-  shape.settled = shape.settled || live == recorded.begin ||
-                  most(recorded) > less(budget_ + recorded.begin, live);
+  RecordedStep& recorded = *shape.recorded;
+  if (!shape.settled && live > recorded.begin) {
+    // A step that would hold more than the budget is not recorded again.
+    RecordedStep again = recorded;
+    again.begin_with(live);
+    shape.rebased = again.most() + foreseen_.margin(budget_, shape.sizes.size()) > budget_;
+    if (shape.rebased) recorded = std::move(again);
+  }
+  shape.settled = shape.settled || live == recorded.begin;
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
   // What the recorded step would have been allowed, had it begun as this one does.
   const Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
@@ -67,12 +68,12 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
-  shape.held_margin.foresee(foreseen_.margin(budget_));
+  shape.held_margin.foresee(foreseen_.margin(budget_, shape.sizes.size()));
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
-  if (shape.plan->peak > allowed) return shape.plan.reset();
+  if (shape.plan->peak > allowed && !shape.rebased) return shape.plan.reset();
   shape.due = due_in(*shape.plan);
 }
 
@@ -214,15 +215,17 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  if (!whole_ || sizes_.empty() || foreseen_.budget_for(curve.peak()) <= budget_)
-    return std::nullopt;
+  const auto budget_for = [&](Bytes live) {
+    return foreseen_.budget_for(live, sizes_.size());
+  };
+  if (!whole_ || sizes_.empty() || budget_for(curve.peak()) <= budget_) return std::nullopt;
   // Where no step comes twice, what plans would need is of no use.
   const bool planless = over_in_a_row_ >= kMostShapes;
   const Bytes peak = planless ? curve.peak() : least_of(curve);
-  if (foreseen_.budget_for(peak) <= budget_) return std::nullopt;
+  if (budget_for(peak) <= budget_) return std::nullopt;
   const bool known = optimized_begin_ == Bytes{curve.live.front()};
   const Bytes least = known ? std::max(peak, optimized_peak_) : peak;
-  return BudgetShortage{foreseen_.budget_for(least), !known};
+  return BudgetShortage{budget_for(least), !known};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
@@ -277,6 +280,9 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
+  } else if (shape.plan && std::exchange(shape.rebased, false) && correct(shape, curve)) {
+    shape.profile.reset();
+    shape.plan.reset();
   } else if (shape.plan) {
     HeldMargin& margin = shape.held_margin;
     const bool least = shape.plan->peak > less(shape.budget, margin.bytes());
@@ -286,8 +292,25 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   }
 }
 
+/// The first step that followed a plan made from a recording that was rebased. True where it has
+/// needed less than was planned.
+bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
+  RecordedStep& recorded = *shape.recorded;
+  const auto most_before = [](const std::vector<std::uint64_t>& live, std::size_t tail) {
+    const auto end = live.begin() + static_cast<std::ptrdiff_t>(std::min(tail, live.size()));
+    return live.begin() == end ? 0 : *std::max_element(live.begin(), end);
+  };
+  const auto planned = live_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
+  const std::uint64_t expected = most_before(planned, recorded.tail);
+  const std::uint64_t needed = most_before(curve.live, curve.tail);
+  if (needed >= expected) return false;
+  recorded.needed_less(Bytes{expected - needed});
+  return true;
+}
+
 void BudgetChooser::record(Shape& shape, const StepCurve& curve) {
   shape.recorded.emplace(curve, sizes_.size());
+  shape.rebased = false;
   shape.times.reset();
   shape.profile.reset();
   shape.plan.reset();

@@ -131,6 +131,7 @@ class BudgetChooser {
     std::vector<Bytes> sizes{};
     std::vector<bool> rebuildable{};  // by storage
     std::optional<RecordedStep> recorded{};
+    bool rebased = false;  // the recording is of a step that began with less live
     std::optional<StepTimes> times{};
     std::optional<StepProfile> profile{};  // of both; none where it is to be made
     std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
@@ -152,6 +153,7 @@ class BudgetChooser {
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
   void end_known(Shape& shape, const StepCurve& curve);
+  static bool correct(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
 
   const Bytes budget_;

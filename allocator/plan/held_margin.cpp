@@ -16,25 +16,27 @@ constexpr int kMostOver = 3;
 /// So often, and nothing more is hoped for.
 constexpr int kMostInVain = 3;
 /// What lies between blocks is such a share of a budget at most, or of what it leaves for what a
-/// step makes: found with models of 10^8 to 10^10 parameters, in steps with planned places and
-/// without.
+/// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
+/// with planned places and without.
 constexpr std::uint64_t kBetween = 48;
 constexpr std::uint64_t kBetweenMade = 8;
 
 }  // namespace
 
-Bytes ForeseenHeld::margin(Bytes budget) const {
+Bytes ForeseenHeld::margin(Bytes budget, std::size_t storages) const {
   if (!known_) return {};
   const Bytes made = budget > begin_ ? budget - begin_ : Bytes{};
-  return stranded_ + Bytes{std::min(budget.count() / kBetween, made.count() / kBetweenMade)};
+  const std::uint64_t share = std::min(budget.count() / kBetween, made.count() / kBetweenMade);
+  return stranded_ + Bytes{std::min(share, storages * page_.count())};
 }
 
-Bytes ForeseenHeld::budget_for(Bytes live) const {
+Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
   if (!known_) return live;
-  // Either share may be the smaller one.
+  // Any of them may be the smallest.
   const std::uint64_t bytes = (live + stranded_).count();
   const std::uint64_t made = bytes - std::min(bytes, begin_.count());
-  return Bytes{bytes + std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1};
+  const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;
+  return Bytes{bytes + std::min(share, storages * page_.count())};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 namespace spillway {
@@ -15,18 +16,20 @@ class ForeseenHeld {
   ForeseenHeld() = default;
 
   /// When the step begins its memory has so many bytes `stranded`, in which hardly anything has
-  /// room, and `live` ones, which stay.
-  ForeseenHeld(Bytes stranded, Bytes live) : known_(true), stranded_(stranded), begin_(live) {}
+  /// room, and `live` ones, which stay. It comes in pages.
+  ForeseenHeld(Bytes stranded, Bytes live, Bytes page)
+      : known_(true), stranded_(stranded), begin_(live), page_(page) {}
 
-  /// By how much less than the budget may be live.
-  [[nodiscard]] Bytes margin(Bytes budget) const;
+  /// By how much less than the budget may be live in a step that saves so many storages.
+  [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
   /// The least one with a margin() that leaves `live`.
-  [[nodiscard]] Bytes budget_for(Bytes live) const;
+  [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:
   bool known_ = false;
   Bytes stranded_;
   Bytes begin_;
+  Bytes page_;
 };
 
 /// By how much less than the budget a step is planned, because what a device holds is more than

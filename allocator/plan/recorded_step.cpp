@@ -6,7 +6,7 @@
 namespace spillway {
 
 RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages(count) {
-  edges = {0, curve.live.size()};
+  edges = {0, curve.live.size(), std::min(curve.tail, curve.live.size())};
   for (const StepCurve::Absence& away : curve.absences) {
     edges.push_back(away.from);
     edges.push_back(away.to);
@@ -42,7 +42,23 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   besides = curve.besides;
   besides.resize(count);
   begin = Bytes{curve.live.empty() ? 0 : curve.live.front()};
+  tail = index_of(std::min(curve.tail, curve.live.size()));
   edges.pop_back();
+}
+
+void RecordedStep::begin_with(Bytes live) {
+  for (std::size_t place = 0; place < std::min(tail, peaks.size()); ++place)
+    peaks[place] += (live - begin).count();
+  begin = live;
+}
+
+void RecordedStep::needed_less(Bytes by) {
+  for (std::size_t place = 0; place < std::min(tail, peaks.size()); ++place)
+    peaks[place] -= std::min(peaks[place], by.count());
+}
+
+Bytes RecordedStep::most() const {
+  return Bytes{peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end())};
 }
 
 std::size_t RecordedStep::place_of(std::size_t curve_place) const {

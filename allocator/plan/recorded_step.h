@@ -30,10 +30,19 @@ struct RecordedStep {
   /// Bytes by storage that computing it again takes besides what is there when it is done.
   std::vector<std::uint64_t> besides;
   std::size_t storages = 0;
-  Bytes begin{};  // live when it began
+  Bytes begin{};         // live when it began
+  std::size_t tail = 0;  // the place that the optimizer's step begins with
 
   RecordedStep() = default;
   RecordedStep(const StepCurve& curve, std::size_t storages);
+
+  /// As if it had begun with more live, which its tail had made and the next step begins with.
+  void begin_with(Bytes live);
+  /// A step that began like that needed so much less than was thought, before its tail: of what it
+  /// began with, some was made before the tail and in `peaks` already.
+  void needed_less(Bytes by);
+
+  [[nodiscard]] Bytes most() const;
 
   /// The place in which that place of the curve lies.
   [[nodiscard]] std::size_t place_of(std::size_t curve_place) const;

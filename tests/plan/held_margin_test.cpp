@@ -78,45 +78,48 @@ TEST(HeldMarginTest, WhatAStepWithoutAPlanHeldSaysNothing) {
 TEST(ForeseenHeldTest, TheBudgetForWhatIsLiveIsTheLeastThatLeavesSoMuch) {
   for (const std::uint64_t begin : {0U, 1000U, 900'000U}) {
     for (const std::uint64_t stranded : {0U, 77U, 40'000U}) {
-      const ForeseenHeld held(Bytes{stranded}, Bytes{begin});
+      const ForeseenHeld held(Bytes{stranded}, Bytes{begin}, 500_B);
       for (std::uint64_t live = begin + 100; live < 2'000'000; live += 99'991) {
-        const Bytes budget = held.budget_for(Bytes{live});
-        EXPECT_GE(budget - held.margin(budget), Bytes{live});
-        const Bytes less = budget - 4_B;  // both shares round
-        EXPECT_LT(less - held.margin(less), Bytes{live}) << begin << " " << stranded;
+        for (const std::size_t storages : {3U, 20U, 1000U}) {
+          const Bytes budget = held.budget_for(Bytes{live}, storages);
+          EXPECT_GE(budget - held.margin(budget, storages), Bytes{live});
+          const Bytes less = budget - 4_B;  // both shares round
+          EXPECT_LT(less - held.margin(less, storages), Bytes{live}) << begin << " " << stranded;
+        }
       }
     }
   }
 }
 
 TEST(ForeseenHeldTest, WhatStaysLeavesNothingBetweenBlocks) {
-  const ForeseenHeld made(0_B, 0_B);
-  const ForeseenHeld stays(10_B, 4700_B);
-  EXPECT_EQ(made.margin(4800_B), 100_B);
-  EXPECT_EQ(stays.margin(4800_B), 10_B + 12_B);
-  EXPECT_EQ(stays.margin(4000_B), 10_B);
+  const ForeseenHeld made(0_B, 0_B, 30_B);
+  const ForeseenHeld stays(10_B, 4700_B, 30_B);
+  EXPECT_EQ(made.margin(4800_B, 1000), 100_B);
+  EXPECT_EQ(made.margin(4800_B, 2), 60_B);  // a page each
+  EXPECT_EQ(stays.margin(4800_B, 1000), 10_B + 12_B);
+  EXPECT_EQ(stays.margin(4000_B, 1000), 10_B);
 }
 
 TEST(ForeseenHeldTest, WhatIsUnknownIsNoMargin) {
-  EXPECT_EQ(ForeseenHeld().margin(4800_B), 0_B);
-  EXPECT_EQ(ForeseenHeld().budget_for(4800_B), 4800_B);
+  EXPECT_EQ(ForeseenHeld().margin(4800_B, 9), 0_B);
+  EXPECT_EQ(ForeseenHeld().budget_for(4800_B, 9), 4800_B);
 }
 
 TEST(HeldMarginTest, WhatCanBeForeseenIsPlannedForFromTheFirstPlanOn) {
   BudgetChooser chooser(1250_B);
-  const ForeseenHeld held(60_B, 1000_B);
+  const ForeseenHeld held(60_B, 1000_B, 100_B);
   chooser.foresee(held);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
   EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
-  EXPECT_EQ(chooser.planned_last()->foreseen.margin(1250_B), held.margin(1250_B));
+  EXPECT_EQ(chooser.planned_last()->foreseen.margin(1250_B, 3), held.margin(1250_B, 3));
 }
 
 TEST(HeldMarginTest, TheSmallestBudgetHasRoomForWhatCanBeForeseen) {
-  const ForeseenHeld held(60_B, 1000_B);
-  const Bytes smallest = held.budget_for(1000_B);  // the recorded step needs 1000
+  const ForeseenHeld held(60_B, 1000_B, 100_B);
+  const Bytes smallest = held.budget_for(1000_B, 3);  // the recorded step needs 1000
   for (const Bytes budget : {1000_B, smallest - 1_B, smallest}) {
     BudgetChooser chooser(budget);
     chooser.foresee(held);

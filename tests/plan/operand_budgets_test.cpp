@@ -24,7 +24,9 @@ std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes liv
 /// Such a step in which everything is away, recorded.
 std::optional<BudgetShortage> record(BudgetChooser& chooser, Bytes first = 100_B) {
   offer(chooser, first);
-  return chooser.end_step(gated_block());
+  StepCurve curve = gated_block();
+  curve.tail = curve.live.size();
+  return chooser.end_step(curve);
 }
 
 TEST(OperandBudgetsTest, ARecordedStepMayNeedMoreThanTheBudgetWhereAPlanNeedsLess) {
@@ -65,6 +67,24 @@ TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBud
     EXPECT_EQ(recorded, budget == 1000_B) << budget.count();
     EXPECT_EQ(chooser.recording(), recorded);
   }
+}
+
+TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) {
+  BudgetChooser chooser(900_B);
+  chooser.frees_at_once();
+  record(chooser);
+  // 190 more are live than thought of: 890 at least with all of it moved, so that all of it does.
+  const std::vector<Action> away = offer(chooser, 100_B, 690_B);
+  EXPECT_EQ(away[1], Action::kMove);
+  EXPECT_EQ(away[3], Action::kMove);
+  StepCurve curve = gated_block();  // 190 of which were there before
+  curve.tail = curve.live.size();
+  for (std::uint64_t& live : curve.live)
+    live = std::min<std::uint64_t>(live, 700);
+  chooser.end_step(curve);
+
+  EXPECT_EQ(offer(chooser, 100_B, 690_B),
+            (std::vector{Action::kMove, Action::kRebuild, Action::kMove, Action::kRebuild}));
 }
 
 /// What is missing where a planned step has needed that much, and the next one is recorded.

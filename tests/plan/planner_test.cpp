@@ -230,5 +230,21 @@ TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
   }
 }
 
+TEST(PlanCurveTest, APointsBudgetAndBoundAreThoseOfWhatIsHeldForIt) {
+  std::mt19937_64 random(kSeed);
+  const StepProfile step = random_step(random, 80);
+  const auto held = [](Bytes live) {
+    return live + Bytes{live.count() / 10};
+  };
+  const std::vector<PlanPoint> live = plan_curve(step, 5);
+  const std::vector<PlanPoint> all = plan_curve(step, 5, held);
+  for (std::size_t point = 0; point < live.size(); ++point) {
+    EXPECT_EQ(all[point].budget, held(live[point].budget));
+    EXPECT_EQ(all[point].peak, live[point].peak);
+    EXPECT_EQ(all[point].bound.seconds, lower_bound(step, all[point].budget).seconds);
+  }
+  EXPECT_LT(all.front().bound.seconds, live.front().bound.seconds);
+}
+
 }  // namespace
 }  // namespace spillway
