@@ -69,6 +69,16 @@ TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBud
   }
 }
 
+TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInsteadOfARecording) {
+  BudgetChooser chooser(880_B);
+  chooser.frees_at_once();
+  record(chooser);
+
+  const std::vector<Action> away = offer(chooser, 100_B, 690_B);  // 890 with all of it moved
+
+  EXPECT_EQ(away, std::vector<Action>(4, Action::kMove));
+}
+
 TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) {
   BudgetChooser chooser(900_B);
   chooser.frees_at_once();
