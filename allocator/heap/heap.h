@@ -251,12 +251,12 @@ class Heap {
   /// HeapStats::stranded when the target was set last, or when last no plan was followed then, but
   /// for the memory of plans. None where there is no target, or one of a few pages.
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
-  /// By how much the last plan was too large for the target, and was not followed therefore; tells
-  /// it once.
+  /// By how much the last plan was too large for the target that there is, and was not followed
+  /// therefore, which happens a few times for each target; tells it once.
   Bytes take_lacking();
   /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
-  /// share no chunk with those from before, which go. Nothing where there is no target, or one of a
-  /// few pages.
+  /// share no chunk with those from before, which go; no more once end_step() has found nothing new
+  /// of them live. Nothing where there is no target, or one of a few pages.
   void begin_tail();
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -89,6 +90,9 @@ struct Heap::State {
   /// trim_cached(), the first few times for each target.
   void trim_for(Bytes target);
   std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
+  /// A step ends with its tail. Where it has left nothing that stays, later ones will not either.
+  void end_tail();
+  Bytes kept SPILLWAY_GUARDED_BY(mutex);  // live in what tails have made
   /// What is stranded now goes into `stranded`, and with all that is live into `beside_plans`.
   void see_stranded();
   Bytes beside_plans SPILLWAY_GUARDED_BY(mutex);
@@ -97,8 +101,12 @@ struct Heap::State {
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// The target is one of many pages.
   [[nodiscard]] bool has_many_pages() const;
-  /// True where a plan of that size would hold more than the target; `lacking_room` is then how much.
+  /// True where a plan of that size would hold more than the target; `lacking_room` is then how
+  /// much.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
+  std::pair<Bytes, Bytes> room_lacking
+      SPILLWAY_GUARDED_BY(mutex);                          // a target, and bytes: take_lacking
+  std::map<Bytes, int> lacked SPILLWAY_GUARDED_BY(mutex);  // by target: how often
   /// By target: the room that plans are to leave, and how often one was given up for that.
   std::map<Bytes, std::pair<Bytes, int>> to_leave SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
@@ -163,7 +171,7 @@ struct Heap::State {
   Regions regions;                             // added to with `mutex`
   std::atomic<bool> replays;                   // steps may be written down and replayed
   std::atomic<bool> target_was_set{false};     // in the running step
-  std::atomic<std::uint64_t> lacking_room{0};   // bytes (take_lacking)
+  std::atomic<bool> tails_keep{true};          // something that stays
   std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
   std::atomic<Tier> large_tier{Tier::kLarge};  // of the large blocks that are new
   Replay replay;

@@ -69,6 +69,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
 }
 
 void Heap::end_step() {
+  if (state_->large_tier.load(std::memory_order_relaxed) == Tier::kKept) state_->end_tail();
   state_->large_tier = Tier::kLarge;
   if (state_->replays.load(std::memory_order_acquire)) state_->end_step();
 }
@@ -88,7 +89,7 @@ void Heap::State::end_step() {
   const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
-  if (room && lacks_room(plan.size)) return;
+  if (room && lacks_room(plan.size)) return replay.recorder.turn(true);
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room.has_value());
 }
 

@@ -5,6 +5,7 @@
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -39,11 +40,13 @@ std::optional<Bytes> Heap::stranded_at_target() const {
 }
 
 Bytes Heap::take_lacking() {
-  return Bytes{state_->lacking_room.exchange(0)};
+  const Lock lock(state_->mutex);
+  const auto [target, bytes] = std::exchange(state_->room_lacking, {});
+  return target == state_->books.target() ? bytes : Bytes{};
 }
 
 void Heap::begin_tail() {
-  if (state_->has_many_pages()) state_->large_tier = Tier::kKept;
+  if (state_->tails_keep && state_->has_many_pages()) state_->large_tier = Tier::kKept;
 }
 
 std::optional<Bytes> Heap::most_held_by_plan() const {
@@ -63,10 +66,25 @@ void Heap::State::trim_for(Bytes target) {
   if (trims[target]++ < kMostTrims) trim_cached();
 }
 
+void Heap::State::end_tail() {
+  const Lock lock(mutex);
+  Bytes live;
+  for (const auto& region : regions.all()) {
+    if (region->key().tier != Tier::kKept) continue;
+    const RegionView region_lock(*region);
+    for (const Block* block = region->first(); block != nullptr; block = block->after)
+      if (block->state == BlockState::kLive) live += block->size;
+  }
+  if (!live.zero()) tails_keep = live > std::exchange(kept, live);
+}
+
 /// Where a plan is followed there is nothing new to see.
 void Heap::State::see_stranded() {
   const Lock lock(mutex);
-  if (planned.load(std::memory_order_relaxed) != nullptr && !replay.recorder.on()) return;
+  if (PlannedRegion* const region = planned.load(std::memory_order_relaxed)) {
+    const LightLock region_lock(region->mutex);
+    if (region->planned() && !replay.recorder.on()) return;
+  }
   HeapStats stats;
   books.read(stats);
   for (const auto& region : regions.all()) {
@@ -85,11 +103,9 @@ bool Heap::State::has_many_pages() const {
 bool Heap::State::lacks_room(Bytes size) {
   if (size <= replay.room) return false;
   const Bytes target = books.target();
-  if (to_leave.size() >= kMostTargets && !to_leave.contains(target)) return false;
-  int& times = to_leave[target].second;
-  if (times >= kMostGivenUp) return false;
-  ++times;
-  lacking_room = (size - replay.room).count();
+  if (lacked.size() >= kMostTargets && !lacked.contains(target)) return false;
+  if (lacked[target]++ >= kMostGivenUp) return false;
+  room_lacking = {target, size - replay.room};
   return true;
 }
 

@@ -56,8 +56,10 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     // A step that would hold more than the budget is not recorded again.
     RecordedStep again = recorded;
     again.begin_with(live);
-    shape.rebased = again.most() + foreseen_.margin(budget_, shape.sizes.size()) > budget_;
-    if (shape.rebased) recorded = std::move(again);
+    if (again.most() + foreseen_.margin(budget_, shape.sizes.size()) > budget_) {
+      shape.rebased = shape.to_correct = true;
+      recorded = std::move(again);
+    }
   }
   shape.settled = shape.settled || live == recorded.begin;
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
@@ -68,12 +70,13 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
-  shape.held_margin.foresee(foreseen_.margin(budget_, shape.sizes.size()));
+  shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
   shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
-  if (shape.plan->peak > allowed && !shape.rebased) return shape.plan.reset();
+  const bool least = shape.rebased && shape.plan->peak < recorded.most();
+  if (shape.plan->peak > allowed && !least) return shape.plan.reset();
   shape.due = due_in(*shape.plan);
 }
 
@@ -214,18 +217,19 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
+bool BudgetChooser::fits(Bytes peak) const {
+  return foreseen_.budget_for(peak, sizes_.size()) <= budget_;
+}
+
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  const auto budget_for = [&](Bytes live) {
-    return foreseen_.budget_for(live, sizes_.size());
-  };
-  if (!whole_ || sizes_.empty() || budget_for(curve.peak()) <= budget_) return std::nullopt;
+  if (!whole_ || sizes_.empty() || fits(curve.peak())) return std::nullopt;
   // Where no step comes twice, what plans would need is of no use.
   const bool planless = over_in_a_row_ >= kMostShapes;
   const Bytes peak = planless ? curve.peak() : least_of(curve);
-  if (budget_for(peak) <= budget_) return std::nullopt;
+  if (fits(peak)) return std::nullopt;
   const bool known = optimized_begin_ == Bytes{curve.live.front()};
   const Bytes least = known ? std::max(peak, optimized_peak_) : peak;
-  return BudgetShortage{budget_for(least), !known};
+  return BudgetShortage{foreseen_.budget_for(least, sizes_.size()), !known};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
@@ -276,11 +280,11 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (curve.peak() > budget_) {
-    shape.margin += curve.peak() - budget_;
+    if (!shape.rebased) shape.margin += curve.peak() - budget_;
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
-  } else if (shape.plan && std::exchange(shape.rebased, false) && correct(shape, curve)) {
+  } else if (shape.plan && std::exchange(shape.to_correct, false) && correct(shape, curve)) {
     shape.profile.reset();
     shape.plan.reset();
   } else if (shape.plan) {
@@ -310,7 +314,7 @@ bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
 
 void BudgetChooser::record(Shape& shape, const StepCurve& curve) {
   shape.recorded.emplace(curve, sizes_.size());
-  shape.rebased = false;
+  shape.rebased = shape.to_correct = false;
   shape.times.reset();
   shape.profile.reset();
   shape.plan.reset();

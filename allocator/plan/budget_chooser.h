@@ -107,6 +107,9 @@ class BudgetChooser {
   /// made for so much less.
   void lacks(Bytes bytes) { lacking_ = bytes; }
 
+  /// Within the budget that much may be live, as far as can be foreseen.
+  [[nodiscard]] bool fits(Bytes peak) const;
+
   /// What is missing where everything was away and the step, so far, needs more than the budget
   /// whatever else becomes of its storages.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
@@ -131,7 +134,8 @@ class BudgetChooser {
     std::vector<Bytes> sizes{};
     std::vector<bool> rebuildable{};  // by storage
     std::optional<RecordedStep> recorded{};
-    bool rebased = false;  // the recording is of a step that began with less live
+    bool rebased = false;     // the recording is of a step that began with less live
+    bool to_correct = false;  // and no step has followed a plan made of it
     std::optional<StepTimes> times{};
     std::optional<StepProfile> profile{};  // of both; none where it is to be made
     std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded

@@ -41,7 +41,7 @@ Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {
   if (chosen_ || least) return false;
-  bytes_ += lacking + Bytes{budget.count() / kAlikeShare};
+  known_ = bytes_ + lacking + Bytes{budget.count() / kAlikeShare};
   return true;
 }
 
@@ -56,14 +56,13 @@ bool HeldMargin::held(Bytes most, Bytes budget, bool least) {
   over_ = 0;
   note(most);
   if (!least) {
-    bytes_ += most - budget + Bytes{budget.count() / kSlackShare};
+    known_ = bytes_ + (most - budget) + Bytes{budget.count() / kSlackShare};
     return true;
   }
   if (++in_vain_ < kMostInVain) return false;
   chosen_ = true;
-  const Bytes before = bytes_;
-  bytes_ = best(Bytes{budget.count() / kAlikeShare});
-  return bytes_ != before;
+  known_ = best(Bytes{budget.count() / kAlikeShare});
+  return known_ != bytes_;
 }
 
 void HeldMargin::note(Bytes most) {

@@ -36,20 +36,20 @@ class ForeseenHeld {
 /// what is live in it. Threads: confined.
 class HeldMargin {
  public:
+  /// Of the plan that was made last.
   [[nodiscard]] Bytes bytes() const { return bytes_; }
 
-  /// From ForeseenHeld: it is at least that.
-  void foresee(Bytes margin) {
-    if (!chosen_) bytes_ = std::max(bytes_, margin);
-  }
+  /// A plan is made. `foreseen`: ForeseenHeld's margin, which bytes() is not below then.
+  void plan(Bytes foreseen) { bytes_ = chosen_ ? known_ : std::max(known_, foreseen); }
 
-  /// So much is lacking for places of a plan's blocks. True where bytes() has changed.
+  /// So much is lacking for places of a plan's blocks. True where the next plan is to have other
+  /// bytes().
   bool lacks(Bytes lacking, Bytes budget, bool least);
 
   /// A step that followed a plan for `budget` less bytes() has held so much at its peak. `least`:
-  /// no plan needs less. True where bytes() has changed: it grows where some steps in a row have
-  /// held more than the budget; and where the least plan goes on to hold more as well, it is what
-  /// held least, for the least margin.
+  /// no plan needs less. True where the next plan is to have other bytes(): they grow where some
+  /// steps in a row have held more than the budget; and where the least plan goes on to hold more
+  /// as well, it is what held least, for the least margin.
   bool held(Bytes most, Bytes budget, bool least);
 
  private:
@@ -62,6 +62,7 @@ class HeldMargin {
   [[nodiscard]] Bytes best(Bytes alike) const;
 
   Bytes bytes_;
+  Bytes known_;  // from what steps have held
   std::vector<Tried> tried_;
   int over_ = 0;     // steps in a row that held more
   int in_vain_ = 0;  // times that the least plan has gone on to hold more than the budget

@@ -248,7 +248,7 @@ void Runtime::begin_tail_locked(Tag& tag) {
     LiveCurve& curve = devices_.at(id)->curve();
     curve.begin_tail();
     devices_.at(id)->heap().begin_tail();
-    if (curve.peak() <= budget.budget()) continue;
+    if (budget.fits(curve.peak())) continue;
     if (const auto missing = budget.shortage(curve.so_far())) {
       tell_locked(tag, {id, budget.budget(), *missing});
     }
@@ -266,6 +266,7 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     }
     const StepCurve curve = devices_.at(id)->curve().end(optimized);
     if (!whole) {
+      devices_.at(id)->heap().take_lacking();
       budget.abandon_step();
       continue;
     }

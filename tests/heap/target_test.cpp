@@ -176,6 +176,26 @@ TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
   }
 }
 
+TEST_F(HeapTargetTest, AfterATailThatHasLeftNothingNewTailsAreAsTheRestOfTheirSteps) {
+  Bytes size = 3_MiB;
+  const auto in_tail = [&](bool stays) {
+    size += 1_MiB;  // so that no step is planned
+    heap_->set_target(256_MiB);
+    const auto first = allocate(size);
+    free(first);
+    heap_->begin_tail();
+    const auto made = allocate(size);
+    if (!stays) free(made);
+    heap_->end_step();
+    return made != first;
+  };
+  EXPECT_TRUE(in_tail(false));  // no optimizer has run yet
+  EXPECT_TRUE(in_tail(true));
+  EXPECT_TRUE(in_tail(true));
+  EXPECT_TRUE(in_tail(false));
+  EXPECT_FALSE(in_tail(true));
+}
+
 TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
   for (const Bytes target : {0_B, 126_MiB}) {
     heap_->set_target(target);

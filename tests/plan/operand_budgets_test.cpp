@@ -79,6 +79,32 @@ TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInstead
 
   EXPECT_EQ(std::count(away.begin(), away.end(), Action::kRebuild), 0);
   EXPECT_GE(std::count(away.begin(), away.end(), Action::kMove), 3);
+
+  // What it needed says nothing of what others will need beyond their plans.
+  StepCurve curve = gated_block();
+  curve.tail = curve.live.size();
+  for (std::uint64_t& live : curve.live)
+    live += 190;
+  chooser.end_step(curve);
+  offer(chooser, 100_B, 690_B);
+  const auto missed = chooser.end_step(curve);
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 890_B);
+}
+
+TEST(OperandBudgetsTest, WherePlansNeedNoLessThanARecordingOneIsMade) {
+  BudgetChooser chooser(880_B);
+  for (int storage = 0; storage < 3; ++storage)
+    chooser.choose(100_B, 500_B);
+  StepCurve curve = gated_block();
+  curve.absences.clear();
+  curve.asks.clear();
+  curve.tail = curve.live.size();
+  chooser.end_step(curve);
+
+  chooser.choose(100_B, 690_B);
+
+  EXPECT_TRUE(chooser.recording());
 }
 
 TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) {
