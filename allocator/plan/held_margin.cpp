@@ -24,19 +24,19 @@ constexpr std::uint64_t kBetweenMade = 8;
 }  // namespace
 
 Bytes ForeseenHeld::margin(Bytes budget, std::size_t storages) const {
-  if (!known_) return {};
-  const Bytes made = budget > begin_ ? budget - begin_ : Bytes{};
-  const std::uint64_t share = std::min(budget.count() / kBetween, made.count() / kBetweenMade);
-  return stranded_ + Bytes{std::min(share, storages * page_.count())};
+  if (!memory_) return {};
+  const std::uint64_t made = budget.count() - std::min(budget.count(), memory_->live.count());
+  const std::uint64_t share = std::min(budget.count() / kBetween, made / kBetweenMade);
+  return memory_->stranded + Bytes{std::min(share, storages * memory_->page.count())};
 }
 
 Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
-  if (!known_) return live;
+  if (!memory_) return live;
   // Any of them may be the smallest.
-  const std::uint64_t bytes = (live + stranded_).count();
-  const std::uint64_t made = bytes - std::min(bytes, begin_.count());
+  const std::uint64_t bytes = (live + memory_->stranded).count();
+  const std::uint64_t made = bytes - std::min(bytes, memory_->live.count());
   const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;
-  return Bytes{bytes + std::min(share, storages * page_.count())};
+  return Bytes{bytes + std::min(share, storages * memory_->page.count())};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

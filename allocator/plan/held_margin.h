@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -12,13 +13,17 @@ namespace spillway {
 /// What can be foreseen of what a device will hold beyond what is live in it.
 class ForeseenHeld {
  public:
+  /// A device's memory when a step begins.
+  struct Memory {
+    Bytes stranded;  // free, but hardly anything has room there
+    Bytes live;      // stays
+    Bytes page;      // it comes in these
+  };
+
   /// Nothing: what is held is not to be within the budget.
   ForeseenHeld() = default;
 
-  /// When the step begins its memory has so many bytes `stranded`, in which hardly anything has
-  /// room, and `live` ones, which stay. It comes in pages.
-  ForeseenHeld(Bytes stranded, Bytes live, Bytes page)
-      : known_(true), stranded_(stranded), begin_(live), page_(page) {}
+  explicit ForeseenHeld(const Memory& memory) : memory_(memory) {}
 
   /// By how much less than the budget may be live in a step that saves so many storages.
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
@@ -26,10 +31,7 @@ class ForeseenHeld {
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:
-  bool known_ = false;
-  Bytes stranded_;
-  Bytes begin_;
-  Bytes page_;
+  std::optional<Memory> memory_;
 };
 
 /// By how much less than the budget a step is planned, because what a device holds is more than

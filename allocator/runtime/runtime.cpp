@@ -228,7 +228,8 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
     if (heap.most_held_by_plan()) chooser.frees_at_once();
     const auto stranded = heap.stranded_at_target();
     const Bytes live = device->second->curve().live_at_begin();
-    chooser.foresee(stranded ? ForeseenHeld(*stranded, live, heap.granularity()) : ForeseenHeld());
+    chooser.foresee(stranded ? ForeseenHeld({*stranded, live, heap.granularity()})
+                             : ForeseenHeld());
   }
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);

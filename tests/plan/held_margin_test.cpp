@@ -78,7 +78,7 @@ TEST(HeldMarginTest, WhatAStepWithoutAPlanHeldSaysNothing) {
 TEST(ForeseenHeldTest, TheBudgetForWhatIsLiveIsTheLeastThatLeavesSoMuch) {
   for (const std::uint64_t begin : {0U, 1000U, 900'000U}) {
     for (const std::uint64_t stranded : {0U, 77U, 40'000U}) {
-      const ForeseenHeld held(Bytes{stranded}, Bytes{begin}, 500_B);
+      const ForeseenHeld held({Bytes{stranded}, Bytes{begin}, 500_B});
       for (std::uint64_t live = begin + 100; live < 2'000'000; live += 99'991) {
         for (const std::size_t storages : {3U, 20U, 1000U}) {
           const Bytes budget = held.budget_for(Bytes{live}, storages);
@@ -92,8 +92,8 @@ TEST(ForeseenHeldTest, TheBudgetForWhatIsLiveIsTheLeastThatLeavesSoMuch) {
 }
 
 TEST(ForeseenHeldTest, WhatStaysLeavesNothingBetweenBlocks) {
-  const ForeseenHeld made(0_B, 0_B, 30_B);
-  const ForeseenHeld stays(10_B, 4700_B, 30_B);
+  const ForeseenHeld made({0_B, 0_B, 30_B});
+  const ForeseenHeld stays({10_B, 4700_B, 30_B});
   EXPECT_EQ(made.margin(4800_B, 1000), 100_B);
   EXPECT_EQ(made.margin(4800_B, 2), 60_B);  // a page each
   EXPECT_EQ(stays.margin(4800_B, 1000), 10_B + 12_B);
@@ -107,7 +107,7 @@ TEST(ForeseenHeldTest, WhatIsUnknownIsNoMargin) {
 
 TEST(HeldMarginTest, WhatCanBeForeseenIsPlannedForFromTheFirstPlanOn) {
   BudgetChooser chooser(1250_B);
-  const ForeseenHeld held(60_B, 1000_B, 100_B);
+  const ForeseenHeld held({60_B, 1000_B, 100_B});
   chooser.foresee(held);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -118,7 +118,7 @@ TEST(HeldMarginTest, WhatCanBeForeseenIsPlannedForFromTheFirstPlanOn) {
 }
 
 TEST(HeldMarginTest, TheSmallestBudgetHasRoomForWhatCanBeForeseen) {
-  const ForeseenHeld held(60_B, 1000_B, 100_B);
+  const ForeseenHeld held({60_B, 1000_B, 100_B});
   const Bytes smallest = held.budget_for(1000_B, 3);  // the recorded step needs 1000
   for (const Bytes budget : {1000_B, smallest - 1_B, smallest}) {
     BudgetChooser chooser(budget);
