@@ -270,6 +270,9 @@ class Heap {
   Status enable_peer(DeviceId peer);
 
   [[nodiscard]] HeapStats stats() const;
+  /// As in stats(), for less.
+  [[nodiscard]] Bytes live() const;
+  [[nodiscard]] Bytes held() const;
   /// Of the small tier and of all others, by walking the blocks: what is live, free, held and
   /// stranded now, and the totals of what was handed out; no peaks. driver_allocations are the
   /// chunks that are held now.

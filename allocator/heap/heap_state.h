@@ -89,7 +89,6 @@ struct Heap::State {
   static Bytes trim(Region& region);
   /// trim_cached(), the first few times for each target.
   void trim_for(Bytes target);
-  std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);  // by target
   /// A step ends with its tail. Where it has left nothing that stays, later ones will not either.
   void end_tail();
   Bytes kept SPILLWAY_GUARDED_BY(mutex);  // live in what tails have made
@@ -101,14 +100,21 @@ struct Heap::State {
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// The target is one of many pages.
   [[nodiscard]] bool has_many_pages() const;
-  /// True where a plan of that size would hold more than the target; `lacking_room` is then how
+  /// True where a plan of that size would hold more than the target; `room_lacking` is then how
   /// much.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   std::pair<Bytes, Bytes> room_lacking
-      SPILLWAY_GUARDED_BY(mutex);                          // a target, and bytes: take_lacking
-  std::map<Bytes, int> lacked SPILLWAY_GUARDED_BY(mutex);  // by target: how often
-  /// By target: the room that plans are to leave, and how often one was given up for that.
-  std::map<Bytes, std::pair<Bytes, int>> to_leave SPILLWAY_GUARDED_BY(mutex);
+      SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_lacking
+  /// What was found out with a target.
+  struct KnownTarget {
+    int trims = 0;
+    int lacked = 0;    // plans that were not followed: take_lacking
+    int given_up = 0;  // that were followed, and held too much
+    Bytes to_leave;    // of its room, by plans
+  };
+  /// Null where too many others are known.
+  KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);
+  std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> without_wait(

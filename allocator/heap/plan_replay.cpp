@@ -108,8 +108,8 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
-  const auto known = to_leave.find(books.target());
-  if (known != to_leave.end()) slack = std::max(slack, known->second.first);
+  if (const KnownTarget* const here = known(books.target()))
+    slack = std::max(slack, here->to_leave);
   return room > slack ? room - slack : Bytes{};
 }
 

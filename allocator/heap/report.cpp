@@ -45,6 +45,19 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
           block.shared};
 }
 
+Bytes Heap::live() const {
+  HeapStats stats;
+  state_->write_books();
+  state_->books.read(stats);
+  return stats.live;
+}
+
+Bytes Heap::held() const {
+  HeapStats stats;
+  state_->books.read(stats);
+  return stats.held;
+}
+
 HeapStats Heap::stats() const {
   const Lock lock(state_->mutex);
   HeapStats stats;

@@ -62,8 +62,13 @@ std::optional<Bytes> Heap::most_held_by_plan() const {
 
 void Heap::State::trim_for(Bytes target) {
   const Lock lock(mutex);
-  if (trims.size() >= kMostTargets && !trims.contains(target)) return;
-  if (trims[target]++ < kMostTrims) trim_cached();
+  KnownTarget* const here = known(target);
+  if (here != nullptr && here->trims++ < kMostTrims) trim_cached();
+}
+
+Heap::State::KnownTarget* Heap::State::known(Bytes target) {
+  if (targets.size() >= kMostTargets && !targets.contains(target)) return nullptr;
+  return &targets[target];
 }
 
 void Heap::State::end_tail() {
@@ -103,8 +108,8 @@ bool Heap::State::has_many_pages() const {
 bool Heap::State::lacks_room(Bytes size) {
   if (size <= replay.room) return false;
   const Bytes target = books.target();
-  if (lacked.size() >= kMostTargets && !lacked.contains(target)) return false;
-  if (lacked[target]++ >= kMostGivenUp) return false;
+  KnownTarget* const here = known(target);
+  if (here == nullptr || here->lacked++ >= kMostGivenUp) return false;
   room_lacking = {target, size - replay.room};
   return true;
 }
@@ -113,12 +118,10 @@ bool Heap::State::holds_too_much() {
   const Bytes target = books.target();
   const Bytes most = books.target_peak();
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
-  if (to_leave.size() >= kMostTargets && !to_leave.contains(target)) return false;
-  auto& [bytes, times] = to_leave[target];
-  if (times >= kMostGivenUp) return false;
-  ++times;
+  KnownTarget* const here = known(target);
+  if (here == nullptr || here->given_up++ >= kMostGivenUp) return false;
   const Bytes left = replay.room > replay.size ? replay.room - replay.size : Bytes{};
-  bytes = std::max(bytes, left + (most - target));
+  here->to_leave = std::max(here->to_leave, left + (most - target));
   return true;
 }
 

@@ -20,6 +20,9 @@ constexpr int kMostInVain = 3;
 /// with planned places and without.
 constexpr std::uint64_t kBetween = 48;
 constexpr std::uint64_t kBetweenMade = 8;
+/// It may be more by such a share. Steps that can make do with less learn it; what the smallest
+/// budget is for cannot.
+constexpr std::uint64_t kSpareShare = 4;
 
 }  // namespace
 
@@ -36,7 +39,8 @@ Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
   const std::uint64_t bytes = (live + memory_->stranded).count();
   const std::uint64_t made = bytes - std::min(bytes, memory_->live.count());
   const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;
-  return Bytes{bytes + std::min(share, storages * memory_->page.count())};
+  const std::uint64_t between = std::min(share, storages * memory_->page.count());
+  return Bytes{bytes + between + between / kSpareShare};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

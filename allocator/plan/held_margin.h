@@ -27,7 +27,8 @@ class ForeseenHeld {
 
   /// By how much less than the budget may be live in a step that saves so many storages.
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
-  /// The least one with a margin() that leaves `live`.
+  /// One in which a step that needs `live` and no less is sure to be held: with a margin() that
+  /// leaves so much, and some to spare.
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:

@@ -105,7 +105,7 @@ Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
       fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
   heap_->set_limit(hard);
   heap_->set_soft_limit(soft);
-  const Bytes held = heap_->stats().held;
+  const Bytes held = heap_->held();
   if ((!hard.zero() && held > hard) || (!soft.zero() && held > soft)) heap_->trim_sync();
   return {};
 }

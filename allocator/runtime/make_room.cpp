@@ -84,7 +84,7 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   Bytes room = memory.value().free;
   Bytes beyond;  // the limit, which may be below what is held
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
-    const Bytes held = heap_->stats().held;
+    const Bytes held = heap_->held();
     room = std::min(room, limit > held ? limit - held : Bytes{});
     if (held > limit) beyond = held - limit;
   }

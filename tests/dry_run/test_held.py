@@ -74,3 +74,16 @@ def test_every_step_but_the_first_holds_no_more_than_the_budget(share: float) ->
     assert max(found["held"][1:]) <= budget
     assert max(found["peak"][2:]) >= 0.9 * budget  # and it is used
     assert found["replayed"] > 0
+
+
+def test_the_smallest_budget_that_an_error_names_is_held_as_well() -> None:
+    budget = steps(max(steps(0)["peak"]) // 2)["least"] - 64 * 2**20
+    refused = 0
+    while (found := steps(budget))["smallest"] is not None:  # the first step's is a lower bound
+        assert found["smallest"] > budget
+        budget = found["smallest"]
+        refused += 1
+
+    assert 1 <= refused <= 3
+    assert len(found["held"]) == STEPS
+    assert max(found["held"][1:]) <= budget

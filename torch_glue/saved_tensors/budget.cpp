@@ -69,7 +69,7 @@ thread_local std::optional<Site> product;  // that is computed again
 void begin_curve(DeviceRuntime& device) {
   LiveCurve& curve = device.curve();
   const std::uint64_t step = Runtime::instance().step();
-  if (serves_torch()) return curve.begin(step, device.heap().stats().live);
+  if (serves_torch()) return curve.begin(step, device.heap().live());
   static std::once_flag once;
   std::call_once(once, [] {
     caching::attachAllocatorTraceTracker(follow);
@@ -90,7 +90,7 @@ void learn_room(DeviceRuntime& device) {
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const Bytes held = serves_torch()
-                         ? device.heap().stats().held
+                         ? device.heap().held()
                          : Bytes{static_cast<std::uint64_t>(
                                caching::getDeviceStats(index).reserved_bytes.at(all).current)};
   device.offer({room.value().free + held, room.value().total});
