@@ -74,7 +74,7 @@ def of_parts(sequential: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def of_budgets(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Predicted by dry runs."""
     for way, worst in budgets.slower(found).items():
-        yield claim(f"a budget of the peak of {budgets.WAYS[way]}: time of a step, worst model", worst, 1)
+        yield claim(f"a budget of what {budgets.WAYS[way]} holds: time of a step, worst model", worst, 1)
     times, share = budgets.batches(found)
     yield claim("plain's largest batch over ours at 0.95 of its tokens per second", 1 / max(times, 1e-9), 0.4)
     yield claim("plain's best tokens per second over ours at that batch", 1 / max(share, 1e-9), 1 / 0.95)

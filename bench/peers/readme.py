@@ -12,6 +12,7 @@ from bench.quote import Quote
 
 README = Path(__file__).parents[2] / "README.md"
 QUOTE = Quote("peers")
+MIB = 1 << 20
 GIB = 1 << 30
 
 
@@ -21,18 +22,19 @@ def section(result: dict[str, Any]) -> str:
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "trl", "torchtune") if versions[name])
     lines = [
         f"Predicted for an H200 by dry runs with `{' '.join(result['command'])}`, {result['date']}, {used}. "
-        "Each way of saving memory, and a budget of its own peak, rounded up to a MiB:",
+        "Each way of saving memory, what the device holds then at its peak, and a budget of that, rounded up "
+        "to a MiB; or the smallest budget, where that is more:",
         "",
-        "| model | way | peak, GiB | ms a step | with a budget, ms |",
+        "| model | way | held, GiB | ms a step | with a budget, ms |",
         "|---|---|---|---|---|",
     ]
     for model, ways in result["budgets"]["beside"].items():
         for way, one in ways.items():
-            ours = "" if way == "plain" else "less than any plan needs"
-            if way != "plain" and one["ours"] is not None:
-                ours = f"{one['ours']['ms']:.0f}"
+            ours = "" if way == "plain" else f"{one['ours']['ms']:.0f}"
+            if way != "plain" and one["ours"]["budget"] >= one["held"] + MIB:
+                ours += f" in {one['ours']['budget'] / GIB:.2f} GiB"
             name = WAYS.get(way, "plain PyTorch")
-            lines.append(f"| {MODELS[model]} | {name} | {one['peak'] / GIB:.1f} | {one['ms']:.0f} | {ours} |")
+            lines.append(f"| {MODELS[model]} | {name} | {one['held'] / GIB:.2f} | {one['ms']:.0f} | {ours} |")
     capacity = result["budgets"]["capacity"]
     batches = sorted({int(batch) for rates in capacity.values() for batch in rates})
     lines += [
