@@ -164,7 +164,7 @@ void BudgetChooser::took(double seconds) {
 std::vector<KnownStep> BudgetChooser::known() const {
   std::vector<KnownStep> known;
   for (const Shape& shape : shapes_) {
-    if (!shape.recorded || !shape.settled) continue;
+    if (!shape.recorded || !shape.settled || shape.to_correct) continue;
     known.push_back({shape.sizes, shape.rebuildable, *shape.recorded, shape.times});
   }
   return known;
@@ -284,7 +284,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
-  } else if (shape.plan && std::exchange(shape.to_correct, false) && correct(shape, curve)) {
+  } else if (shape.plan && correct(shape, curve)) {
     shape.profile.reset();
     shape.plan.reset();
   } else if (shape.plan) {
@@ -296,9 +296,11 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   }
 }
 
-/// The first step that followed a plan made from a recording that was rebased. True where it has
-/// needed less than was planned.
+/// A step has followed a plan. True where that was the first of a recording that was rebased, and
+/// has needed less than was planned.
 bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
+  if (!std::exchange(shape.to_correct, false)) return false;
+  ++records_;
   RecordedStep& recorded = *shape.recorded;
   const auto most_before = [](const std::vector<std::uint64_t>& live, std::size_t tail) {
     const auto end = live.begin() + static_cast<std::ptrdiff_t>(std::min(tail, live.size()));

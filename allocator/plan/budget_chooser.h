@@ -157,7 +157,7 @@ class BudgetChooser {
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
   void end_known(Shape& shape, const StepCurve& curve);
-  static bool correct(Shape& shape, const StepCurve& curve);
+  bool correct(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
 
   const Bytes budget_;

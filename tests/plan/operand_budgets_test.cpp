@@ -30,6 +30,15 @@ std::optional<BudgetShortage> record(BudgetChooser& chooser, Bytes first = 100_B
   return chooser.end_step(curve);
 }
 
+/// Its curve, where it begins with 690 bytes.
+StepCurve begun_with_690() {
+  StepCurve curve = gated_block();
+  curve.tail = curve.live.size();
+  for (std::uint64_t& live : curve.live)
+    live += 190;
+  return curve;
+}
+
 TEST(OperandBudgetsTest, ARecordedStepMayNeedMoreThanTheBudgetWhereAPlanNeedsLess) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
@@ -81,15 +90,31 @@ TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInstead
   EXPECT_GE(std::count(away.begin(), away.end(), Action::kMove), 3);
 
   // What it needed says nothing of what others will need beyond their plans.
-  StepCurve curve = gated_block();
-  curve.tail = curve.live.size();
-  for (std::uint64_t& live : curve.live)
-    live += 190;
-  chooser.end_step(curve);
+  chooser.end_step(begun_with_690());
   offer(chooser, 100_B, 690_B);
-  const auto missed = chooser.end_step(curve);
+  const auto missed = chooser.end_step(begun_with_690());
   ASSERT_TRUE(missed);
   EXPECT_EQ(missed->least, 890_B);
+}
+
+TEST(OperandBudgetsTest, OfAStepThatIsRecordedAsItBeginsItCountsAgain) {
+  BudgetChooser chooser(1000_B);
+  chooser.frees_at_once();
+  record(chooser);
+  StepCurve over = begun_with_690();
+  over.live[8] = 1200;
+  offer(chooser, 100_B, 690_B);
+  chooser.end_step(over);
+  offer(chooser, 100_B, 690_B);
+  EXPECT_FALSE(chooser.end_step(begun_with_690()));  // recorded
+
+  EXPECT_EQ(offer(chooser, 100_B, 690_B)[3], Action::kMove);
+  chooser.end_step(over);
+  offer(chooser, 100_B, 690_B);
+  const auto missed = chooser.end_step(begun_with_690());
+
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->least, 1090_B);
 }
 
 TEST(OperandBudgetsTest, WherePlansNeedNoLessThanARecordingOneIsMade) {
@@ -115,12 +140,16 @@ TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) 
   const std::vector<Action> away = offer(chooser, 100_B, 690_B);
   EXPECT_EQ(away[1], Action::kMove);
   EXPECT_EQ(away[3], Action::kMove);
+  EXPECT_TRUE(chooser.known().empty());
+  const std::uint64_t records = chooser.records();
   StepCurve curve = gated_block();  // 190 of which were there before
   curve.tail = curve.live.size();
   for (std::uint64_t& live : curve.live)
     live = std::min<std::uint64_t>(live, 700);
   chooser.end_step(curve);
 
+  EXPECT_EQ(chooser.known().size(), 1U);
+  EXPECT_GT(chooser.records(), records);
   EXPECT_EQ(offer(chooser, 100_B, 690_B), std::vector<Action>(4, Action::kKeep));
 }
 
