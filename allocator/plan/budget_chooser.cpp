@@ -71,12 +71,17 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile->free_at_once = free_at_once_;
   }
   shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
-  shape.plan = plan_for(*shape.profile, less(allowed, shape.held_margin.bytes()));
+  const Bytes within = less(allowed, shape.held_margin.bytes());
+  shape.plan = plan_for(*shape.profile, within);
+  // So near to what it needs in any case the step needs no more than that.
+  const Bytes least = shape.plan->least;
+  if (least < shape.plan->peak && within < least + foreseen_.spare(budget_, shape.sizes.size()))
+    shape.plan = plan_for(*shape.profile, least);
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
-  const bool least = shape.rebased && shape.plan->peak < recorded.most();
-  if (shape.plan->peak > allowed && !least) return shape.plan.reset();
+  const bool helps = shape.rebased && shape.plan->peak < recorded.most();
+  if (shape.plan->peak > allowed && !helps) return shape.plan.reset();
   shape.due = due_in(*shape.plan);
 }
 

@@ -18,19 +18,26 @@ constexpr int kMostInVain = 3;
 /// What lies between blocks is such a share of a budget at most, or of what it leaves for what a
 /// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
 /// with planned places and without.
-constexpr std::uint64_t kBetween = 48;
+constexpr std::uint64_t kBetween = 40;
 constexpr std::uint64_t kBetweenMade = 8;
-/// It may be more by such a share. Steps that can make do with less learn it; what the smallest
-/// budget is for cannot.
-constexpr std::uint64_t kSpareShare = 4;
+/// It may be more by such a share. Steps that can make do with less learn it; those that need all
+/// that they may cannot.
+constexpr std::uint64_t kSpareShare = 2;
 
 }  // namespace
 
 Bytes ForeseenHeld::margin(Bytes budget, std::size_t storages) const {
-  if (!memory_) return {};
+  return memory_ ? memory_->stranded + between(budget, storages) : Bytes{};
+}
+
+Bytes ForeseenHeld::spare(Bytes budget, std::size_t storages) const {
+  return memory_ ? Bytes{between(budget, storages).count() / kSpareShare} : Bytes{};
+}
+
+Bytes ForeseenHeld::between(Bytes budget, std::size_t storages) const {
   const std::uint64_t made = budget.count() - std::min(budget.count(), memory_->live.count());
   const std::uint64_t share = std::min(budget.count() / kBetween, made / kBetweenMade);
-  return memory_->stranded + Bytes{std::min(share, storages * memory_->page.count())};
+  return Bytes{std::min(share, storages * memory_->page.count())};
 }
 
 Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {

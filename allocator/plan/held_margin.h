@@ -27,11 +27,16 @@ class ForeseenHeld {
 
   /// By how much less than the budget may be live in a step that saves so many storages.
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
+  /// By how much that may fall short.
+  [[nodiscard]] Bytes spare(Bytes budget, std::size_t storages) const;
   /// One in which a step that needs `live` and no less is sure to be held: with a margin() that
-  /// leaves so much, and some to spare.
+  /// leaves so much, and what is to spare.
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:
+  /// Of what a step makes. Requires: memory_.
+  [[nodiscard]] Bytes between(Bytes budget, std::size_t storages) const;
+
   std::optional<Memory> memory_;
 };
 
