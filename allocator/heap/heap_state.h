@@ -105,6 +105,7 @@ struct Heap::State {
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   std::pair<Bytes, Bytes> room_lacking
       SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_lacking
+
   /// What was found out with a target.
   struct KnownTarget {
     int trims = 0;
@@ -112,6 +113,7 @@ struct Heap::State {
     int given_up = 0;  // that were followed, and held too much
     Bytes to_leave;    // of its room, by plans
   };
+
   /// Null where too many others are known.
   KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);
   std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);

@@ -226,15 +226,39 @@ bool BudgetChooser::fits(Bytes peak) const {
   return foreseen_.budget_for(peak, sizes_.size()) <= budget_;
 }
 
+/// This step has followed a plan that needs as little as any.
+bool BudgetChooser::followed_least() const {
+  return std::any_of(candidates_.begin(), candidates_.end(), [&](const Shape* shape) {
+    return shape->sizes.size() == sizes_.size() && shape->plan &&
+           (shape->plan->peak <= shape->plan->least || needs_more(*shape));
+  });
+}
+
+/// Than its plan was to need.
+bool BudgetChooser::needs_more(const Shape& shape) {
+  return shape.plan->peak > less(shape.budget, shape.held_margin.bytes());
+}
+
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  if (!whole_ || sizes_.empty() || fits(curve.peak())) return std::nullopt;
+  return shortage(curve, followed_least());
+}
+
+std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve, bool least) const {
+  if (sizes_.empty() || (!whole_ && !least)) return std::nullopt;
+  const Bytes begin{curve.live.front()};
+  // What is foreseen changes a little from step to step: nothing is missed for that.
+  const auto fits_here = [&](Bytes peak) {
+    return fits(peak) ||
+           (fitted_begin_ == begin && peak + foreseen_.margin(budget_, sizes_.size()) <= budget_);
+  };
+  if (fits_here(curve.peak())) return std::nullopt;
   // Where no step comes twice, what plans would need is of no use.
   const bool planless = over_in_a_row_ >= kMostShapes;
-  const Bytes peak = planless ? curve.peak() : least_of(curve);
-  if (fits(peak)) return std::nullopt;
-  const bool known = optimized_begin_ == Bytes{curve.live.front()};
-  const Bytes least = known ? std::max(peak, optimized_peak_) : peak;
-  return BudgetShortage{foreseen_.budget_for(least, sizes_.size()), !known};
+  const Bytes peak = planless || !whole_ ? curve.peak() : least_of(curve);
+  if (fits_here(peak)) return std::nullopt;
+  const bool known = optimized_begin_ == begin;
+  const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
+  return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
@@ -242,6 +266,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     abandon_step();
     return std::nullopt;
   }
+  const bool least = followed_least();
   const auto known =
       std::find_if(candidates_.begin(), candidates_.end(), [&](const Shape* candidate) {
         return candidate->sizes.size() == sizes_.size();
@@ -270,7 +295,8 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   }
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
-  const auto missing = shortage(curve);
+  const auto missing = shortage(curve, least);
+  if ((whole_ || least) && !missing) fitted_begin_ = begin;
   if (optimized) {
     optimized_begin_ = begin;
     optimized_peak_ = curve.tail_peak();
@@ -294,7 +320,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.plan.reset();
   } else if (shape.plan) {
     HeldMargin& margin = shape.held_margin;
-    const bool least = shape.plan->peak > less(shape.budget, margin.bytes());
+    const bool least = needs_more(shape);
     const bool lacks = !lacking_.zero() && margin.lacks(lacking_, budget_, least);
     const bool grows = !held_.zero() && margin.held(held_, budget_, least);
     if (lacks || grows) shape.plan.reset();

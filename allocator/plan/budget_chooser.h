@@ -110,8 +110,8 @@ class BudgetChooser {
   /// Within the budget that much may be live, as far as can be foreseen.
   [[nodiscard]] bool fits(Bytes peak) const;
 
-  /// What is missing where everything was away and the step, so far, needs more than the budget
-  /// whatever else becomes of its storages.
+  /// What is missing where everything was away, or a plan was followed that needs as little as any,
+  /// and the step, so far, needs more than the budget whatever else becomes of its storages.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
@@ -153,6 +153,9 @@ class BudgetChooser {
 
   void make_plan(Shape& shape, Bytes live) const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
+  [[nodiscard]] bool followed_least() const;
+  [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve, bool least) const;
+  [[nodiscard]] static bool needs_more(const Shape& shape);
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
@@ -178,6 +181,7 @@ class BudgetChooser {
   bool free_at_once_ = false;
   ForeseenHeld foreseen_{};
   std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
+  std::optional<Bytes> fitted_begin_;     // of the last step that may miss the budget and did not
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

@@ -18,7 +18,7 @@ constexpr int kMostInVain = 3;
 /// What lies between blocks is such a share of a budget at most, or of what it leaves for what a
 /// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
 /// with planned places and without.
-constexpr std::uint64_t kBetween = 40;
+constexpr std::uint64_t kBetween = 36;
 constexpr std::uint64_t kBetweenMade = 8;
 /// It may be more by such a share. Steps that can make do with less learn it; those that need all
 /// that they may cannot.

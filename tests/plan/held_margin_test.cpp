@@ -98,7 +98,7 @@ TEST(ForeseenHeldTest, TheBudgetForWhatIsLiveLeavesSoMuchAndAShareOfItsMarginToS
 TEST(ForeseenHeldTest, WhatStaysLeavesNothingBetweenBlocks) {
   const ForeseenHeld made({0_B, 0_B, 30_B});
   const ForeseenHeld stays({10_B, 4700_B, 30_B});
-  EXPECT_EQ(made.margin(4800_B, 1000), 120_B);
+  EXPECT_EQ(made.margin(4800_B, 1000), 133_B);
   EXPECT_EQ(made.margin(4800_B, 2), 60_B);  // a page each
   EXPECT_EQ(stays.margin(4800_B, 1000), 10_B + 12_B);
   EXPECT_EQ(stays.margin(4000_B, 1000), 10_B);
@@ -132,6 +132,46 @@ TEST(HeldMarginTest, TheSmallestBudgetHasRoomForWhatCanBeForeseen) {
     EXPECT_EQ(missed.has_value(), budget < smallest);
     if (missed) {
       EXPECT_EQ(missed->least, smallest);
+    }
+  }
+}
+
+TEST(HeldMarginTest, AStepThatFollowsTheLeastPlanMissesItsBudgetAsARecordedOneDoes) {
+  const ForeseenHeld held({60_B, 1000_B, 100_B});
+  const Bytes smallest = held.budget_for(1000_B, 3);
+  for (const Bytes budget : {smallest - 6_B, smallest - 1_B, smallest}) {
+    BudgetChooser chooser(budget);
+    std::optional<BudgetShortage> missed;
+    const auto one = [&](std::uint64_t base) {
+      chooser.foresee(held);
+      step(chooser, {100, 100, 100}, base, &missed);
+    };
+    one(990);
+    EXPECT_FALSE(missed);
+
+    chooser.choose(100_B, 1000_B);
+    // Where that would hold more it is not recorded again.
+    EXPECT_EQ(chooser.recording(), budget > smallest - 6_B) << budget.count();
+    chooser.abandon_step();
+    one(1000);
+
+    EXPECT_EQ(missed.has_value(), budget < smallest) << budget.count();
+    if (missed) {
+      EXPECT_EQ(missed->least, smallest);
+    }
+  }
+}
+
+TEST(HeldMarginTest, ABudgetThatWasMetIsNotMissedForWhatIsToSpare) {
+  const ForeseenHeld held({60_B, 1000_B, 100_B});
+  const Bytes smallest = held.budget_for(1000_B, 3);
+  for (const Bytes more : {1_B, held.spare(smallest, 3) + 1_B}) {
+    BudgetChooser chooser(smallest);
+    std::optional<BudgetShortage> missed;
+    for (const Bytes stranded : {60_B, 60_B + more}) {
+      chooser.foresee(ForeseenHeld({stranded, 1000_B, 100_B}));
+      step(chooser, {100, 100, 100}, 1000, &missed);
+      EXPECT_EQ(missed.has_value(), stranded > 61_B);
     }
   }
 }
