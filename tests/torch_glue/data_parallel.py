@@ -81,16 +81,15 @@ def choosing(name, rank, region):
             loss = model(data(rank, number)).square().mean()
         loss.backward()
 
+    model = DistributedDataParallel(net)
     if isinstance(region, spillway.CPUOffload):
         region = spillway.CPUOffload(0.5, tag=name)
         if name == "within a budget":
             try:
-                step(net, 0, spillway.offload(budget=1, tag=name))
-            except spillway.BudgetError as error:
-                buckets = sum(parameter.nbytes for parameter in net.parameters())
-                region = spillway.offload(budget=error.smallest + buckets + (64 << 10), tag=name)
-            net.zero_grad()
-    model = DistributedDataParallel(net)
+                step(model, 0, spillway.offload(budget=1, tag=name))
+            except spillway.BudgetError as error:  # and the replica is as good as before
+                region = spillway.offload(budget=error.smallest + (64 << 10), tag=name)
+            model.zero_grad()
     moved_in_steps[name] = []
     for number in range(6):
         step(model, number, region)

@@ -163,8 +163,13 @@ void tell_misses_after_backward() {
   const int pass = torch::autograd::get_current_graph_task_id();
   if (pass == -1 || pass == told) return;
   told = pass;
-  torch::autograd::Engine::get_default_engine().queue_callback([] {
-    if (auto* const tell = teller.load()) tell();
+  // Behind what others have asked for until the pass is over, which an error would leave undone:
+  // DistributedDataParallel's reducer would be of no use any more.
+  auto& engine = torch::autograd::Engine::get_default_engine();
+  engine.queue_callback([&engine] {
+    engine.queue_callback([] {
+      if (auto* const tell = teller.load()) tell();
+    });
   });
 }
 

@@ -127,12 +127,14 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
 
 def within(step: Step, budget: int, tag: str) -> dict[str, Any]:
     """Within the smallest budget where this one cannot be met."""
-    try:
-        return under(step, budget, tag)
-    except spillway.BudgetError as error:
-        spillway.step()
-        step.optimizer.zero_grad()
-        return under(step, error.smallest, f"{tag}-smallest")
+    while True:
+        try:
+            return under(step, budget, f"{tag}-{budget}")
+        except spillway.BudgetError as error:  # the first one's is a lower bound
+            assert error.smallest > budget
+            budget = error.smallest
+            spillway.step()
+            step.optimizer.zero_grad()
 
 
 def the_way(name: str, step: Step) -> dict[str, Any]:
