@@ -22,7 +22,8 @@ std::atomic<bool> in_use{false};  // Python has an error of its own
 std::string text_of(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound) {
   return "Spillway: a budget of " + std::to_string(budget) + " bytes cannot be met on GPU " +
          std::to_string(device) + " by moving activations: with all of them moved, or to be " +
-         "computed again, the step needed " + std::to_string(smallest) + " bytes, " +
+         "computed again, the step needs " + std::to_string(smallest) +
+         " bytes, with what lies between its blocks, " +
          (lower_bound ? "a lower bound of the budget: an optimizer's step, and the states that it "
                         "keeps, may need more"
                       : "which is the smallest budget that would do");

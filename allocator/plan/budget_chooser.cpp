@@ -71,12 +71,12 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile->free_at_once = free_at_once_;
   }
   shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
-  const Bytes within = less(allowed, shape.held_margin.bytes());
+  Bytes within = less(allowed, shape.held_margin.bytes());
+  // So close to what it needs in any case the step is to need no more than that.
+  const Bytes least = least_peak(*shape.profile);
+  if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
+    within = least;
   shape.plan = plan_for(*shape.profile, within);
-  // So near to what it needs in any case the step needs no more than that.
-  const Bytes least = shape.plan->least;
-  if (least < shape.plan->peak && within < least + foreseen_.spare(budget_, shape.sizes.size()))
-    shape.plan = plan_for(*shape.profile, least);
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
@@ -226,35 +226,51 @@ bool BudgetChooser::fits(Bytes peak) const {
   return foreseen_.budget_for(peak, sizes_.size()) <= budget_;
 }
 
-/// This step has followed a plan that needs as little as any.
-bool BudgetChooser::followed_least() const {
-  return std::any_of(candidates_.begin(), candidates_.end(), [&](const Shape* shape) {
-    return shape->sizes.size() == sizes_.size() && shape->plan &&
-           (shape->plan->peak <= shape->plan->least || needs_more(*shape));
-  });
+/// No plan needs less than its own.
+bool BudgetChooser::has_least(const Shape& shape) {
+  return shape.plan->peak <= shape.plan->least || shape.plan->peak > shape.plan->budget;
 }
 
-/// Than its plan was to need.
-bool BudgetChooser::needs_more(const Shape& shape) {
-  return shape.plan->peak > less(shape.budget, shape.held_margin.bytes());
+/// Where this step has a plan that needs as little as any: how much that is.
+std::optional<Bytes> BudgetChooser::least_planned() const {
+  for (const Shape* const shape : candidates_) {
+    if (shape->sizes.size() != sizes_.size() || !shape->plan || !has_least(*shape)) continue;
+    // Either may be less.
+    const std::uint64_t more = shape->live_at_begin.count() - shape->recorded->begin.count();
+    return Bytes{shape->plan->peak.count() + more};
+  }
+  return std::nullopt;
+}
+
+/// What is foreseen, and live when steps begin, changes a little from step to step: a budget that
+/// was met is not missed for that.
+bool BudgetChooser::fits_still(Bytes peak, Bytes begin) const {
+  const Bytes spare = foreseen_.spare(budget_, sizes_.size());
+  return peak + foreseen_.margin(budget_, sizes_.size()) <= budget_ &&
+         std::any_of(candidates_.begin(), candidates_.end(), [&](const Shape* shape) {
+           return shape->sizes.size() == sizes_.size() && shape->fitted &&
+                  begin <= *shape->fitted + spare;
+         });
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  return shortage(curve, followed_least());
+  return shortage(curve, least_planned());
 }
 
-std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve, bool least) const {
-  if (sizes_.empty() || (!whole_ && !least)) return std::nullopt;
+std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
+                                                      const std::optional<Bytes>& least) const {
+  if (sizes_.empty() || curve.live.empty() || (!whole_ && !least)) return std::nullopt;
   const Bytes begin{curve.live.front()};
-  // What is foreseen changes a little from step to step: nothing is missed for that.
   const auto fits_here = [&](Bytes peak) {
-    return fits(peak) ||
-           (fitted_begin_ == begin && peak + foreseen_.margin(budget_, sizes_.size()) <= budget_);
+    return fits(peak) || fits_still(peak, begin);
   };
   if (fits_here(curve.peak())) return std::nullopt;
-  // Where no step comes twice, what plans would need is of no use.
-  const bool planless = over_in_a_row_ >= kMostShapes;
-  const Bytes peak = planless || !whole_ ? curve.peak() : least_of(curve);
+  Bytes peak = curve.peak();
+  if (!whole_) {
+    peak = std::min(peak, *least);  // of what is beyond that the next plan takes care
+  } else if (over_in_a_row_ < kMostShapes) {
+    peak = least_of(curve);  // which is of no use where no step comes twice
+  }
   if (fits_here(peak)) return std::nullopt;
   const bool known = optimized_begin_ == begin;
   const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
@@ -266,7 +282,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     abandon_step();
     return std::nullopt;
   }
-  const bool least = followed_least();
+  const std::optional<Bytes> least = least_planned();
   const auto known =
       std::find_if(candidates_.begin(), candidates_.end(), [&](const Shape* candidate) {
         return candidate->sizes.size() == sizes_.size();
@@ -280,6 +296,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     if (known_first_) ++mismatches_;
     if (shapes_.size() >= kMostShapes) {
       shapes_.clear();
+      candidates_.clear();
       recorded_last_ = nullptr;
       planned_last_ = nullptr;
     }
@@ -296,7 +313,10 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve, least);
-  if ((whole_ || least) && !missing) fitted_begin_ = begin;
+  if ((whole_ || least) && fits(curve.peak())) {
+    Shape& shape = known != candidates_.end() ? **known : shapes_.back();
+    shape.fitted = std::max(shape.fitted.value_or(begin), begin);
+  }
   if (optimized) {
     optimized_begin_ = begin;
     optimized_peak_ = curve.tail_peak();
@@ -320,7 +340,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.plan.reset();
   } else if (shape.plan) {
     HeldMargin& margin = shape.held_margin;
-    const bool least = needs_more(shape);
+    const bool least = has_least(shape);
     const bool lacks = !lacking_.zero() && margin.lacks(lacking_, budget_, least);
     const bool grows = !held_.zero() && margin.held(held_, budget_, least);
     if (lacks || grows) shape.plan.reset();
@@ -339,7 +359,9 @@ bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
   };
   const auto planned = live_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
   const std::uint64_t expected = most_before(planned, recorded.tail);
-  const std::uint64_t needed = most_before(curve.live, curve.tail);
+  // Another step may have been thought to be of this shape when it began.
+  const std::uint64_t needed =
+      most_before(curve.live, curve.tail) + recorded.begin.count() - shape.live_at_begin.count();
   if (needed >= expected) return false;
   recorded.needed_less(Bytes{expected - needed});
   return true;

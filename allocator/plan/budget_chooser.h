@@ -149,13 +149,16 @@ class BudgetChooser {
     int measured_in_vain = 0;         // planned steps in a row that took no less
     Bytes margin{};                   // what planned steps have needed beyond the budget
     HeldMargin held_margin{};         // what was held beyond it
+    std::optional<Bytes> fitted{};    // the most that a step began with that met the budget
   };
 
   void make_plan(Shape& shape, Bytes live) const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
-  [[nodiscard]] bool followed_least() const;
-  [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve, bool least) const;
-  [[nodiscard]] static bool needs_more(const Shape& shape);
+  [[nodiscard]] static bool has_least(const Shape& shape);
+  [[nodiscard]] std::optional<Bytes> least_planned() const;
+  [[nodiscard]] bool fits_still(Bytes peak, Bytes begin) const;
+  [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,
+                                                       const std::optional<Bytes>& least) const;
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
@@ -181,7 +184,6 @@ class BudgetChooser {
   bool free_at_once_ = false;
   ForeseenHeld foreseen_{};
   std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
-  std::optional<Bytes> fitted_begin_;     // of the last step that may miss the budget and did not
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

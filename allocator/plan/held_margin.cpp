@@ -40,14 +40,21 @@ Bytes ForeseenHeld::between(Bytes budget, std::size_t storages) const {
   return Bytes{std::min(share, storages * memory_->page.count())};
 }
 
-Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
-  if (!memory_) return live;
+Bytes ForeseenHeld::between_with(Bytes live, std::size_t storages) const {
   // Any of them may be the smallest.
   const std::uint64_t bytes = (live + memory_->stranded).count();
   const std::uint64_t made = bytes - std::min(bytes, memory_->live.count());
   const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;
-  const std::uint64_t between = std::min(share, storages * memory_->page.count());
-  return Bytes{bytes + between + between / kSpareShare};
+  return Bytes{std::min(share, storages * memory_->page.count())};
+}
+
+Bytes ForeseenHeld::budget_leaving(Bytes live, std::size_t storages) const {
+  return memory_ ? live + memory_->stranded + between_with(live, storages) : live;
+}
+
+Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
+  if (!memory_) return live;
+  return budget_leaving(live, storages) + Bytes{between_with(live, storages).count() / kSpareShare};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

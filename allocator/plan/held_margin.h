@@ -29,13 +29,17 @@ class ForeseenHeld {
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
   /// By how much that may fall short.
   [[nodiscard]] Bytes spare(Bytes budget, std::size_t storages) const;
-  /// One in which a step that needs `live` and no less is sure to be held: with a margin() that
-  /// leaves so much, and what is to spare.
+  /// The least one with a margin() that leaves `live`.
+  [[nodiscard]] Bytes budget_leaving(Bytes live, std::size_t storages) const;
+  /// The least that is thought to hold a step which can do with `live` and no less: with a margin()
+  /// that leaves so much, and half of what is in that for what lies between blocks to spare.
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:
-  /// Of what a step makes. Requires: memory_.
+  // Require memory_.
+  /// What a step leaves between its blocks within that budget, or where so much is live.
   [[nodiscard]] Bytes between(Bytes budget, std::size_t storages) const;
+  [[nodiscard]] Bytes between_with(Bytes live, std::size_t storages) const;
 
   std::optional<Memory> memory_;
 };

@@ -30,9 +30,10 @@ TAG = "budget"
 
 
 class BudgetError(RuntimeError):
-    """A step needed more GPU memory than its budget although everything moved that could.
+    """A step needed more GPU memory than its budget although everything was away that helps.
 
-    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes. It is
+    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes: over
+    Spillway's allocator with room for what lies between blocks, which is held too. It is
     only a ``lower_bound`` until a step that began with as many bytes live has been followed to the end of its
     optimizer's step: an optimizer may need more than the backward pass, and its states stay.
     """
@@ -52,7 +53,8 @@ class BudgetError(RuntimeError):
         )
         return (
             f"budget={self.budget} cannot be met on GPU {self.device} by moving activations: with all "
-            f"of them moved, or to be computed again, the step needed {self.smallest} bytes, {smallest}"
+            f"of them moved, or to be computed again, the step needs {self.smallest} bytes, with what lies "
+            f"between its blocks, {smallest}"
         )
 
 
@@ -269,7 +271,7 @@ def offload(
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
             that no such job has written. Another argument is none of what it may be.
         BudgetError: from the end of the step (``backward``, the optimizer's ``step``, ``spillway.step`` or
-            the next entry, whichever comes first): letting go of everything was not enough.
+            the next entry, whichever comes first): letting go of everything that helps was not enough.
     """
     import torch
 

@@ -104,12 +104,12 @@ TEST(OperandBudgetsTest, OfAStepThatIsRecordedAsItBeginsItCountsAgain) {
   StepCurve over = begun_with_690();
   over.live[8] = 1200;
   offer(chooser, 100_B, 690_B);
-  chooser.end_step(over);
+  EXPECT_FALSE(chooser.end_step(over));
   offer(chooser, 100_B, 690_B);
   EXPECT_FALSE(chooser.end_step(begun_with_690()));  // recorded
 
   EXPECT_EQ(offer(chooser, 100_B, 690_B)[3], Action::kMove);
-  chooser.end_step(over);
+  EXPECT_FALSE(chooser.end_step(over));
   offer(chooser, 100_B, 690_B);
   const auto missed = chooser.end_step(begun_with_690());
 
@@ -151,6 +151,22 @@ TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) 
   EXPECT_EQ(chooser.known().size(), 1U);
   EXPECT_GT(chooser.records(), records);
   EXPECT_EQ(offer(chooser, 100_B, 690_B), std::vector<Action>(4, Action::kKeep));
+}
+
+TEST(OperandBudgetsTest, AStepThatWasThoughtToBeginWithMoreIsNotCorrectedForThat) {
+  BudgetChooser chooser(880_B);
+  chooser.frees_at_once();
+  record(chooser);
+  chooser.choose(100_B, 690_B);
+  chooser.abandon_step();
+  offer(chooser, 100_B, 600_B);
+  StepCurve curve = gated_block();
+  curve.tail = curve.live.size();
+  for (std::uint64_t& live : curve.live)
+    live = std::min<std::uint64_t>(live + 100, 880);  // as much as it may
+  chooser.end_step(curve);
+
+  EXPECT_EQ(chooser.known().at(0).recorded.most(), 1090_B);
 }
 
 /// What is missing where a planned step has needed that much, and the next one is recorded.
