@@ -19,7 +19,7 @@ constexpr int kMostInVain = 3;
 /// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
 /// with planned places and without.
 constexpr std::uint64_t kBetween = 36;
-constexpr std::uint64_t kBetweenMade = 8;
+constexpr std::uint64_t kBetweenMade = 6;
 /// It may be more by such a share. Steps that can make do with less learn it; those that need all
 /// that they may cannot.
 constexpr std::uint64_t kSpareShare = 2;
