@@ -63,12 +63,9 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
     if (step) {
       chosen = point_of(step->profile, step->plan, step->budget);
       more = step->live.count() - step->profile.memory.begin.count();
-      const std::size_t storages = step->profile.storages.size();
-      std::optional<Bytes> smallest;  // the first
-      curve = plan_curve(step->profile, points, [&](Bytes within) {
-        const Bytes live{within.count() + more};
-        if (!smallest) smallest = step->foreseen.budget_for(live, storages);
-        const Bytes budget = std::max(*smallest, step->foreseen.budget_leaving(live, storages));
+      curve = plan_curve(step->profile, points, [&](Bytes live) {
+        const Bytes budget =
+            step->foreseen.budget_for(Bytes{live.count() + more}, step->profile.storages.size());
         return Bytes{budget.count() - more};
       });
     }
