@@ -12,7 +12,6 @@ from typing import Any
 import job
 import pytest
 from conftest import DRY, JOB, asked, device_of, run_dry, spillway
-from spillway.report.sizes import span
 
 PARAMETERS = job.LAYERS * job.WIDTH**2 * 2  # bytes
 ACTIVATION = job.ROWS * job.WIDTH * 2
@@ -252,7 +251,10 @@ def test_a_report_has_it_too(tmp_path: Path) -> None:
     # The steps after the first, though nothing moved: the device's own ends, to the last.
     step = document["runs"][0]["processes"][0]["steps"]
     by_step = re.findall(r"<tr><td[^>]*>(\d)</td><td[^>]*>(.*?)</td>", html.split("<h2>Steps</h2>")[1])
-    assert by_step == [("0", "–"), *((str(n), span(round(step["median_ms"] * 1e6))) for n in (1, 2, 3))]
+    assert [number for number, _ in by_step] == ["0", "1", "2", "3"] and by_step[0][1] == "–"
+    # What the host still does when a step ends goes to it or to the next one, as the machine's load has it.
+    taken = [float(text.removesuffix(" ms")) for _, text in by_step[1:]]
+    assert all(abs(ms / step["median_ms"] - 1) < 0.05 for ms in taken), (taken, step)
     assert f"; {step['samples_per_second']:.4g} samples a second</li>" in html
     assert html.count("<h2>Dry run</h2>") == 1
     (fits,) = re.findall("<li>(fits: .*?)</li>", html)
