@@ -211,14 +211,21 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   shape->plan.reset();
 }
 
+BudgetChooser::Shape* BudgetChooser::ended() const {
+  const auto found =
+      std::find_if(candidates_.begin(), candidates_.end(), [&](const Shape* candidate) {
+        return candidate->sizes.size() == sizes_.size();
+      });
+  return found != candidates_.end() ? *found : nullptr;
+}
+
 /// What any plan for the step that is to end needs, with what plans of it leave.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
       profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
   profile.free_at_once = free_at_once_;
-  Bytes margin;
-  for (const Shape* const shape : candidates_)
-    if (shape->sizes.size() == sizes_.size()) margin = shape->margin;
+  const Shape* const shape = ended();
+  const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
@@ -233,24 +240,20 @@ bool BudgetChooser::has_least(const Shape& shape) {
 
 /// Where this step has a plan that needs as little as any: how much that is.
 std::optional<Bytes> BudgetChooser::least_planned() const {
-  for (const Shape* const shape : candidates_) {
-    if (shape->sizes.size() != sizes_.size() || !shape->plan || !has_least(*shape)) continue;
-    // Either may be less.
-    const std::uint64_t more = shape->live_at_begin.count() - shape->recorded->begin.count();
-    return Bytes{shape->plan->peak.count() + more};
-  }
-  return std::nullopt;
+  const Shape* const shape = ended();
+  if (shape == nullptr || !shape->plan || !has_least(*shape)) return std::nullopt;
+  // Either may be less.
+  const std::uint64_t more = shape->live_at_begin.count() - shape->recorded->begin.count();
+  return Bytes{shape->plan->peak.count() + more};
 }
 
 /// What is foreseen, and live when steps begin, changes a little from step to step: a budget that
 /// was met is not missed for that.
 bool BudgetChooser::fits_still(Bytes peak, Bytes begin) const {
-  const Bytes spare = foreseen_.spare(budget_, sizes_.size());
-  return peak + foreseen_.margin(budget_, sizes_.size()) <= budget_ &&
-         std::any_of(candidates_.begin(), candidates_.end(), [&](const Shape* shape) {
-           return shape->sizes.size() == sizes_.size() && shape->fitted &&
-                  begin <= *shape->fitted + spare;
-         });
+  const Shape* const shape = ended();
+  return shape != nullptr && shape->fitted &&
+         begin <= *shape->fitted + foreseen_.spare(budget_, sizes_.size()) &&
+         peak + foreseen_.margin(budget_, sizes_.size()) <= budget_;
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
@@ -283,14 +286,11 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     return std::nullopt;
   }
   const std::optional<Bytes> least = least_planned();
-  const auto known =
-      std::find_if(candidates_.begin(), candidates_.end(), [&](const Shape* candidate) {
-        return candidate->sizes.size() == sizes_.size();
-      });
-  if (known != candidates_.end()) {
-    planned_last_ = *known;
-    followed_last_ = (*known)->plan ? *known : nullptr;
-    end_known(**known, curve);
+  Shape* shape = ended();
+  if (shape != nullptr) {
+    planned_last_ = shape;
+    followed_last_ = shape->plan ? shape : nullptr;
+    end_known(*shape, curve);
   } else {
     followed_last_ = nullptr;
     if (known_first_) ++mismatches_;
@@ -300,10 +300,10 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
       recorded_last_ = nullptr;
       planned_last_ = nullptr;
     }
-    Shape& shape = shapes_.emplace_back();
-    shape.sizes = sizes_;
-    shape.rebuildable = rebuildable_;
-    if (whole_) record(shape, curve);
+    shape = &shapes_.emplace_back();
+    shape->sizes = sizes_;
+    shape->rebuildable = rebuildable_;
+    if (whole_) record(*shape, curve);
   }
   if (followed_last_ != nullptr) {
     over_in_a_row_ = 0;
@@ -313,10 +313,8 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve, least);
-  if ((whole_ || least) && fits(curve.peak())) {
-    Shape& shape = known != candidates_.end() ? **known : shapes_.back();
-    shape.fitted = std::max(shape.fitted.value_or(begin), begin);
-  }
+  if ((whole_ || least) && fits(curve.peak()))
+    shape->fitted = std::max(shape->fitted.value_or(begin), begin);
   if (optimized) {
     optimized_begin_ = begin;
     optimized_peak_ = curve.tail_peak();

@@ -182,6 +182,17 @@ TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   EXPECT_NE(free_moves, (std::vector{true, true, true}));
 }
 
+TEST(BudgetChooserTest, AStepThatBeginsAsManyThatAreForgottenWithItIsPlannedNext) {
+  BudgetChooser chooser(1200_B);
+  for (std::uint64_t last = 1; last <= 256; ++last)
+    step(chooser, {100, last}, 1000);
+
+  step(chooser, {100}, 1000);  // one shape too many
+
+  EXPECT_EQ(step(chooser, {100}, 1000), std::vector{false});
+  EXPECT_EQ(chooser.known().size(), 1U);
+}
+
 TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
