@@ -2,6 +2,7 @@
 #include "allocator/lifetime/trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <spillway/spillway.h>
 
@@ -15,7 +16,8 @@ class TraceTest : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
 
-  const std::string path_ = testing::TempDir() + "spillway_abi.trace";
+  // Cases run beside each other, each in a process of its own.
+  const std::string path_ = testing::TempDir() + "spillway_abi_" + std::to_string(getpid()) + ".trace";
 };
 
 TEST_F(TraceTest, ATraceHasTheLivesBetweenItsBeginAndItsEnd) {
