@@ -30,12 +30,24 @@ constexpr Bytes kBlock{512};
 /// A device that has not come to a step's end by then hangs, and nobody plans with its times.
 constexpr std::chrono::seconds kLongestStep{60};
 
+/// What a heap holds beyond its target once it is full to it, and one block more is needed, comes
+/// out of a share like this of the budget, in whole pages: none of a small one.
+constexpr std::uint64_t kBeyondTarget = 512;
+constexpr Bytes kPage{2U << 20U};
+
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
 Bytes live_in_pytorch(c10::DeviceIndex device) {
   const auto stats = caching::getDeviceStats(device);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return Bytes{static_cast<std::uint64_t>(stats.allocated_bytes.at(all).current)};
+}
+
+/// What the heap goes by in a step that may hold so much. Zero: streams wait before it grows, where
+/// the least memory is asked for.
+Bytes target_for(const Budget& budget, Bytes most) {
+  if (budget.slowdown > 0) return Bytes{};
+  return most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
 }
 
 /// Called by PyTorch's allocator under its own lock: before a birth is in its statistics, and after
@@ -107,8 +119,7 @@ void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& bud
   runtime.time(device.device().id, times);
   if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
   if (budget.share > 0) learn_room(device);
-  // Where least memory is asked for, streams wait before more is held.
-  if (serves_torch()) device.heap().set_target(budget.slowdown > 0 ? Bytes{} : device.most(budget));
+  if (serves_torch()) device.heap().set_target(target_for(budget, device.most(budget)));
   begin_curve(device);
   recording.begin(stream);
 }
