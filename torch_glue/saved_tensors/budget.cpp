@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kLongestStep{60};
 
 /// What a heap holds beyond its target once it is full to it, and one block more is needed, comes
 /// out of a share like this of the budget, in whole pages: none of a small one.
-constexpr std::uint64_t kBeyondTarget = 512;
+constexpr std::uint64_t kBeyondTarget = 256;
 constexpr Bytes kPage{2U << 20U};
 
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
