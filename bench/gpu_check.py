@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,6 +21,7 @@ from spillway.demo.device import architecture, why_no_gpu
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 540  # seconds in all
+SOME_FAILED = 1  # pytest's exit status
 TREE = ROOT / "build" / "release"
 INCLUDES = ("/usr/local/cuda/include", "/usr/include")
 # Built here, or where GoogleTest is missing, brought along.
@@ -61,14 +64,17 @@ class Check:
             print(f"gpu_check: {name}: {status}; its words are in {self.log.name}", file=sys.stderr)
         return status == "ok"
 
-    def run(self, command: list[str], limit: float, **environment: str) -> int:
-        """Its words go into the log."""
+    def run(self, command: list[str], limit: float, output: Path | None = None, **environment: str) -> int:
+        """Its words go into the log, those on stdout into `output` where that is given."""
         self.log.write(f"\n--- {' '.join(command)}\n")
         self.log.flush()
         settings = {**os.environ, **environment}
-        with subprocess.Popen(
-            command, cwd=ROOT, env=settings, stdout=self.log, stderr=self.log, start_new_session=True
-        ) as process:
+        with (
+            output.open("w") if output else nullcontext(self.log) as stdout,
+            subprocess.Popen(
+                command, cwd=ROOT, env=settings, stdout=stdout, stderr=self.log, start_new_session=True
+            ) as process,
+        ):
             try:
                 return process.wait(limit)
             except BaseException:
@@ -165,20 +171,41 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test(check: Check, limit: float) -> int:
-    chosen = ["-R", "^torch_glue"] if check.dry_run else ["-L", "^gpu$"]
-    return check.run(
-        [
-            "ctest",
-            "--test-dir",
-            str(TREE),
-            "--output-on-failure",
-            "--no-tests=error",
-            "-E",
-            "^gpu.on/",
-            *chosen,
-        ],
-        limit,
+    """Those of the LibTorch layer that are marked gpu."""
+    environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    if check.dry_run:
+        library = str(TREE / "python" / "spillway" / "lib" / "libspillway_emulator.so")
+        environment |= {"LD_PRELOAD": library, "SPILLWAY_EMULATE": "1"}
+    return tests_of(
+        check, limit, "tests", ["tests/torch_glue", "tests/gpu/test_mixed_devices.py"], environment
     )
+
+
+def scripts(check: Check, limit: float) -> int:
+    """Unchanged scripts under `spillway run`."""
+    environment = {} if check.dry_run else {"REAL_GPU": "1"}
+    return tests_of(check, limit, "scripts", ["tests/preload/test_scripts.py"], environment)
+
+
+def tests_of(check: Check, limit: float, name: str, files: list[str], environment: dict[str, str]) -> int:
+    """Several at once where pytest-xdist is; what failed so runs once more by itself."""
+    end = time.monotonic() + limit
+    environment |= {"PYTHONPATH": str(TREE / "python")}
+    pytest = [python(), "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}"]
+    # With a cache, for what failed.
+    pytest += ["-o", "addopts=-q -ra", "-o", f"cache_dir={ROOT / 'build' / 'gpu_check_cache'}", *files]
+    status = check.run([*pytest, *several(), f"--junitxml={check.folder / name}.xml"], limit, **environment)
+    if status == SOME_FAILED and several():
+        again = ["--last-failed", f"--junitxml={check.folder / name}_again.xml"]
+        status = check.run([*pytest, *again], end - time.monotonic(), **environment)
+    return status
+
+
+def several() -> list[str]:
+    """pytest-xdist's options where it is; tests that share what they have run stay together."""
+    script = "import importlib.util as u, sys; sys.exit(u.find_spec('xdist') is None)"
+    found = subprocess.run([python(), "-c", script], check=False).returncode == 0
+    return ["-n", str(min(12, os.cpu_count() or 1)), "--dist", "loadgroup"] if found else []
 
 
 def demonstrate(check: Check, limit: float) -> int:
@@ -194,8 +221,19 @@ def figures(check: Check, limit: float) -> int:
     path = str(check.folder / "figures.json")
     tree = f"{TREE / 'python'}:{ROOT}"
     command = [python(), "-m", "bench.figures", "--programs", str(TREE / "bench"), "--json", path]
-    status = check.run(command, limit, PYTHONPATH=tree)
-    check.keep("figures")
+    try:
+        return check.run([*command, "--of-device"], limit, PYTHONPATH=tree)
+    finally:
+        check.keep("figures")
+
+
+def benchmarks(check: Check, limit: float) -> int:
+    """Copies both ways and behind kernels, as users measure them."""
+    path = str(check.folder / "bench.json")
+    emulated = ["--emulate"] if check.dry_run else []
+    command = [python(), "-m", "spillway", "bench", "copy", "overlap", *emulated, "--json", path]
+    status = check.run(command, limit, PYTHONPATH=str(TREE / "python"))
+    check.keep("bench")
     return status
 
 
@@ -220,22 +258,53 @@ def profile(check: Check, limit: float) -> int:
     return status
 
 
-def check_everything(check: Check, ready: bool, built: bool) -> None:
-    if ready:
-        check.step("calibration", 130, lambda limit: calibrate(check, limit))
+def budgets(check: Check, limit: float) -> int:
+    """Budgets of a model at full size in measured time, beside plain and checkpoints; dry as an H200's."""
+    dry = ["-m", "spillway", "run", "--emulate", "h200", "--shape-only", "--", python()]
+    probe = ["bench/figures/probes/planning.py", "llama-8b-8-layers", "0.5", "0.75", "checkpoint"]
+    path = check.folder / "budgets.txt"
+    command = [python(), *(dry if check.dry_run else []), *probe]
+    try:
+        return check.run(command, limit, path, PYTHONPATH=str(TREE / "python"))
+    finally:  # what there is, where its time was up
+        lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
+        check.results["budgets"] = json.loads(lines[-1]) if lines else {}
+        path.unlink()
+
+
+# Each with the seconds that it may take, in the order in which they run.
+STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
+    "calibration": (130, calibrate),
+    "conformance": (60, conform),
+    "tests": (200, test),
+    "scripts": (90, scripts),
+    "demo": (60, demonstrate),
+    "figures": (180, figures),
+    "bench": (100, benchmarks),
+    "predictions": (120, predictions),
+    "budgets": (150, budgets),
+    "profile": (240, profile),
+}
+
+
+def set_up(check: Check, built: bool) -> bool:
+    """What the steps need; a build that was brought along is taken as it is."""
     if built:
-        check.step("conformance", 60, lambda limit: conform(check, limit))
-        check.step("tests", 150, lambda limit: test(check, limit))
-        check.step("demo", 120, lambda limit: demonstrate(check, limit))
-        check.step("figures", 180, lambda limit: figures(check, limit))
-        check.step("predictions", 120, lambda limit: predictions(check, limit))
+        return True
+    ready = check.step("set-up", 60, lambda limit: check.run(["scripts/bootstrap", "--offline"], limit))
+    return ready and check.step("build", 240, lambda limit: check.run(["scripts/build", "--offline"], limit))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="gpu_check", allow_abbrev=False)
+    parser.add_argument("steps", nargs="*", metavar="STEP")
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--built", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
+    unknown = sorted(set(options.steps) - set(STEPS))
+    if unknown:
+        parser.error(f"{unknown[0]}: unknown step; known are {', '.join(STEPS)}")
     dry_run = options.dry_run
     reason = why_no_gpu()
     if reason and not dry_run:
@@ -245,14 +314,12 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "gpu_check.log").open("w") as log:
         check = Check(dry_run, folder.resolve(), log)
-        ready = check.step("set-up", 60, lambda limit: check.run(["scripts/bootstrap", "--offline"], limit))
-        built = ready and check.step(
-            "build", 240, lambda limit: check.run(["scripts/build", "--offline"], limit)
-        )
-        if not options.profile:
-            check_everything(check, ready, built)
-        elif built:
-            check.step("profile", 240, lambda limit: profile(check, limit))
+        built = set_up(check, options.built)
+        if built:
+            everything = ["profile"] if options.profile else [name for name in STEPS if name != "profile"]
+            for name in options.steps or everything:
+                limit, work = STEPS[name]
+                check.step(name, limit, partial(work, check))
         ok = built and all(step["status"] == "ok" for step in check.steps)
     where = "the emulated GPU (dry run)" if dry_run else "the GPU"
     verdict = "every step succeeded" if ok else "not every step succeeded"

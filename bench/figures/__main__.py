@@ -31,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--list", action="store_true", help="print name, bound and claim of every figure and stop"
     )
+    result.add_argument(
+        "--of-device", action="store_true", help="only figures that are other ones on another device"
+    )
     result.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
     result.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
     return result
@@ -109,14 +112,18 @@ def main(arguments: list[str]) -> int:
     console = Console()
     session = Session("emulated" if why_no_gpu() else "cuda", options.programs)
     chosen = [figure for name, figure in FIGURES.items() if not options.names or name in options.names]
-    entries = []
+    if options.of_device:
+        chosen = [figure for figure in chosen if figure.needs != "cpu"]
+    entries: list[dict[str, Any]] = []
+    result = document(entries, session, ["scripts/figures", *command_words(options)])
+    path = options.json
     for figure in chosen:
         console.print(f"measuring {figure.name}", highlight=False)
         entries.append(measure(figure, session, console))
-    result = document(entries, session, ["scripts/figures", *command_words(options)])
+        if path is not None:  # what there is, should it be stopped
+            write(path, result)
     show(entries, result["device"], console)
-    path = options.json
-    if path is None and not options.names:
+    if path is None and not options.names and not options.of_device:
         slug = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{result['date']}-{slug}.json"
@@ -124,13 +131,18 @@ def main(arguments: list[str]) -> int:
     if path is None:
         console.print("not written down: some figures only, and no --json FILE", highlight=False)
     else:
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        write(path, result)
         console.print(f"written to {path}", highlight=False)
     return 0 if all(entry["status"] != "short" for entry in entries) else 1
 
 
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def command_words(options: argparse.Namespace) -> list[str]:
-    return [*options.names, *(["--json", str(options.json)] if options.json else [])]
+    of_device = ["--of-device"] if options.of_device else []
+    return [*options.names, *of_device, *(["--json", str(options.json)] if options.json else [])]
 
 
 if __name__ == "__main__":

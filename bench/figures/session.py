@@ -51,7 +51,7 @@ class Session:
         """The same in a dry run with that profile, on every machine alike."""
         dry = ["-m", "spillway", "run", "--emulate", profile, "--shape-only", "--"]
         text = self._run([sys.executable, *dry, *_probing(name, *arguments)], dict(os.environ))
-        return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+        return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
     def _demo(self, allocator: str = "spillway") -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:

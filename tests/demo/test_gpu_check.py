@@ -41,6 +41,31 @@ def test_unknown_option_is_refused() -> None:
     assert "--wet-run: unknown option" in done.stderr
 
 
+def test_unknown_step_is_refused_and_the_known_ones_named() -> None:
+    command = [str(ROOT / "scripts" / "gpu_check"), "--dry-run", "--built", "wander"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "wander: unknown step; known are calibration, conformance, tests," in done.stderr
+
+
+def test_what_budgets_have_said_so_far_is_kept_where_time_is_up(
+    check: gpu_check.Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_command: list[str], limit: float, output: Path, **_environment: str) -> int:
+        output.write_text('on its way\n{"plain": 1}\n{"plain": 1, "budgets": [2]}\n')
+        raise subprocess.TimeoutExpired("planning", limit)
+
+    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(gpu_check, "python", lambda: sys.executable)
+
+    assert not check.step("budgets", 60, lambda limit: gpu_check.budgets(check, limit))
+    assert json.loads((check.folder / "gpu_check.json").read_text())["budgets"] == {
+        "plain": 1,
+        "budgets": [2],
+    }
+
+
 def test_step_past_its_limit_is_stopped_and_noted(check: gpu_check.Check) -> None:
     endless = [sys.executable, "-c", "while True: pass"]
 

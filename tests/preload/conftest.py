@@ -11,6 +11,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
+# tests/gpu sets it: on the emulated GPU, whatever the machine has, or on its real one.
+EMULATED = os.environ.get("REAL_GPU") != "1"
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ def done(command: list[str], env: dict[str, str]) -> Done:
 
 
 def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> Done:
-    """`spillway run --emulate OPTIONS -- python scripts/SCRIPT.py`; a script that is for several ranks runs
-    under torchrun."""
+    """`spillway run --emulate OPTIONS -- python scripts/SCRIPT.py`, on the real GPU without --emulate; one
+    that is for several ranks runs under torchrun."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py")]
     if script == "ddp":
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         options = ("--devices", "2", *options)
-    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--memory", "1GiB", *options, "--"]
+    emulated = ["--emulate", "--memory", "1GiB"] if EMULATED else []
+    launcher = [sys.executable, "-m", "spillway", "run", *emulated, *options, "--"]
     return done(launcher + command, environment(folder) | changes)

@@ -34,6 +34,13 @@ def pytest_sessionstart(session):
         )
 
 
+def pytest_collection_modifyitems(items):
+    """For pytest-xdist: tests that share what a fixture has run stay in one process, one file's together."""
+    for item in items:
+        if "program" not in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @cache
 def to_fork():
     return Forked()

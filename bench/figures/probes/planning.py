@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of full-size models under budgets and beside other ways, in a dry run:
+"""Training steps of full-size models under budgets and beside other ways, in a dry run or on a GPU:
 `planning.py MODEL budgets|SHARE…|WAY…`.
 
-Prints one JSON: for plain PyTorch, for each budget and for each way the peak and the predicted time of a
-step. A SHARE is what is to be gone of the bytes that the blocks of the model keep for the backward pass;
-`budgets` takes shares from nothing to 1.1 times the least budget.
+Prints JSON on one line, more of it after each of what is asked, the last line being the whole: for plain
+PyTorch, for each budget and for each way the peak and the predicted or measured time of a step. A SHARE is
+what is to be gone of the bytes that the blocks of the model keep for the backward pass; `budgets` takes
+shares from nothing to 1.1 times the least budget.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import spillway
@@ -43,6 +46,13 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
 ALIKE = 10
 MIB = 2**20
 MOST_STEPS = 48
+# On a GPU times are never alike, and memory alone tells.
+TOLD_BY = ("peak", "held", "ms") if "SPILLWAY_EMULATE" in os.environ else ("peak", "held")
+
+
+def settled(found: list[dict[str, Any]]) -> bool:
+    last = [[each[name] for name in TOLD_BY] for each in found[-ALIKE:]]
+    return len(last) == ALIKE and last == [last[-1]] * ALIKE
 
 
 class Step:
@@ -53,7 +63,7 @@ class Step:
         shape = (batch or shape[0], *shape[1:])
         with torch.device("cuda"):
             self.net = nn.Sequential(*make()).to(torch.bfloat16)
-            self.x = torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
+            self.x = torch.randn(shape, dtype=torch.bfloat16, requires_grad=True)
         trained = [each for each in self.net.parameters() if each.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, fused=True)
 
@@ -79,11 +89,11 @@ class Step:
         return x.sum()
 
     def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
-        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds; and the
-        most that any step after the first has held."""
+        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds (of those
+        the median); and the most that any step after the first has held."""
         torch.cuda.empty_cache()  # as in a process that has run nothing else
         found: list[dict[str, Any]] = []
-        while len(found) < MOST_STEPS and (len(found) < ALIKE or found[-ALIKE:] != [found[-1]] * ALIKE):
+        while len(found) < MOST_STEPS and not settled(found):
             torch.cuda.reset_peak_memory_stats()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -103,7 +113,8 @@ class Step:
                 }
             )
         most = max(each["held"] for each in found[1:])
-        return {**found[-1], "held_from_second": most, "steps": len(found)}
+        ms = round(median(each["ms"] for each in found[-ALIKE:]), 2)
+        return {**found[-1], "ms": ms, "held_from_second": most, "steps": len(found)}
 
 
 def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
@@ -176,12 +187,12 @@ def main(model: str, *asked: str) -> None:
             found["ways"][each] = way = the_way(each, step)
             budget = -(-way["held"] // MIB) * MIB
             way["ours"] = within(step, budget, f"beside-{each}")
-            continue
+            shares = []
         for share in shares:
             budget = plain["peak"] - int(share * plain["kept"])
             tag = f"gone-{share:.3f}".replace(".", "-")
             found["budgets"].append({"gone": share, **under(step, budget, tag)})
-    print(json.dumps(found))
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
