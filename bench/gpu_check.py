@@ -172,7 +172,7 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
 
 def test(check: Check, limit: float) -> int:
     """Those of the LibTorch layer that are marked gpu."""
-    environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TEST_LIBRARIES": str(TREE / "tests" / "support")}
     if check.dry_run:
         library = str(TREE / "python" / "spillway" / "lib" / "libspillway_emulator.so")
         environment |= {"LD_PRELOAD": library, "SPILLWAY_EMULATE": "1"}
@@ -190,10 +190,20 @@ def scripts(check: Check, limit: float) -> int:
 def tests_of(check: Check, limit: float, name: str, files: list[str], environment: dict[str, str]) -> int:
     """Several at once where pytest-xdist is; what failed so runs once more by itself."""
     end = time.monotonic() + limit
-    environment |= {"PYTHONPATH": str(TREE / "python")}
+    failures = check.folder / f"{name}_failures.txt"
+    environment |= {
+        "PYTHONPATH": f"{TREE / 'python'}:{ROOT / 'tests' / 'support'}",
+        "FAILURES": str(failures),
+    }
     pytest = [python(), "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}"]
     # With a cache, for what failed.
-    pytest += ["-o", "addopts=-q -ra", "-o", f"cache_dir={ROOT / 'build' / 'gpu_check_cache'}", *files]
+    pytest += [
+        "-o",
+        "addopts=-q -ra -p at_once",
+        "-o",
+        f"cache_dir={ROOT / 'build' / 'gpu_check_cache'}",
+        *files,
+    ]
     status = check.run([*pytest, *several(), f"--junitxml={check.folder / name}.xml"], limit, **environment)
     if status == SOME_FAILED and several():
         again = ["--last-failed", f"--junitxml={check.folder / name}_again.xml"]
@@ -276,7 +286,7 @@ def budgets(check: Check, limit: float) -> int:
 STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
     "calibration": (130, calibrate),
     "conformance": (60, conform),
-    "tests": (200, test),
+    "tests": (180, test),
     "scripts": (90, scripts),
     "demo": (60, demonstrate),
     "figures": (180, figures),

@@ -56,6 +56,7 @@ std::uint64_t enter_region(double offload_ratio,
                            bool rebuild) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
+  if (budget) spillway::CarriedError::let_go();
   if (!tag.empty()) raise(spillway::check_tag_name(tag));
   spillway::RegionOptions options{spillway::intern_tag(tag), ratio.value()};
   if (min_bytes) options.min_bytes = spillway::Bytes{*min_bytes};

@@ -96,6 +96,10 @@ CUresult MemHostAlloc(void** at, std::size_t bytes, unsigned flags) {
     constexpr unsigned kAllowed =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if (at == nullptr || (flags & ~kAllowed) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0) {
+      *at = nullptr;
+      return CUDA_SUCCESS;
+    }
     const CUresult result = machine.host.allocate(bytes, at);
     if (result == CUDA_SUCCESS) host_registrations().add();
     return result;

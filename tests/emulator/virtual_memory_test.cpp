@@ -144,7 +144,7 @@ TEST_F(VirtualMemoryTest, MapRefusesUnalignedAndOffsetRanges) {
   EXPECT_EQ(map(base_ + 4096), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(map(base_, kUnit / 2), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(map(base_, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(map(base_, kUnit, kUnit), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(map(base_, kUnit, kUnit), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST_F(VirtualMemoryTest, MapRefusesMoreThanTheHandleHolds) {

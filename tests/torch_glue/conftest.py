@@ -18,6 +18,8 @@ from forked import Forked, fits  # noqa: E402
 
 EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
 SCHEDULES = ("eager", "late") if EMULATED else ("real",)
+# In how many processes the cases run, so that pytest-xdist can run them at once.
+PARTS = 1 if EMULATED else 6
 
 
 def pytest_sessionstart(session):
@@ -37,7 +39,7 @@ def pytest_sessionstart(session):
 def pytest_collection_modifyitems(items):
     """For pytest-xdist: tests that share what a fixture has run stay in one process, one file's together."""
     for item in items:
-        if "program" not in item.fixturenames:
+        if "program" not in item.fixturenames and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
@@ -71,10 +73,21 @@ def run(source, silent=False, fresh=False, **environment):
 
 
 @cache
-def outcomes(allocator, schedule):
-    """What every case of the folder cases/ came to under these settings, from one process."""
+def outcomes(allocator, schedule, part):
+    """What the cases of the folder cases/, or a part of them, came to so, from one process."""
     settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
-    return run(f"import cases; report(cases.run_all({allocator!r}))", **settings)
+    return run(f"import cases; report(cases.run_all({allocator!r}, {part}, {PARTS}))", **settings)
+
+
+def names_of_cases(allocator):
+    """Those of one part are a group of pytest-xdist's."""
+    import cases
+
+    parts = {name: cases.part_of(name, PARTS) for name in sorted(cases.load())}
+    return [
+        pytest.param(name, part, id=name, marks=pytest.mark.xdist_group(f"{allocator}-{part}"))
+        for name, part in parts.items()
+    ]
 
 
 @pytest.fixture

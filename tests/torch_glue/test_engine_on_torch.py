@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saved-tensor engine over PyTorch's allocator, in both schedules, with the order checker on."""
 
-import cases
 import pytest
-from conftest import SCHEDULES, outcomes
+from conftest import SCHEDULES, names_of_cases, outcomes
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", sorted(cases.load()))
-def test_case(name, schedule):
-    wrong = outcomes("torch", schedule)[name]
+@pytest.mark.parametrize(("name", "part"), names_of_cases("torch"))
+def test_case(name, part, schedule):
+    wrong = outcomes("torch", schedule, part)[name]
     assert not wrong, wrong
