@@ -215,7 +215,7 @@ def several() -> list[str]:
     """pytest-xdist's options where it is; tests that share what they have run stay together."""
     script = "import importlib.util as u, sys; sys.exit(u.find_spec('xdist') is None)"
     found = subprocess.run([python(), "-c", script], check=False).returncode == 0
-    return ["-n", str(min(12, os.cpu_count() or 1)), "--dist", "loadgroup"] if found else []
+    return ["-n", str(min(16, os.cpu_count() or 1)), "--dist", "loadgroup"] if found else []
 
 
 def demonstrate(check: Check, limit: float) -> int:
