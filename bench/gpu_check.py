@@ -253,9 +253,10 @@ def predictions(check: Check, limit: float) -> int:
     tree = f"{TREE / 'python'}:{ROOT}"
     chosen = ["--dry-run", "llama-8b-plain"] if check.dry_run else []
     command = [python(), "-m", "bench.predictions", "--score", "--json", path, *chosen]
-    status = check.run(command, limit, PYTHONPATH=tree)
-    check.keep("predictions")
-    return status
+    try:
+        return check.run(command, limit, PYTHONPATH=tree)
+    finally:
+        check.keep("predictions")
 
 
 def profile(check: Check, limit: float) -> int:

@@ -52,8 +52,9 @@ def predict(cases: list[Case]) -> dict[str, Any]:
     return found
 
 
-def score(cases: list[Case], dry: bool) -> dict[str, Any]:
-    """Runs what was predicted for this machine's GPU on it, and says how far the predictions were off."""
+def score(cases: list[Case], dry: bool, path: Path | None = None) -> dict[str, Any]:
+    """Runs what was predicted for this machine's GPU on it, and says how far the predictions were off. Writes
+    what there is after each case, should it be stopped."""
     import torch
 
     name = "" if dry else torch.cuda.get_device_name()
@@ -78,7 +79,13 @@ def score(cases: list[Case], dry: bool) -> dict[str, Any]:
         print(
             f"{case.name}: memory {errors['memory_error']:+} %, time {errors['time_error']:+} %", flush=True
         )
+        if path is not None:
+            write(path, {"device": name or "emulated", "rows": rows})
     return {"device": name or "emulated", "rows": rows}
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def predicted(names: list[str]) -> dict[str, Any]:
@@ -113,14 +120,14 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="with --score: on the emulated GPU")
     options = parser.parse_args()
     if options.score:
-        result = score(chosen(options.names), options.dry_run)
+        result = score(chosen(options.names), options.dry_run, options.json)
     else:
         result = predicted(options.names)
         print(ledger.section(result))
         if options.json is None:
             ledger.write(result)
     if options.json is not None:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write(options.json, result)
     return 0
 
 

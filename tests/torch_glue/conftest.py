@@ -72,21 +72,34 @@ def run(source, silent=False, fresh=False, **environment):
     return json.loads(value) if found else None
 
 
+wanted = {}  # names of cases by allocator and part
+
+
+def pytest_collection_finish(session):
+    for item in session.items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if case:
+            wanted.setdefault(case[:2], set()).add(case[2])
+
+
 @cache
-def outcomes(allocator, schedule, part):
-    """What the cases of the folder cases/, or a part of them, came to so, from one process."""
+def outcomes(allocator, part, schedule):
+    """What the cases that were asked for, or a part of them, came to under these settings, in one process."""
     settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
-    return run(f"import cases; report(cases.run_all({allocator!r}, {part}, {PARTS}))", **settings)
+    return run(f"import cases; report(cases.run({allocator!r}, {wanted[allocator, part]!r}))", **settings)
 
 
-def names_of_cases(allocator):
-    """Those of one part are a group of pytest-xdist's."""
+def cases_over(allocator):
+    """(allocator, part, name) of each; those of one part are a group of pytest-xdist's."""
     import cases
 
-    parts = {name: cases.part_of(name, PARTS) for name in sorted(cases.load())}
     return [
-        pytest.param(name, part, id=name, marks=pytest.mark.xdist_group(f"{allocator}-{part}"))
-        for name, part in parts.items()
+        pytest.param(
+            (allocator, index % PARTS, name),
+            id=name,
+            marks=pytest.mark.xdist_group(f"{allocator}-{index % PARTS}"),
+        )
+        for index, name in enumerate(sorted(cases.load()))
     ]
 
 

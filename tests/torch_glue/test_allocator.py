@@ -327,7 +327,7 @@ def test_each_device_moves_its_own(program):
 import sys
 if torch.cuda.device_count() < 2:
     report([None, None])
-    sys.exit()
+    raise SystemExit
 def gradient(device, ratio):
     torch.manual_seed(1)
     x = torch.randn(64, 64, device=device, requires_grad=True)
@@ -352,7 +352,7 @@ def test_memory_may_be_kept_for_a_stream_of_another_device(program):
         + """
 if torch.cuda.device_count() < 2:
     report([None, None])
-    sys.exit()
+    raise SystemExit
 x = torch.ones(4 << 20, device="cuda:0")
 at = x.data_ptr()
 x.record_stream(torch.cuda.default_stream(1))

@@ -2,11 +2,12 @@
 """The saved-tensor engine over Spillway's allocator, in both schedules, with the order checker on."""
 
 import pytest
-from conftest import SCHEDULES, names_of_cases, outcomes
+from conftest import SCHEDULES, cases_over, outcomes
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("name", "part"), names_of_cases("spillway"))
-def test_case(name, part, schedule):
-    wrong = outcomes("spillway", schedule, part)[name]
+@pytest.mark.parametrize("case", cases_over("spillway"))
+def test_case(case, schedule):
+    allocator, part, name = case
+    wrong = outcomes(allocator, part, schedule)[name]
     assert not wrong, wrong

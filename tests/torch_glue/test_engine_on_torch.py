@@ -2,11 +2,12 @@
 """The saved-tensor engine over PyTorch's allocator, in both schedules, with the order checker on."""
 
 import pytest
-from conftest import SCHEDULES, names_of_cases, outcomes
+from conftest import SCHEDULES, cases_over, outcomes
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("name", "part"), names_of_cases("torch"))
-def test_case(name, part, schedule):
-    wrong = outcomes("torch", schedule, part)[name]
+@pytest.mark.parametrize("case", cases_over("torch"))
+def test_case(case, schedule):
+    allocator, part, name = case
+    wrong = outcomes(allocator, part, schedule)[name]
     assert not wrong, wrong

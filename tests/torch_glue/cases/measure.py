@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import os
 
 import spillway
 import torch
@@ -49,6 +50,10 @@ class Moved:
         now = residency()
         keys = ("stashed_bytes", "fetched_bytes", "stashes", "fetches")
         self.out, self.back, self.stashes, self.fetches = (now[k] - self._before[k] for k in keys)
+
+
+#: Kernels of a real GPU take scratch of their own, and copies take their own time.
+EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
 
 
 def same_bits(left, right):

@@ -2,6 +2,7 @@
 """Models whose parts take turns on the device."""
 
 import copy
+import functools
 import gc
 import itertools
 import pickle
@@ -13,7 +14,7 @@ from spillway._parts import split_by_bytes
 from torch import nn
 
 from cases import case
-from cases.measure import same
+from cases.measure import EMULATED, same
 
 WIDTH = 48
 
@@ -53,12 +54,34 @@ def train(net, steps=3, optimizer=torch.optim.SGD, rows=10):
     return [*seen, *net.state_dict().values()]
 
 
+class OptimizerOnHost:
+    """Of parameters on the device, with the host's arithmetic, as a model in parts is optimized."""
+
+    def __init__(self, optimizer, parameters, **options):
+        self.device = list(parameters)
+        self.host = [nn.Parameter(each.detach().cpu()) for each in self.device]
+        self.optimizer = optimizer(self.host, **options)
+
+    @torch.no_grad()
+    def step(self):
+        for device, host in zip(self.device, self.host, strict=True):
+            host.grad = device.grad.cpu()
+        self.optimizer.step()
+        for device, host in zip(self.device, self.host, strict=True):
+            device.copy_(host)
+
+    def zero_grad(self):
+        for each in self.device:
+            each.grad = None
+
+
 @case
 def a_model_in_parts_trains_as_the_plain_one():
     for optimizer in (torch.optim.SGD, torch.optim.AdamW):
         for checkpoint in (False, True):
             for norm in (False, True):
-                plain = train(layers(norm=norm).cuda(), optimizer=optimizer)
+                on_host = functools.partial(OptimizerOnHost, optimizer)
+                plain = train(layers(norm=norm).cuda(), optimizer=on_host)
                 net = spillway.OffloadModel(
                     layers(norm=norm), "cuda", checkpoint_activation=checkpoint, num_slices=3
                 )
@@ -352,7 +375,11 @@ def two_halves_take_the_memory_of_one_slice():
         peak = torch.cuda.max_memory_allocated() - before
         moved = net.stats()
         assert moved["slot_bytes"] == whole // 4 and moved["extra_slots"] == 0, moved
-        assert moved["gradient_bytes"] == 3 * whole and peak <= whole // 2, (checkpoint, peak / whole)
+        scratch = 0 if EMULATED else 1 << 20
+        assert moved["gradient_bytes"] == 3 * whole and peak <= whole // 2 + scratch, (
+            checkpoint,
+            peak / whole,
+        )
 
 
 @case

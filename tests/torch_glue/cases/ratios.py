@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import last, same_bits
+from cases.measure import EMULATED, last, same_bits
 
 WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
 
@@ -32,7 +32,8 @@ def steps_keep_the_ratio(ratio):
         assert step["movable_bytes"] == rows * sum(WIDTHS) * 4, step
         assert step["moved_bytes"] <= ratio * step["movable_bytes"], step
         assert step["moved_bytes"] > ratio * step["movable_bytes"] - largest, step
-        assert 0 < step["fetched_bytes"] <= step["moved_bytes"], step
+        # On a real GPU the backward pass may come before the copies, and then nothing need come back.
+        assert (0 if EMULATED else -1) < step["fetched_bytes"] <= step["moved_bytes"], step
 
 
 for ratio in (0.1, 0.25, 0.5, 0.75, 0.9):

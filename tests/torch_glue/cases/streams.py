@@ -119,7 +119,7 @@ def a_copy_that_another_stream_also_read_is_reused_in_order():
     there.backward()
     with torch.cuda.stream(side):
         total = seen[1].sum()  # still under way on the side stream when the memory is given back
-    expected = seen[0].cpu().sum()
+    expected = seen[0].sum().cpu()
     seen.clear()
     del here, there
     fill_free_memory()
