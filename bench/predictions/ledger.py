@@ -12,6 +12,8 @@ from bench.predictions.cases import CASES, RATIOS
 from bench.quote import Quote
 
 LEDGER = Path(__file__).with_name("predictions.json")
+# What scripts/gpu_check has found on GPUs of ours, a file each; of a case the latest counts.
+ON_GPUS = Path(__file__).parents[1] / "results" / "gpu"
 ROOT = Path(__file__).parents[2]
 DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
 QUOTE = Quote("predictions")
@@ -23,6 +25,16 @@ HERE = ("wall_seconds", "host_bytes")
 
 def read(path: Path = LEDGER) -> dict[str, Any]:
     return json.loads(path.read_text())
+
+
+def measured() -> dict[str, dict[str, Any]]:
+    """By case: what its step took and held on a GPU of ours."""
+    found = {}
+    for path in sorted(ON_GPUS.glob("*.json")):
+        for case, row in json.loads(path.read_text()).get("predictions", {}).items():
+            if "measured" in row:
+                found[case] = row["measured"]
+    return found
 
 
 def error(predicted: float, true: float) -> float:
@@ -86,8 +98,24 @@ def summary(ledger: dict[str, Any]) -> str:
         f"of compiled ones, whose kernels are modelled, {middle(compiled)}",
     ]
     return (
-        f"Predicted on {ledger['date']} with torch {torch}. Median error {', '.join(found)}. "
-        "Not yet compared with hardware of ours."
+        f"Predicted on {ledger['date']} with torch {torch}. Median error {', '.join(found)}. {ours(ledger)}"
+    )
+
+
+def ours(ledger: dict[str, Any]) -> str:
+    """How near the predictions were on GPUs of ours."""
+    predictions = ledger["predictions"]
+    found = {case: row for case, row in measured().items() if case in predictions}
+    if not found:
+        return "Not yet compared with hardware of ours."
+    devices = " and ".join(sorted({row["device"] for row in found.values()}))
+    memory, rate = (
+        median(abs(error(predictions[case][name], row[name])) for case, row in found.items())
+        for name in ("peak_bytes", "tokens_per_second")
+    )
+    return (
+        f"On a {devices} of ours (median of {len(found)} cases): of peak memory {memory:.1f} %, of tokens a "
+        f"second {rate:.1f} %."
     )
 
 
@@ -110,6 +138,7 @@ def section(ledger: dict[str, Any]) -> str:
     """The ledger as docs/dry_run.md shows it, with the markers around it."""
     predictions = ledger["predictions"]
     memory, time = memory_errors(predictions), time_errors(predictions)
+    on_gpus = measured()
     lines = [
         f"{summary(ledger)} {here(ledger)}",
         "",
@@ -126,7 +155,15 @@ def section(ledger: dict[str, Any]) -> str:
         found, known = predictions[case.name], case.published
         code = "compiled" if case.compiled else "eager"
         cells = [case.name, case.profile, code, f"{found['peak_bytes'] / GIB:.2f}"]
-        if known is None:
+        if known is None and case.name in on_gpus:
+            seen = on_gpus[case.name]
+            peak, rate = (
+                f"{round(error(found[name], seen[name]), 1) + 0.0:+.1f} %"
+                for name in ("peak_bytes", "tokens_per_second")
+            )
+            cells += [f"{seen['peak_bytes'] / GIB:.2f} (measured)", peak, f"{found['tokens_per_second']}"]
+            cells += [f"{seen['tokens_per_second']} (measured)", rate]
+        elif known is None:
             cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
         else:
             peak = memory.get(case.name)

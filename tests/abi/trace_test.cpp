@@ -2,9 +2,9 @@
 #include "allocator/lifetime/trace.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <spillway/spillway.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -17,7 +17,8 @@ class TraceTest : public testing::Test {
   void TearDown() override { std::filesystem::remove(path_); }
 
   // Cases run beside each other, each in a process of its own.
-  const std::string path_ = testing::TempDir() + "spillway_abi_" + std::to_string(getpid()) + ".trace";
+  const std::string path_ =
+      testing::TempDir() + "spillway_abi_" + std::to_string(getpid()) + ".trace";
 };
 
 TEST_F(TraceTest, ATraceHasTheLivesBetweenItsBeginAndItsEnd) {
