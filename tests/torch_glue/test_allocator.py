@@ -2,6 +2,7 @@
 """Spillway's heap as PyTorch's CUDA memory: what scripts know of torch.cuda goes on working."""
 
 import pytest
+from conftest import EMULATED
 
 USE = "import torch, spillway\nspillway.use_allocator()\n"
 # A device that is full after 64 MiB, real or emulated.
@@ -41,7 +42,9 @@ torch.cuda.empty_cache()
 report([held, torch.cuda.memory_reserved(), change])
 """
     )
-    assert held == total_change >= 30 << 20
+    assert held >= 30 << 20
+    # A real driver takes its own tables beside.
+    assert 0 <= total_change - held <= (0 if EMULATED else 32 << 20)
     assert after == 0
 
 
