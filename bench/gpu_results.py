@@ -42,15 +42,16 @@ def section(found: dict[str, Any]) -> str:
     lines = [
         f"{found['device']}, driver {found['driver']}, torch {versions['torch']}, Python "
         f"{versions['python']}, {found['date']}, `scripts/gpu_check`: eight layers of Llama 3 8B (batch 4, "
-        "4096 tokens, bfloat16, AdamW), GiB held from the driver from the second step on, median of ten steps:",
+        "4096 tokens, bfloat16, AdamW), GiB held from the driver from the second step on, median of ten "
+        "steps:",
         "",
         "| | budget, GiB | held, GiB | ms a step | of plain's |",
         "|---|---|---|---|---|",
         *rows(found["budgets"]),
         "",
         f"The demonstration's losses and gradients are plain PyTorch's, bit for bit, in "
-        f"{ratio_one / plain:.2f} of its memory with all activations moved. The link carries {link_in:.1f} GB/s "
-        f"in and {link_out:.1f} GB/s out. The driver meets {met} of the {claims['claims']} claims that the "
+        f"{ratio_one / plain:.2f} of its memory with all activations moved. The link carries "
+        f"{link_in:.1f} GB/s in and {link_out:.1f} GB/s out. The driver meets {met} of the {claims['claims']} claims that the "
         f"emulated GPU is held to. Of {tests['ran']} tests on the GPU {tests['passed']} passed, "
         f"{tests['skipped']} need what it has not, and {tests['failed']} failed: {tests['since']}",
     ]
