@@ -51,7 +51,8 @@ def section(found: dict[str, Any]) -> str:
         "",
         f"The demonstration's losses and gradients are plain PyTorch's, bit for bit, in "
         f"{ratio_one / plain:.2f} of its memory with all activations moved. The link carries "
-        f"{link_in:.1f} GB/s in and {link_out:.1f} GB/s out. The driver meets {met} of the {claims['claims']} claims that the "
+        f"{link_in:.1f} GB/s in and {link_out:.1f} GB/s out. The driver meets {met} of the "
+        f"{claims['claims']} claims that the "
         f"emulated GPU is held to. Of {tests['ran']} tests on the GPU {tests['passed']} passed, "
         f"{tests['skipped']} need what it has not, and {tests['failed']} failed: {tests['since']}",
     ]
