@@ -160,7 +160,9 @@ CUresult VirtualMemory::map(CUdeviceptr at,
                             std::size_t offset,
                             CUmemGenericAllocationHandle handle,
                             std::uintptr_t* first) {
-  if (bytes == 0 || !aligned(at) || !aligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0 || !aligned(at) || !aligned(bytes) || !aligned(offset)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;
   const auto physical = physical_.find(handle);
   if (physical == physical_.end() || physical->second.references == 0) {
