@@ -204,8 +204,9 @@ def tests_of(check: Check, limit: float, name: str, files: list[str], environmen
         f"cache_dir={ROOT / 'build' / 'gpu_check_cache'}",
         *files,
     ]
-    status = check.run([*pytest, *several(), f"--junitxml={check.folder / name}.xml"], limit, **environment)
-    if status == SOME_FAILED and several():
+    at_once = several()
+    status = check.run([*pytest, *at_once, f"--junitxml={check.folder / name}.xml"], limit, **environment)
+    if status == SOME_FAILED and at_once:
         again = ["--last-failed", f"--junitxml={check.folder / name}_again.xml"]
         status = check.run([*pytest, *again], end - time.monotonic(), **environment)
     return status

@@ -214,8 +214,8 @@ TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
   for (const CUstream stream : streams_)
     table_.StreamSynchronize(stream);
 #if defined(__SANITIZE_THREAD__)
-  // Behind ThreadSanitizer's lock functions the checker now and then misses who has told whom that
-  // a copy has passed.
+  // ThreadSanitizer stands where the order checker listens to threads, one of which may have told
+  // another that a copy has passed.
   static_cast<void>(reports);
 #else
   EXPECT_EQ(spillway_emulator_count("unordered"), reports);
