@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace spillway {
 
@@ -91,6 +92,12 @@ class PoolAllocator {
   static constexpr bool kPools = true;
 #endif
 };
+
+/// As std::make_shared, object and counts from their pool.
+template <typename T, typename... Arguments>
+std::shared_ptr<T> make_pooled(Arguments&&... arguments) {
+  return std::allocate_shared<T>(PoolAllocator<T>(), std::forward<Arguments>(arguments)...);
+}
 
 /// A base for classes of which single objects, made by new, come from their pool.
 template <typename T>

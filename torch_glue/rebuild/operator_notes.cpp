@@ -46,7 +46,7 @@ class Noted {
 OperatorNote normalized(double eps, const OptionalTensor& bias) {
   if (!bias || !bias->defined()) return {.eps = eps};
   if (is_wrapper(*bias)) return {};
-  auto handle = std::make_shared<PackHook>(nullptr);
+  auto handle = make_pooled<PackHook>(nullptr);
   handle->call_pack_hook(*bias);
   return {.eps = eps, .bias = std::move(handle)};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/rebuilt_storage.h"
 
+#include "allocator/base/pooled.h"
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
@@ -83,7 +84,7 @@ std::shared_ptr<RebuiltStorage> RebuiltStorage::of(const at::Tensor& tensor,
     if (!decided || !decided->rebuild) return nullptr;
     site = decided->site;
   }
-  auto made = std::make_shared<RebuiltStorage>(whole, std::move(recipe), site);
+  auto made = make_pooled<RebuiltStorage>(whole, std::move(recipe), site);
   table.put(key, made);
   Runtime::instance().left_to_rebuild(region.tag, Bytes{made->size_});
   return made;

@@ -103,7 +103,7 @@ void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
 void Recipe::needs_instead(const at::Tensor& tensor) {
   if (!possible_) return;
   saves_instead_ = true;
-  auto handle = std::make_shared<PackHook>(region_);
+  auto handle = make_pooled<PackHook>(region_);
   handle->call_pack_hook(tensor);
   take(std::move(handle));
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/base/pooled.h"
 #include "torch_glue/compat.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 namespace spillway {
 
@@ -23,7 +24,7 @@ struct RegionOptions;
 /// before the recipe is used, and nothing is lost.
 ///
 /// Threads: written on one; run() on any.
-class Recipe {
+class Recipe : public Pooled<Recipe> {
  public:
   using Values = at::ArrayRef<at::Tensor>;
   using Function = std::function<at::Tensor(Values)>;
@@ -102,7 +103,7 @@ class Recipe {
   bool possible_ = true;
   bool saves_instead_ = false;
   int chain_ = 0;
-  std::vector<Value> values_;
+  c10::SmallVector<Value, 2> values_;
   Function function_;
 };
 

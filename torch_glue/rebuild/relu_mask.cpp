@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/relu_mask.h"
 
+#include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/rebuild/again.h"
@@ -135,7 +136,7 @@ bool ReluMask::keep_bits() {
     keep_whole(decided ? &*decided : nullptr);
     return true;
   }
-  auto rebuilt = std::make_shared<RebuiltStorage>(result_, std::move(recipe), site);
+  auto rebuilt = make_pooled<RebuiltStorage>(result_, std::move(recipe), site);
   Runtime::instance().left_to_rebuild(region_.tag, Bytes{result_.storage().nbytes()});
   handle_ = PackHook::of_rebuilt(result_, std::move(rebuilt));
   result_.reset();
@@ -146,7 +147,7 @@ bool ReluMask::keep_bits() {
 void ReluMask::keep_whole(const Decision* decided) {
   // A copy comes after what has made the result.
   const c10::cuda::CUDAStreamGuard guard(stream_);
-  auto handle = std::make_shared<PackHook>(&region_);
+  auto handle = make_pooled<PackHook>(&region_);
   if (decided != nullptr) {
     handle->pack_as_decided(result_, stream_of(stream_), *decided);
   } else {

@@ -131,7 +131,7 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
 std::shared_ptr<PackHook> PackHook::share() const {
   if (parts_ != nullptr) return nullptr;
   if (mask_ != nullptr) return mask_->share();
-  auto other = std::make_shared<PackHook>(nullptr);
+  auto other = make_pooled<PackHook>(nullptr);
   other->version_ = version_;
   other->kept_ = kept_;
   other->storage_ = storage_;
@@ -147,7 +147,7 @@ std::shared_ptr<PackHook> PackHook::share() const {
 std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint32_t saved) {
   const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
   if (version.enabled() && version.current_version() != saved) return nullptr;
-  auto hook = std::make_shared<PackHook>(nullptr);
+  auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
   hook->keep(tensor);
   return hook;
@@ -155,7 +155,7 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
 
 std::shared_ptr<PackHook> PackHook::of_rebuilt(const at::Tensor& tensor,
                                                std::shared_ptr<RebuiltStorage> rebuilt) {
-  auto hook = std::make_shared<PackHook>(nullptr);
+  auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
   hook->layout_.set(tensor);
   hook->rebuilt_ = std::move(rebuilt);

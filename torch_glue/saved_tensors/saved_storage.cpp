@@ -48,7 +48,7 @@ std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, Devi
       storage.unsafeGetStorageImpl(),
       [&](const SavedStorage& known) { return known.is_of(*storage.unsafeGetStorageImpl()); },
       [&] {
-        return std::allocate_shared<SavedStorage>(PoolAllocator<SavedStorage>(), storage, device);
+        return make_pooled<SavedStorage>(storage, device);
       });
 }
 
