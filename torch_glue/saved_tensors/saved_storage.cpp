@@ -47,9 +47,7 @@ std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, Devi
   return StorageTable<SavedStorage>::instance().find_or_make(
       storage.unsafeGetStorageImpl(),
       [&](const SavedStorage& known) { return known.is_of(*storage.unsafeGetStorageImpl()); },
-      [&] {
-        return make_pooled<SavedStorage>(storage, device);
-      });
+      [&] { return make_pooled<SavedStorage>(storage, device); });
 }
 
 bool SavedStorage::knows(const c10::Storage& storage, int& chain) {
