@@ -19,17 +19,36 @@ void add_of_input(Rules& rules, Function function) {
   });
 }
 
+/// Of a node that saves its result: the rule is asked while it runs. What it was given nobody need
+/// have.
+template <typename Node, typename Function>
+void add_of_result(Rules& rules, Function function) {
+  rules.add_saved<Node>(&Node::result_, [function](const Node& node, Recipe& recipe) {
+    const auto& note = current_note();
+    if (note == nullptr || !note->input_version) return recipe.impossible();
+    recipe.needs_result(node.next_edge(0), *note->input_version);
+    function(node, recipe);
+  });
+}
+
 }  // namespace
 
 void add_activations(Rules& rules) {
   using at::Tensor;
-  // It saves its result: the rule is asked while it runs. What it was given nobody need have.
-  rules.add_saved<nodes::ReluBackward0>(
-      &nodes::ReluBackward0::result_, [](const nodes::ReluBackward0& node, Recipe& recipe) {
-        const auto& note = current_note();
-        if (note == nullptr || !note->input_version) return recipe.impossible();
-        recipe.needs_result(node.next_edge(0), *note->input_version);
-        recipe.computed_by([](Values values) { return at::relu(values[0]); });
+  add_of_result<nodes::ReluBackward0>(rules, [](const auto&, Recipe& recipe) {
+    recipe.computed_by([](Values values) { return at::relu(values[0]); });
+  });
+  add_of_result<nodes::TanhBackward0>(rules, [](const auto&, Recipe& recipe) {
+    recipe.computed_by([](Values values) { return at::tanh(values[0]); });
+  });
+  add_of_result<nodes::SigmoidBackward0>(rules, [](const auto&, Recipe& recipe) {
+    recipe.computed_by([](Values values) { return at::sigmoid(values[0]); });
+  });
+  add_of_result<nodes::SoftmaxBackward0>(
+      rules, [](const nodes::SoftmaxBackward0& node, Recipe& recipe) {
+        const bool casts = node.input_metadata(0).dtype().toScalarType() != node.self_scalar_type;
+        recipe.computed_by(
+            [dim = node.dim, casts](Values values) { return at::_softmax(values[0], dim, casts); });
       });
 
   add_of_input<nodes::SiluBackward0>(rules, [](const Tensor& x) { return at::silu(x); });

@@ -21,6 +21,29 @@ void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at
   });
 }
 
+/// A sum or a difference saves nothing: what it was given must be at hand elsewhere, and have been
+/// as it is there.
+template <typename Node, typename Function>
+void add_sum(Rules& rules, Function function) {
+  rules.add<Node>([function](const Node& node, Recipe& recipe) {
+    const auto versions = versions_of_operands(node);
+    const auto type = node.input_metadata(0).dtype().toScalarType();
+    if (!versions || node.self_scalar_type != type) return recipe.impossible();
+    recipe.needs_result(node.next_edge(0), versions->self);
+    if (versions->number) {
+      recipe.computed_by([function, number = *versions->number, alpha = node.alpha](Values values) {
+        return function(values[0], number, alpha);
+      });
+      return;
+    }
+    if (node.other_scalar_type != type) return recipe.impossible();
+    recipe.needs_result(node.next_edge(1), versions->other);
+    recipe.computed_by([function, alpha = node.alpha](Values values) {
+      return function(values[0], values[1], alpha);
+    });
+  });
+}
+
 }  // namespace
 
 void add_arithmetic(Rules& rules) {
@@ -32,17 +55,24 @@ void add_arithmetic(Rules& rules) {
         [exponent = node.exponent](Values values) { return at::pow(values[0], exponent); });
   });
 
-  // A sum saves nothing: what it was given must be at hand elsewhere, and have been as it is there.
-  rules.add<nodes::AddBackward0>([](const nodes::AddBackward0& node, Recipe& recipe) {
+  add_sum<nodes::AddBackward0>(rules, [](const auto&... given) { return at::add(given...); });
+  add_sum<nodes::SubBackward0>(rules, [](const auto&... given) { return at::sub(given...); });
+  rules.add<nodes::RsubBackward1>([](const nodes::RsubBackward1& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();
-    if (!versions || node.self_scalar_type != type || node.other_scalar_type != type) {
+    if (!versions || !versions->number || node.self_scalar_type != type) {
       return recipe.impossible();
     }
     recipe.needs_result(node.next_edge(0), versions->self);
-    recipe.needs_result(node.next_edge(1), versions->other);
-    recipe.computed_by(
-        [alpha = node.alpha](Values values) { return at::add(values[0], values[1], alpha); });
+    recipe.computed_by([number = *versions->number, alpha = node.alpha](Values values) {
+      return at::rsub(values[0], number, alpha);
+    });
+  });
+  rules.add<nodes::NegBackward0>([](const nodes::NegBackward0& node, Recipe& recipe) {
+    const auto versions = versions_of_operands(node);
+    if (!versions) return recipe.impossible();
+    recipe.needs_result(node.next_edge(0), versions->self);
+    recipe.computed_by([](Values values) { return at::neg(values[0]); });
   });
 }
 

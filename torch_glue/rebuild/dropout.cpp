@@ -4,9 +4,11 @@
 
 #include <ATen/Functions.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -48,7 +50,38 @@ class DrawAgain {
   std::uint64_t offset_ = 0;
 };
 
+/// What the dropout gave and its mask, of what it was given; for the mask alone anything that lies
+/// as that did.
+std::tuple<at::Tensor, at::Tensor> drop_again(const OperatorNote::Drawn& drawn,
+                                              const at::Tensor& input) {
+  const DrawAgain generator(drawn);
+  return at::native_dropout(input, drawn.p, true);
+}
+
+at::Tensor like_its_input(const OperatorNote::Drawn& drawn) {
+  return at::empty_strided(drawn.sizes, drawn.strides, drawn.options);
+}
+
 }  // namespace
+
+void add_dropout(Rules& rules) {
+  using torch::autograd::generated::NativeDropoutBackward0;
+  rules.add<NativeDropoutBackward0>([](const NativeDropoutBackward0& node, Recipe& recipe) {
+    auto note = note_of(node.result1_);
+    if (note == nullptr || !note->drawn || !note->input_version) return recipe.impossible();
+    recipe.cheaply();  // a product of matrices comes again for itself, not for a sum behind it
+    recipe.needs_result(node.next_edge(0), *note->input_version);
+    recipe.computed_by([note = std::move(note)](Recipe::Values values) {
+      const auto& drawn = *note->drawn;
+      if (values[0].strides().equals(drawn.strides)) {
+        return std::get<0>(drop_again(drawn, values[0]));
+      }
+      const at::Tensor input = like_its_input(drawn);
+      input.copy_(values[0]);
+      return std::get<0>(drop_again(drawn, input));
+    });
+  });
+}
 
 std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
   const auto& note = current_note();
@@ -57,11 +90,8 @@ std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
     return nullptr;
   }
   return Recipe::of_nothing([note](Recipe::Values) {
-    const auto& drawn = *note->drawn;
     // Which numbers a kernel draws depends on how its input lies, not on what is in it.
-    const at::Tensor input = at::empty_strided(drawn.sizes, drawn.strides, drawn.options);
-    const DrawAgain generator(drawn);
-    return std::get<1>(at::native_dropout(input, drawn.p, true));
+    return std::get<1>(drop_again(*note->drawn, like_its_input(*note->drawn)));
   });
 }
 

@@ -10,6 +10,9 @@
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/sub_ops.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <array>
@@ -115,35 +118,74 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   return result;
 }
 
+/// What Python makes a tensor of to add it; none where it is another tensor.
+std::optional<at::Scalar> number_in(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.is_cpu()) return std::nullopt;
+  if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
+  if (tensor.scalar_type() == at::kLong) return *tensor.const_data_ptr<std::int64_t>();
+  return std::nullopt;
+}
+
 /// The versions before the operator; none where nothing is to be learnt. Where no node is made the
 /// result's is that of an earlier operator, which did not give what an edit has left.
 std::optional<OperandVersions> before(const at::Tensor& self, const at::Tensor& other) {
   if (!at::GradMode::is_enabled() || !(self.requires_grad() || other.requires_grad())) return {};
-  if (!is_known(self) || !is_known(other)) return std::nullopt;
-  return OperandVersions{version_of(self), version_of(other), 0};
+  if (!is_known(self)) return std::nullopt;
+  if (is_known(other)) return OperandVersions{version_of(self), version_of(other), 0};
+  auto number = number_in(other);
+  if (!number) return std::nullopt;
+  return OperandVersions{version_of(self), 0, 0, std::move(number)};
 }
 
-void note(const std::optional<OperandVersions>& before, const at::Tensor& result) {
-  if (before) operands().add(result, {before->self, before->other, version_of(result)});
+std::optional<OperandVersions> before(const at::Tensor& self) {
+  if (!at::GradMode::is_enabled() || !self.requires_grad() || !is_known(self)) return std::nullopt;
+  return OperandVersions{version_of(self), 0, 0};
 }
 
-at::Tensor add(c10::DispatchKeySet keys,
+void note(std::optional<OperandVersions> before, const at::Tensor& result) {
+  if (!before) return;
+  before->result = version_of(result);
+  operands().add(result, std::move(*before));
+}
+
+/// Of a sum or a difference.
+template <typename Operator>
+at::Tensor sum(c10::DispatchKeySet keys,
                const at::Tensor& self,
                const at::Tensor& other,
                const at::Scalar& alpha) {
-  const auto versions = before(self, other);
-  at::Tensor result = at::_ops::add_Tensor::redispatch(keys & kBehindNoting, self, other, alpha);
-  note(versions, result);
+  auto versions = before(self, other);
+  at::Tensor result = Operator::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
   return result;
 }
 
-at::Tensor& add_in_place(c10::DispatchKeySet keys,
+template <typename Operator>
+at::Tensor& sum_in_place(c10::DispatchKeySet keys,
                          at::Tensor& self,
                          const at::Tensor& other,
                          const at::Scalar& alpha) {
-  const auto versions = before(self, other);
-  at::Tensor& result = at::_ops::add__Tensor::redispatch(keys & kBehindNoting, self, other, alpha);
-  note(versions, result);
+  auto versions = before(self, other);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
+  return result;
+}
+
+at::Tensor taken_from_number(c10::DispatchKeySet keys,
+                             const at::Tensor& self,
+                             const at::Scalar& other,
+                             const at::Scalar& alpha) {
+  auto versions = before(self);
+  if (versions) versions->number = other;
+  at::Tensor result = at::_ops::rsub_Scalar::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
+  return result;
+}
+
+at::Tensor neg(c10::DispatchKeySet keys, const at::Tensor& self) {
+  auto versions = before(self);
+  at::Tensor result = at::_ops::neg::redispatch(keys & kBehindNoting, self);
+  note(std::move(versions), result);
   return result;
 }
 
@@ -217,8 +259,12 @@ std::uint32_t version_of_result(const torch::autograd::Node& node) {
 
 void note_operands(torch::Library& noting) {
   noting.impl("_to_copy", &to_copy);
-  noting.impl("add.Tensor", &add);
-  noting.impl("add_.Tensor", &add_in_place);
+  noting.impl("add.Tensor", &sum<at::_ops::add_Tensor>);
+  noting.impl("add_.Tensor", &sum_in_place<at::_ops::add__Tensor>);
+  noting.impl("sub.Tensor", &sum<at::_ops::sub_Tensor>);
+  noting.impl("sub_.Tensor", &sum_in_place<at::_ops::sub__Tensor>);
+  noting.impl("rsub.Scalar", &taken_from_number);
+  noting.impl("neg", &neg);
   noting.impl("mul.Tensor", &of_two<at::_ops::mul_Tensor>);
   noting.impl("div.Tensor", &of_two<at::_ops::div_Tensor>);
   noting.impl("mm", &of_two<at::_ops::mm>);

@@ -10,17 +10,19 @@
 
 namespace spillway {
 
-/// The versions of what an operator of two tensors was given, and of what it gave. Its node keeps
-/// nothing, or nothing of the one whose value no gradient needs: that one must be had elsewhere,
-/// and have been as it is there.
+/// The versions of what an operator of one or two tensors was given, and of what it gave. Its node
+/// keeps nothing, or nothing of the one whose value no gradient needs: that one must be had
+/// elsewhere, and have been as it is there.
 struct OperandVersions {
   std::uint32_t self;
   std::uint32_t other;
   std::uint32_t result;
+  std::optional<at::Scalar> number{};  // in place of the other one, of sums and differences
 };
 
-/// Of the node of a sum, a product or a quotient that this thread has just computed; none of one
-/// longer ago, and of one that keeps both. Products of matrices with a bias: of the two matrices.
+/// Of the node of a sum, a difference, a product or a quotient that this thread has just computed;
+/// none of one longer ago, and of one that keeps both. Products of matrices with a bias: of the two
+/// matrices.
 std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node);
 
 /// The version that the result of a node had when it was computed: none but those above, here,

@@ -8,12 +8,15 @@
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
+#include <ATen/ops/_softmax_ops.h>
 #include <ATen/ops/cudnn_batch_norm_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
 #include <ATen/ops/relu_ops.h>
+#include <ATen/ops/sigmoid_ops.h>
+#include <ATen/ops/tanh_ops.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -144,10 +147,24 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cudnn_batch_norm(
       keys & kBehindNoting, input, weight, bias, running_mean, running_var, training, factor, eps);
 }
 
+OperatorNote given(const at::Tensor& input) {
+  const c10::VariableVersion& version = input.unsafeGetTensorImpl()->version_counter();
+  if (is_wrapper(input) || !version.enabled()) return {};
+  return {.input_version = version.current_version()};
+}
+
+/// Whether kernels that take several elements at once take as many of it as of new memory.
+bool is_aligned(const at::Tensor& tensor) {
+  constexpr std::uintptr_t kMostAtOnce = 64;
+  const auto offset = static_cast<std::uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
+  return (reinterpret_cast<std::uintptr_t>(tensor.storage().data()) + offset) % kMostAtOnce == 0;
+}
+
 OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || p <= 0 || p >= 1 || !input.is_cuda()) return {};
   if (is_wrapper(input) || input.is_nested() || input.layout() != at::kStrided) return {};
-  if (capturing()) return {};
+  // Which element gets which number depends on how many a kernel takes at once.
+  if (capturing() || !is_aligned(input)) return {};
   auto generator = at::cuda::detail::getDefaultCUDAGenerator(input.device().index());
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return {.drawn = OperatorNote::Drawn{p,
@@ -155,7 +172,8 @@ OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train)
                                        generator.get_offset(),
                                        {input.sizes().begin(), input.sizes().end()},
                                        {input.strides().begin(), input.strides().end()},
-                                       input.options()}};
+                                       input.options()},
+          .input_version = given(input).input_version};
 }
 
 std::tuple<at::Tensor, at::Tensor> dropout(c10::DispatchKeySet keys,
@@ -166,20 +184,25 @@ std::tuple<at::Tensor, at::Tensor> dropout(c10::DispatchKeySet keys,
   return at::_ops::native_dropout::redispatch(keys & kBehindNoting, input, p, train);
 }
 
-OperatorNote given(const at::Tensor& input) {
-  const c10::VariableVersion& version = input.unsafeGetTensorImpl()->version_counter();
-  if (is_wrapper(input) || !version.enabled()) return {};
-  return {.input_version = version.current_version()};
+/// Of operators that save their result.
+template <typename Operator>
+at::Tensor of_one(c10::DispatchKeySet keys, const at::Tensor& input) {
+  const Noted noted(given(input));
+  return Operator::redispatch(keys & kBehindNoting, input);
 }
 
-at::Tensor relu(c10::DispatchKeySet keys, const at::Tensor& input) {
+template <typename Operator>
+at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
   const Noted noted(given(input));
-  return at::_ops::relu::redispatch(keys & kBehindNoting, input);
+  return Operator::redispatch(keys & kBehindNoting, input);
 }
 
-at::Tensor& relu_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
+at::Tensor softmax(c10::DispatchKeySet keys,
+                   const at::Tensor& input,
+                   std::int64_t dim,
+                   bool casts) {
   const Noted noted(given(input));
-  return at::_ops::relu_::redispatch(keys & kBehindNoting, input);
+  return at::_ops::_softmax::redispatch(keys & kBehindNoting, input, dim, casts);
 }
 
 }  // namespace
@@ -201,8 +224,13 @@ void note_operators(bool wanted) {
       noting->impl("native_batch_norm", &batch_norm);
       noting->impl("cudnn_batch_norm", &cudnn_batch_norm);
       noting->impl("native_dropout", &dropout);
-      noting->impl("relu", &relu);
-      noting->impl("relu_", &relu_in_place);
+      noting->impl("relu", &of_one<at::_ops::relu>);
+      noting->impl("relu_", &of_one_in_place<at::_ops::relu_>);
+      noting->impl("tanh", &of_one<at::_ops::tanh>);
+      noting->impl("tanh_", &of_one_in_place<at::_ops::tanh_>);
+      noting->impl("sigmoid", &of_one<at::_ops::sigmoid>);
+      noting->impl("sigmoid_", &of_one_in_place<at::_ops::sigmoid_>);
+      noting->impl("_softmax", &softmax);
       note_operands(*noting);
       return noting;
     }();

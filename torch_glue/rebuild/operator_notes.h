@@ -39,7 +39,7 @@ struct OperatorNote {
   at::Tensor mean{};
   at::Tensor var{};
 
-  /// Of ReLU: the version of what it was given.
+  /// Of dropout, and of operators that save their result: the version of what it was given.
   std::optional<std::uint32_t> input_version{};
 };
 

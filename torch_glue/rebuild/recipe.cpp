@@ -2,6 +2,7 @@
 #include "torch_glue/rebuild/recipe.h"
 
 #include "torch_glue/rebuild/operand_notes.h"
+#include "torch_glue/rebuild/results_elsewhere.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_options.h"
@@ -17,13 +18,15 @@ namespace autograd = torch::autograd;
 std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    std::uint32_t output,
                                    const RegionOptions& region,
-                                   int depth) {
-  const Rule* const rule = Rules::instance().find(node, output, region.budget.has_value());
+                                   int depth,
+                                   bool dear) {
+  dear = dear && region.budget;
+  const Rule* const rule = Rules::instance().find(node, output, dear);
   if (rule == nullptr) return nullptr;
   // A node that runs has its lock: it saves a result of its own where its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
-  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth));
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, dear));
   (*rule)(node, *recipe);
   const int longest = !region.budget                            ? kLongestChain
                       : Rules::instance().is_dear(node, output) ? kLongestBeforeDear
@@ -33,7 +36,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
 }
 
 std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
-  std::unique_ptr<Recipe> recipe(new Recipe(nullptr, 0));
+  std::unique_ptr<Recipe> recipe(new Recipe(nullptr, 0, false));
   recipe->computed_by(std::move(function));
   return recipe;
 }
@@ -84,8 +87,12 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = lock.owns_lock() && take(*saved);  // which looks whether it has changed
     return;
   }
+  if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
+    possible_ = true;
+    return take(std::move(handle));
+  }
   if (version != version_of_result(*edge.function)) return;
-  auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1);
+  auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, dear_);
   if (recipe == nullptr) return;
   possible_ = true;
   chain_ = std::max(chain_, recipe->chain_);

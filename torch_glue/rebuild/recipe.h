@@ -42,12 +42,13 @@ class Recipe : public Pooled<Recipe> {
   static constexpr int kDeepest = 4;
 
   /// The recipe of what `node` gave as its output `output`; none where there is no rule for that,
-  /// or something that it takes cannot be had. `region` is the one that saves it. Requires: the
-  /// forward pass of the node is over.
+  /// or something that it takes cannot be had. `region` is the one that saves it; `dear`: whether
+  /// dear rules count where it has a budget. Requires: the forward pass of the node is over.
   static std::unique_ptr<Recipe> of(const torch::autograd::Node& node,
                                     std::uint32_t output,
                                     const RegionOptions& region,
-                                    int depth = 0);
+                                    int depth = 0,
+                                    bool dear = true);
 
   /// Of what needs no value.
   static std::unique_ptr<Recipe> of_nothing(Function function);
@@ -74,6 +75,9 @@ class Recipe : public Pooled<Recipe> {
 
   void impossible() { possible_ = false; }
 
+  /// What it needs from here on must not be dear.
+  void cheaply() { dear_ = false; }
+
   /// Called without a graph, without autocast, and below all modes of Python.
   void computed_by(Function function) { function_ = std::move(function); }
 
@@ -93,13 +97,15 @@ class Recipe : public Pooled<Recipe> {
     std::unique_ptr<Recipe> recipe;
   };
 
-  Recipe(const RegionOptions* region, int depth) : region_(region), depth_(depth) {}
+  Recipe(const RegionOptions* region, int depth, bool dear)
+      : region_(region), depth_(depth), dear_(dear) {}
 
   bool take(const torch::autograd::SavedVariable& saved);
   void take(Handle handle);
 
   const RegionOptions* const region_;  // until it is written
   const int depth_;
+  bool dear_;
   bool possible_ = true;
   bool saves_instead_ = false;
   int chain_ = 0;

@@ -9,6 +9,7 @@ Rules::Rules() {
   add_activations(*this);
   add_arithmetic(*this);
   add_casts(*this);
+  add_dropout(*this);
   add_normalizations(*this);
   add_poolings(*this);
   add_products(*this);

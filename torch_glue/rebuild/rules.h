@@ -91,6 +91,7 @@ std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask);
 void add_activations(Rules& rules);
 void add_arithmetic(Rules& rules);
 void add_casts(Rules& rules);
+void add_dropout(Rules& rules);
 void add_normalizations(Rules& rules);
 void add_poolings(Rules& rules);
 void add_products(Rules& rules);

@@ -8,6 +8,7 @@
 #include "torch_glue/rebuild/operator_notes.h"
 #include "torch_glue/rebuild/rebuilt_storage.h"
 #include "torch_glue/rebuild/relu_mask.h"
+#include "torch_glue/rebuild/results_elsewhere.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/source.h"
@@ -53,6 +54,7 @@ PackHook::~PackHook() {
 
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
   pack(tensor);
+  if (region_ != nullptr && region_->rebuild && !region_->budget) note_result(tensor, *this);
   settle_relu_masks(false);
 }
 
@@ -150,6 +152,26 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
   auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
   hook->keep(tensor);
+  return hook;
+}
+
+std::optional<PackHook::Trace> PackHook::trace() const {
+  using Kept = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  if (kept_.defined()) return Trace{version_, Kept(kept_.getIntrusivePtr()), {}, {}};
+  if (storage_ == nullptr) return std::nullopt;
+  return Trace{version_, Kept(at::Tensor().getIntrusivePtr()), storage_, layout_};
+}
+
+std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t saved) {
+  if (trace.version.changed() || trace.version.number() != saved) return nullptr;
+  if (const at::Tensor kept(trace.kept.lock()); kept.defined()) return of_kept(kept, saved);
+  auto storage = trace.moved.lock();
+  if (storage == nullptr) return nullptr;
+  auto hook = make_pooled<PackHook>(nullptr);
+  hook->version_ = trace.version;
+  hook->layout_ = trace.layout;
+  hook->storage_ = std::move(storage);
+  hook->storage_->hook_came(hook->round_);
   return hook;
 }
 

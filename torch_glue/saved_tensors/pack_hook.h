@@ -53,6 +53,21 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   static std::shared_ptr<PackHook> of_rebuilt(const at::Tensor& tensor,
                                               std::shared_ptr<RebuiltStorage> rebuilt);
 
+  /// Where a tensor that is kept or has moved can be had, without holding it.
+  struct Trace {
+    SavedVersion version;
+    c10::weak_intrusive_ptr<c10::TensorImpl> kept;  // expired from the beginning where it moved
+    std::weak_ptr<SavedStorage> moved;
+    Layout layout;  // where it moved
+  };
+
+  /// None of a tensor that is computed again, and of one that wraps others.
+  [[nodiscard]] std::optional<Trace> trace() const;
+
+  /// A handle of the same tensor at its version `saved`; null where all who had it have ended, or
+  /// it was at another version or has been changed.
+  static std::shared_ptr<PackHook> of_trace(const Trace& trace, std::uint32_t saved);
+
   /// As call_pack_hook, which also looks at the results of ReLU that wait (settle_relu_masks).
   void pack(const at::Tensor& tensor);
 

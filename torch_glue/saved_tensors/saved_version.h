@@ -15,6 +15,9 @@ class SavedVersion {
 
   [[nodiscard]] const c10::VariableVersion& counter() const { return counter_; }
 
+  /// As autograd counts it; zero for a tensor that has none.
+  [[nodiscard]] std::uint32_t number() const { return saved_; }
+
   /// Whether the tensor has been changed since.
   [[nodiscard]] bool changed() const;
 

@@ -20,7 +20,10 @@ def edited(function):
             loss = (function(x, x @ w).float() @ w).sum()
         return torch.autograd.grad(loss, [x, w])
 
-    assert same(run(keeping()), run(spillway.rebuild()))
+    expected = run(keeping())
+    assert same(expected, run(spillway.rebuild()))
+    with spillway.CPUOffload(1.0, tag="edited"):
+        assert same(expected, run(spillway.rebuild()))
 
 
 @case
@@ -199,6 +202,48 @@ def an_edit_between_two_operators_is_not_lost():
         return -h
 
     for function in (before_relu, before_a_sum, after_a_sum, before_it_is_negated):
+        edited(function)
+
+
+@case
+def an_edit_before_an_operator_that_keeps_nothing_of_its_input_is_not_lost():
+    def of(operator):
+        def function(x, y):
+            h = F.silu(y)
+            with torch.no_grad():
+                h.mul_(2)
+            torch.manual_seed(5)
+            return operator(h)
+
+        return function
+
+    for operator in (
+        torch.tanh,
+        torch.sigmoid,
+        lambda h: h.softmax(-1),
+        lambda h: h + 1,
+        lambda h: h - 0.3,
+        lambda h: 1 - h,
+        lambda h: F.dropout(h, 0.3),
+    ):
+        edited(of(operator))
+
+
+@case
+def what_somebody_else_saved_after_an_edit_is_not_taken():
+    def scaled_before_the_edit(x, y):
+        half = 0.5 * y
+        with torch.no_grad():
+            y.add_(1)
+        return half * y.pow(2)
+
+    def scaled_after_the_edit(x, y):
+        with torch.no_grad():
+            y.add_(1)
+        square = y.pow(2)
+        return (0.5 * y) * square
+
+    for function in (scaled_before_the_edit, scaled_after_the_edit):
         edited(function)
 
 

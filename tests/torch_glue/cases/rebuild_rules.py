@@ -2,6 +2,7 @@
 """Each rule of what is computed again gives the bits of the first time."""
 
 import functools
+import math
 
 import spillway
 import torch
@@ -31,6 +32,12 @@ def norm_of_llama(x, weight):
     return weight * exact.to(x.dtype)
 
 
+def gelu_written_out(x):
+    """As models of transformers write it."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
+    return 0.5 * x * (1.0 + torch.tanh(inner))
+
+
 # Each ends with the operator whose rule it is about; what that needs is saved by somebody.
 RULES = {
     "silu": lambda x, w: F.silu(x * 1),
@@ -45,6 +52,7 @@ RULES = {
     "softplus": lambda x, w: F.softplus(x * 1, 2, 5),
     "sine": lambda x, w: (x * 1).sin(),
     "cosine": lambda x, w: (x * 1).cos(),
+    "gelu_written_out": lambda x, w: gelu_written_out(x @ w),
     "glu": lambda x, w: F.glu(x * 1),
     "swiglu": lambda x, w: F.silu(x @ w) * (x @ w),
     "quotient": lambda x, w: (x @ w) / (w @ x).exp(),
@@ -67,6 +75,23 @@ RULES = {
         x @ w, torch.linspace(-1, 1, 64).cuda(), torch.linspace(1, 2, 64).cuda(), w[0], w[1], eps=1e-3
     ),
     "dropout": lambda x, w: F.dropout(F.silu(x @ w), 0.3),
+    "dropout_of_softmax": lambda x, w: F.dropout((x @ w).softmax(-1), 0.3),
+    "dropout_of_a_slice_that_lies_otherwise": lambda x, w: F.dropout(F.silu(x @ w).t(), 0.3),
+    "tanh": lambda x, w: F.silu(x @ w).tanh(),
+    "tanh_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).tanh_(),
+    "sigmoid": lambda x, w: F.silu(x @ w).sigmoid(),
+    "softmax": lambda x, w: F.silu(x @ w).softmax(-1),
+    "softmax_in_single_precision": lambda x, w: F.silu((x @ w).bfloat16()).softmax(0, torch.float32),
+    "sum_with_a_number": lambda x, w: F.silu(x @ w) + 1,
+    "sum_with_a_number_in_half_precision": lambda x, w: F.silu((x @ w).bfloat16()) + 0.3,
+    "relu_of_a_sum_with_a_number_in_place": lambda x, w: (
+        F.layer_norm(x @ w, (64,)).add_(0.3, alpha=0.7).relu_()
+    ),
+    "relu_of_a_difference_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).sub_(F.silu(w @ x)).relu_(),
+    "difference": lambda x, w: torch.sub(F.silu(x @ w), F.silu(w @ x), alpha=0.3),
+    "difference_with_a_number": lambda x, w: F.silu(x @ w) - 0.3,
+    "difference_from_a_number": lambda x, w: 1 - F.silu(x @ w),
+    "negative": lambda x, w: -F.silu(x @ w),
     "relu_of_layer_norm": lambda x, w: F.relu(F.layer_norm(x @ w, (64,))),
     "relu_in_place": lambda x, w: F.layer_norm(x @ w, (64,)).relu_(),
     "relu_of_a_sum": lambda x, w: (F.layer_norm(x @ w, (64,)) + F.layer_norm(w @ x, (64,))).relu(),
@@ -99,6 +124,48 @@ for rule in RULES:
     claim = functools.partial(rule_gives_the_same_bits, rule)
     claim.__name__ = f"{rule}_is_computed_again_bit_for_bit"
     case(claim)
+
+
+@case
+def rules_let_go_of_all_that_they_are_about():
+    whole = 64 * 64 * 4
+    for name, least in {
+        "dropout": whole + whole // 4,  # and its mask
+        "dropout_of_softmax": whole + whole // 4,
+        "tanh": whole,
+        "sigmoid": whole,
+        "softmax": whole,
+        "sum_with_a_number": whole,
+        "difference": whole,
+        "difference_from_a_number": whole,
+        "negative": whole,
+    }.items():
+        gradients(RULES[name], [random(64, 64), random(64, 64, seed=1)], spillway.rebuild())
+        assert left()[0] >= least, (name, left(), least)
+
+
+@case
+def a_gelu_that_is_written_out_keeps_or_moves_its_input_alone():
+    whole = 64 * 64 * 4
+    function, inputs = RULES["gelu_written_out"], [random(64, 64), random(64, 64, seed=1)]
+    expected = gradients(function, inputs, keeping())
+    gradients(function, inputs, spillway.rebuild())
+    assert left()[0] == 4 * whole, left()  # both factors, the tanh, and the product
+    with spillway.CPUOffload(1.0, tag="moved"):
+        for _ in range(3):
+            assert same(expected, gradients(function, inputs, spillway.rebuild()))
+            step = last("moved")
+            assert step["left_to_rebuild_bytes"] == step["rebuilt_bytes"] == 4 * whole, step
+            assert step["moved_bytes"] >= whole, step
+
+
+@case
+def a_dropout_of_what_lies_askew_is_kept():
+    # A kernel takes fewer elements at once there, and gives them other random numbers.
+    gradients(lambda x: F.dropout(x[1:], 0.3), [random(4097)], spillway.rebuild())
+    assert left() == (0, 0), left()
+    gradients(lambda x: F.dropout(x[64:], 0.3), [random(4096)], spillway.rebuild())
+    assert left()[0] == 4096 - 64, left()  # the mask alone
 
 
 @case
