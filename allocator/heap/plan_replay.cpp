@@ -32,15 +32,14 @@ driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, T
   std::optional<Bytes> lacking;
   {
     const LightLock lock(region.mutex);
-    const driver::DevicePtr at = region.take(size, tag);
-    if (at != driver::DevicePtr{}) return at;
-    lacking = region.lacks_memory();
+    // Asked before: behind a request without a place the next one is another.
+    lacking = region.lacks_memory(size);
+    if (!lacking) return region.take(size, tag);
   }
-  if (!lacking) return {};
   const Lock lock(mutex);
   if (*lacking > books.room_to_target()) trim_cached();
   const LightLock region_lock(region.mutex);
-  Status mapped = region.map_next();
+  Status mapped = region.map_next(size);
   if (!mapped.ok()) region.fall_back();
   return region.take(size, tag);
 }

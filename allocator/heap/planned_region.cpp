@@ -77,17 +77,18 @@ bool PlannedRegion::ready(const Request& place) const {
          ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
 }
 
-std::optional<Bytes> PlannedRegion::lacks_memory() const {
+std::optional<Bytes> PlannedRegion::lacks_memory(Bytes requested) const {
   if (differs_ || !planned_ || next_ == requests_.size()) return std::nullopt;
-  if (ready(requests_[next_])) return std::nullopt;
+  const Request& next = requests_[next_];
+  if (next.requested != requested || ready(next)) return std::nullopt;
   Bytes bytes;
-  for (const Range& range : unmapped(requests_[next_]))
+  for (const Range& range : unmapped(next))
     bytes += range.size;
   return bytes;
 }
 
-Status PlannedRegion::map_next() {
-  if (!lacks_memory()) return {};
+Status PlannedRegion::map_next(Bytes requested) {
+  if (!lacks_memory(requested)) return {};
   const Request& next = requests_[next_];
   for (const Range& range : unmapped(next)) {
     if (backing_.is_stuck(range.begin)) {

@@ -48,12 +48,12 @@ class PlannedRegion final : public Region {
   /// Whether the running step has done anything but what was planned.
   [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
 
-  /// The bytes that must be mapped before take gives the next request its place; none where it can
-  /// do so now, or will not.
-  [[nodiscard]] std::optional<Bytes> lacks_memory() const SPILLWAY_REQUIRES(mutex);
+  /// The bytes that must be mapped before take gives this request its place; none where it can do
+  /// so now, or will not.
+  [[nodiscard]] std::optional<Bytes> lacks_memory(Bytes requested) const SPILLWAY_REQUIRES(mutex);
 
   /// Maps them. Errors: as Backing::map; what is mapped by then stays. Locks: the heap's is held.
-  Status map_next() SPILLWAY_REQUIRES(mutex);
+  Status map_next(Bytes requested) SPILLWAY_REQUIRES(mutex);
 
   /// The next request is not served here, nor are those after it in its step.
   void fall_back() SPILLWAY_REQUIRES(mutex);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -18,6 +19,10 @@ class TargetPlanTest : public HeapTest {
   Addresses step(Bytes last = 4_MiB) {
     heap_->set_target(target_);
     if (gradient_ != driver::DevicePtr{}) free(gradient_);
+    if (!batch_size_.zero()) {
+      const auto before = std::exchange(batch_, allocate(batch_size_));
+      if (before != driver::DevicePtr{}) free(before);
+    }
     const auto moved = allocate(4_MiB);
     heap_->add_fence(moved, fence_);
     free(moved);
@@ -37,7 +42,8 @@ class TargetPlanTest : public HeapTest {
   }
 
   void TearDown() override {
-    if (gradient_ != driver::DevicePtr{}) free(gradient_);
+    for (const auto& left : {gradient_, batch_})
+      if (left != driver::DevicePtr{}) free(left);
     HeapTest::TearDown();
   }
 
@@ -49,6 +55,8 @@ class TargetPlanTest : public HeapTest {
   Bytes elsewhere_;  // that another stream needs in each step
   driver::Fence fence_{};
   driver::DevicePtr gradient_{};
+  Bytes batch_size_;  // of what is made at the beginning of each step, before the last one goes
+  driver::DevicePtr batch_{};
 };
 
 TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
@@ -62,6 +70,22 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
   EXPECT_EQ(third, fourth);
   EXPECT_EQ(replayed(), 8U);
   EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
+TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {
+  target_ = 64_MiB;
+  batch_size_ = 2_MiB;
+  steps(3);
+  const auto driver_calls = heap_->stats().driver_allocations;
+
+  const Addresses fourth = step();
+  const Addresses fifth = step();
+
+  EXPECT_EQ(fourth, fifth);
+  EXPECT_EQ(replayed(), 12U);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(heap_->stats().driver_allocations, driver_calls);
   EXPECT_EQ(heap_->check(), "");
 }
 
