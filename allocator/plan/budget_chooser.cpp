@@ -83,6 +83,21 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   const bool helps = shape.rebased && shape.plan->peak < recorded.most();
   if (shape.plan->peak > allowed && !helps) return shape.plan.reset();
   shape.due = due_in(*shape.plan);
+  shape.holds = foreseen_.budget_for(planned_peak(shape), shape.sizes.size());
+}
+
+/// Of a step that follows its plan.
+Bytes BudgetChooser::planned_peak(const Shape& shape) {
+  // Either may be less.
+  const std::uint64_t more = shape.live_at_begin.count() - shape.recorded->begin.count();
+  return Bytes{shape.plan->peak.count() + more};
+}
+
+Bytes BudgetChooser::held_by_plans() const {
+  Bytes most;
+  for (const Shape& shape : shapes_)
+    most = std::max(most, shape.holds);
+  return most;
 }
 
 void BudgetChooser::frees_at_once() {
@@ -242,9 +257,7 @@ bool BudgetChooser::has_least(const Shape& shape) {
 std::optional<Bytes> BudgetChooser::least_planned() const {
   const Shape* const shape = ended();
   if (shape == nullptr || !shape->plan || !has_least(*shape)) return std::nullopt;
-  // Either may be less.
-  const std::uint64_t more = shape->live_at_begin.count() - shape->recorded->begin.count();
-  return Bytes{shape->plan->peak.count() + more};
+  return planned_peak(*shape);
 }
 
 /// What is foreseen, and live when steps begin, changes a little from step to step: a budget that

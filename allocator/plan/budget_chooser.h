@@ -120,6 +120,9 @@ class BudgetChooser {
 
   [[nodiscard]] std::size_t seen() const { return sizes_.size(); }
 
+  /// What steps that follow the last plans are thought to hold at most; zero without a plan.
+  [[nodiscard]] Bytes held_by_plans() const;
+
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
 
@@ -143,6 +146,7 @@ class BudgetChooser {
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
     Bytes budget{};                   // of the profile, held_margin included
+    Bytes holds{};                    // a step that follows the last plan, as it is thought
     std::optional<double> seconds{};  // that the last step took that followed the plan
     bool settled = false;             // recorded again already, or found as it was
     int corrections = 0;              // of its times
@@ -157,6 +161,7 @@ class BudgetChooser {
   [[nodiscard]] Shape* ended() const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
   [[nodiscard]] static bool has_least(const Shape& shape);
+  [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;
   [[nodiscard]] bool fits_still(Bytes peak, Bytes begin) const;
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,

@@ -21,6 +21,13 @@ std::optional<PlannedStep> Runtime::planned_step(TagId tag, DeviceId device) con
   return budget == nullptr ? std::nullopt : budget->planned_last();
 }
 
+Bytes Runtime::held_by_plans(TagId tag, DeviceId device) const {
+  if (in_forked_child()) return {};
+  const LightLock lock(mutex_);
+  const BudgetChooser* const budget = budget_of_locked(tag, device);
+  return budget == nullptr ? Bytes{} : budget->held_by_plans();
+}
+
 void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);

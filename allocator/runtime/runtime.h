@@ -150,6 +150,8 @@ class Runtime {
   [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
   /// The plan of the last step of that tag that had one with times; none without.
   [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
+  /// As BudgetChooser::held_by_plans.
+  [[nodiscard]] Bytes held_by_plans(TagId tag, DeviceId device) const;
   /// The times of the last recorded step on the device; none where they could not be had.
   void time(DeviceId device, const std::optional<StepTimes>& times);
   /// What the last step on the device that followed a plan took, in seconds.

@@ -22,6 +22,18 @@ TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
+TEST(BudgetChooserTest, WhatStepsHoldIsThoughtFromTheFirstPlanOn) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.held_by_plans(), 0_B);
+
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(chooser.held_by_plans(), 1200_B);
+
+  chooser.time(even_times(7));  // another plan follows
+  EXPECT_EQ(chooser.held_by_plans(), 1200_B);
+}
+
 TEST(BudgetChooserTest, WhatAPlannedStepTookIsToldAndChangesNothing) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);

@@ -43,10 +43,13 @@ Bytes live_in_pytorch(c10::DeviceIndex device) {
   return Bytes{static_cast<std::uint64_t>(stats.allocated_bytes.at(all).current)};
 }
 
-/// What the heap goes by in a step that may hold so much. Zero: streams wait before it grows, where
-/// the least memory is asked for.
-Bytes target_for(const Budget& budget, Bytes most) {
-  if (budget.slowdown > 0) return Bytes{};
+/// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
+/// its plan needs; zero without one, so that streams wait before the heap grows.
+Bytes target_for(const DeviceRuntime& device, const RegionOptions& region) {
+  if (region.budget->slowdown > 0) {
+    return Runtime::instance().held_by_plans(region.tag, device.device().id);
+  }
+  const Bytes most = device.most(*region.budget);
   return most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
 }
 
@@ -108,7 +111,7 @@ void learn_room(DeviceRuntime& device) {
   device.offer({room.value().free + held, room.value().total});
 }
 
-void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& budget) {
+void follow_step(DeviceRuntime& device, driver::Stream stream, const RegionOptions& region) {
   LiveCurve& curve = device.curve();
   if (curve.on() && !curve.in_tail()) return;
   Runtime& runtime = Runtime::instance();
@@ -118,8 +121,8 @@ void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& bud
   const std::optional<StepTimes> times = recording.take(kLongestStep);
   runtime.time(device.device().id, times);
   if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
-  if (budget.share > 0) learn_room(device);
-  if (serves_torch()) device.heap().set_target(target_for(budget, device.most(budget)));
+  if (region.budget->share > 0) learn_room(device);
+  if (serves_torch()) device.heap().set_target(target_for(device, region));
   begin_curve(device);
   recording.begin(stream);
 }
@@ -139,7 +142,7 @@ std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
                                            driver::Stream stream) {
   const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
   if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream, *region.budget);
+  follow_step(*device.value(), stream, region);
   Decision decision = Runtime::instance().decide_rebuildable(
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
   saved_in_step(*device.value(), decision, stream);

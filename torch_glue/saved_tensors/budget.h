@@ -15,10 +15,10 @@ namespace spillway {
 /// From now on, until the step ends, the device's curve() follows what it holds, whichever
 /// allocator its memory is of, and what it computes is timed. Called before the first decision of a
 /// step, which computes on `stream`; later calls do nothing. Spillway's heap holds up to what
-/// `budget` allows before it lets streams wait for memory. Stream: after a step that was recorded
-/// for a plan the host waits for the device to come to its end.
-/// Errors: c10::Error where PyTorch's allocator cannot be followed.
-void follow_step(DeviceRuntime& device, driver::Stream stream, const Budget& budget);
+/// the budget of `region` allows, or a plan within its time needs, before it lets streams wait for
+/// memory. Stream: after a step that was recorded for a plan the host waits for the device to come
+/// to its end. Errors: c10::Error where PyTorch's allocator cannot be followed.
+void follow_step(DeviceRuntime& device, driver::Stream stream, const RegionOptions& region);
 
 /// Asks once what the device has, for budgets that are a share of it. Errors: c10::Error.
 void learn_room(DeviceRuntime& device);

@@ -114,7 +114,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (saved.decided != nullptr) {
     decision = *saved.decided;
   } else {
-    if (region.budget) follow_step(device_, saved.stream, *region.budget);
+    if (region.budget) follow_step(device_, saved.stream, region);
     decision = Runtime::instance().decide(
         region.tag, device_.device().id, size_, at::sequence_number::peek());
     if (region.budget) saved_in_step(device_, decision, saved.stream);

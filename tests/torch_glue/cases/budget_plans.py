@@ -56,6 +56,21 @@ def a_time_limit_asks_for_the_least_memory_within_it():
 
 
 @case
+def within_a_time_limit_memory_has_the_places_of_a_plan():
+    if torch.cuda.memory.get_allocator_backend() != "spillway":
+        return  # PyTorch's own allocator has none
+    region = spillway.offload(time_limit=100, tag="limited-places")
+
+    def replayed():
+        return spillway.stats()["devices"][0]["heap"]["plan_replayed"]
+
+    before = replayed()
+    planned(region, 12)
+    assert replayed() > before
+    spillway.step()
+
+
+@case
 def nothing_is_explained_before_a_step_has_been_planned():
     assert spillway.explain("nobody") is None
     step(spillway.offload(budget="1GiB", tag="once"))
