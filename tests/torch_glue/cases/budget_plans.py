@@ -64,6 +64,7 @@ def within_a_time_limit_memory_has_the_places_of_a_plan():
     def replayed():
         return spillway.stats()["devices"][0]["heap"]["plan_replayed"]
 
+    planned(region, 1)
     before = replayed()
     planned(region, 12)
     assert replayed() > before
