@@ -36,6 +36,8 @@ class PlanFile:
     def of(cls, path: str | os.PathLike[str], tag: str) -> PlanFile:
         """The same for all regions with that file and tag, however often one is made."""
         key = (_of_rank(path), tag)
+        if not key[0].parent.is_dir():
+            raise ValueError(f"plans={key[0]}: there is no folder {key[0].parent}")
         if key not in cls._all:
             cls._all[key] = cls(path, tag)
         return cls._all[key]
@@ -56,8 +58,14 @@ class PlanFile:
                 glue().learn_steps(self.tag, self._device(), found["steps"])
             else:
                 _log.info("%s is of %s, and not used on %s", self.path, found["where"], self._where())
-        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except OSError as error:
+            raise ValueError(f"plans={self.path}: cannot be read: {error}") from None
+        except ValueError as error:
             raise ValueError(f"plans={self.path}: cannot be used: {error}; delete the file") from None
+        except (KeyError, TypeError, RuntimeError):
+            raise ValueError(
+                f"plans={self.path}: cannot be used: it is no file of plans; delete it, or name another one"
+            ) from None
         self._read = True
 
     def write(self) -> None:

@@ -147,6 +147,8 @@ def _budget_of(given: Any) -> int | float | str:
                 f"not {given!r}"
             )
         return given
+    if isinstance(given, str) and given.replace(".", "", 1).isdigit():
+        raise ValueError(f'budget has no unit: "{given}GiB", or bytes as a whole number, not {given!r}')
     return given if given == "auto" else size_of("budget", given)
 
 

@@ -87,7 +87,9 @@ class Explanation:
     def _head(self) -> list[str]:
         chosen = self.chosen
         title = f"Plan of {self.tag!r} on GPU {self.device}: {self.storages} storages"
-        took = f"took {_ms(self.taken)}" if self.taken else "has not been timed yet"
+        took = f"took {_ms(self.taken)}" if self.taken else "with this plan has not been timed yet"
+        quicker = self.of_limit > 1 and self.taken is not None
+        bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
@@ -95,8 +97,8 @@ class Explanation:
             f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
             f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
             f"{_ms(chosen.stall_in)}; the last step {took}",
-            f"{self.of_limit:.1%} of the limit: no plan could take less than {_ms(chosen.bound)}, because of "
-            f"{LIMITS[chosen.limit]}",
+            f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(chosen.bound)}, because of "
+            f"{LIMITS[chosen.limit]}{'; the last step was quicker than they are' if quicker else ''}",
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
 

@@ -171,6 +171,20 @@ c10::Storage RebuiltStorage::get_storage(std::uint64_t& round) {
   return made;
 }
 
+at::Tensor RebuiltStorage::run_again() const {
+  try {
+    return recipe_->run();
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("Spillway let go of a tensor of shape ",
+                               at::IntArrayRef(sizes_),
+                               " and computes it again (",
+                               recipe_->made_by(),
+                               "): what that needs, parameters too, must stay as it is until the "
+                               "backward pass is over"));
+    throw;
+  }
+}
+
 c10::Storage RebuiltStorage::make_again() {
   const Unseen unseen;
   const c10::cuda::OptionalCUDAGuard guard(device_);
@@ -179,7 +193,7 @@ c10::Storage RebuiltStorage::make_again() {
   if (site_.watched) timed.emplace(runtime(), site_.index);
   const ComputingAgain computing(site_.watched ? std::optional(site_) : std::nullopt);
   const std::size_t since = site_.watched ? runtime().curve().place() : 0;
-  at::Tensor made = recipe_->run();
+  at::Tensor made = run_again();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
               "Spillway: an operator gave another tensor when it ran again: ",
               made.sizes(),

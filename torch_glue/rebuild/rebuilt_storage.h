@@ -58,6 +58,7 @@ class RebuiltStorage {
   [[nodiscard]] c10::Storage original() const;
   [[nodiscard]] DeviceRuntime& runtime() const;
   c10::Storage make_again();
+  [[nodiscard]] at::Tensor run_again() const;
   void one_waits_less() SPILLWAY_REQUIRES(mutex_);
 
   const c10::weak_intrusive_ptr<c10::StorageImpl> source_;

@@ -7,6 +7,8 @@
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_options.h"
 
+#include <c10/util/Type.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -27,6 +29,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, dear));
+  recipe->made_by_ = &typeid(node);
   (*rule)(node, *recipe);
   const int longest = !region.budget                            ? kLongestChain
                       : Rules::instance().is_dear(node, output) ? kLongestBeforeDear
@@ -131,6 +134,12 @@ void Recipe::may_need(Handle noted) {
   } else {
     take(std::move(noted));
   }
+}
+
+std::string Recipe::made_by() const {
+  if (made_by_ == nullptr) return "an operator";
+  const std::string name = c10::demangle(made_by_->name());
+  return name.substr(name.rfind(':') + 1);
 }
 
 at::Tensor Recipe::run() const {

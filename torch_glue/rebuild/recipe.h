@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <typeinfo>
 
 namespace spillway {
 
@@ -85,6 +87,9 @@ class Recipe : public Pooled<Recipe> {
   /// in place, and what the operator throws.
   [[nodiscard]] at::Tensor run() const;
 
+  /// The operator that made the tensor, as autograd names its node; for messages.
+  [[nodiscard]] std::string made_by() const;
+
   /// Whether a tensor is saved in the place of this one: it is there for nobody else.
   [[nodiscard]] bool saves_instead() const { return saves_instead_; }
 
@@ -108,6 +113,7 @@ class Recipe : public Pooled<Recipe> {
   bool dear_;
   bool possible_ = true;
   bool saves_instead_ = false;
+  const std::type_info* made_by_ = nullptr;  // the node's kind
   int chain_ = 0;
   c10::SmallVector<Value, 2> values_;
   Function function_;

@@ -3,6 +3,7 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import spillway
@@ -104,6 +105,9 @@ def an_explanation_says_what_the_steps_do():
     assert found.of_limit == found.chosen.bound / found.taken
     text = str(found)
     assert "of the limit" in text and text.count("*") == 1, text
+    quicker = str(replace(found, taken=found.chosen.bound / 2))
+    assert "200.0% of the limit: by the times that were recorded no plan" in quicker, quicker
+    assert "the last step was quicker than they are" in quicker, quicker
     assert str(spillway.planning.Explanation.from_dict(json.loads(json.dumps(found.as_dict())))) == text
 
 
@@ -194,7 +198,8 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
                 with spillway.offload(budget=plain, tag="wrong", plans=file):
                     raise AssertionError(f"entered with {wrong[:200]}")
             except ValueError as error:
-                assert str(file) in str(error) and "delete the file" in str(error), error
+                assert str(file) in str(error) and "delete " in str(error), error
+                assert "C++" not in str(error), error
             x = torch.randn(64, 100, device="cuda", requires_grad=True)
             with Moved() as moved:
                 x.sin().sin().sum().backward()
@@ -210,6 +215,8 @@ def other_values_are_refused_by_name():
         ({"budget": "150%"}, ValueError, "budget must be a share"),
         ({"budget": "much%"}, ValueError, "budget must be"),
         ({"budget": "20GB"}, ValueError, "budget must be a size"),
+        ({"budget": "20"}, ValueError, 'has no unit: "20GiB"'),
+        ({"budget": "1GiB", "plans": "/nowhere/plans.json"}, ValueError, "there is no folder /nowhere"),
         ({"budget": True}, TypeError, "budget must be"),
         ({}, TypeError, "time_limit=1.05"),
         ({"time_limit": 0.9}, ValueError, "time_limit must be from 1 to 100"),

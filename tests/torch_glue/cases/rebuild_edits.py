@@ -149,6 +149,7 @@ def a_step_of_a_fused_optimizer_is_noticed():
     for fused in (True, False):
         said = raised_by_a_change(lambda weights, fused=fused: torch.optim.AdamW(weights, fused=fused).step())
         assert "modified by an inplace operation" in said, (fused, said)
+        assert "computes it again (NativeLayerNormBackward0)" in said, (fused, said)
 
 
 @case
