@@ -63,8 +63,10 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   }
   shape.settled = shape.settled || live == recorded.begin;
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
-  // What the recorded step would have been allowed, had it begun as this one does.
-  const Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
+  // What the recorded step would have been allowed, had it begun as this one does. Where that was
+  // another run's, what is not live yet may be made in it, as workspaces and optimizer states are.
+  Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
+  if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
     shape.profile =
         profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
@@ -201,7 +203,7 @@ Status BudgetChooser::learn(KnownStep step) {
   shape.rebuildable = std::move(step.rebuildable);
   shape.recorded = std::move(step.recorded);
   shape.times = std::move(step.times);
-  shape.settled = true;
+  shape.settled = shape.learnt = true;
   return {};
 }
 
@@ -337,7 +339,9 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
 }
 
 void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
-  if (whole_ && !shape.plan) {
+  if (std::exchange(shape.learnt, false) && shape.live_at_begin < shape.recorded->begin) {
+    shape.plan.reset();  // from here on what is live is what steps begin with
+  } else if (whole_ && !shape.plan) {
     // The first recording is the one that may have to be made again.
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);

@@ -137,6 +137,7 @@ class BudgetChooser {
     std::vector<Bytes> sizes{};
     std::vector<bool> rebuildable{};  // by storage
     std::optional<RecordedStep> recorded{};
+    bool learnt = false;      // another run's recording, and no step of this one has ended
     bool rebased = false;     // the recording is of a step that began with less live
     bool to_correct = false;  // and no step has followed a plan made of it
     std::optional<StepTimes> times{};

@@ -68,7 +68,9 @@ def _budget(name: str, value: str) -> str:
     found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", _size(name, value))
     assert found is not None
     if float(found[1]) * 2 ** _UNITS[found[2]] < 2**20:
-        raise LaunchError(f"{name}={value}: is less than 1MiB: give a unit, as in 20GiB")
+        raise LaunchError(
+            f"{name}={value}: is less than 1MiB: give a unit, as in 20GiB, or a share, as in 80%"
+        )
     return value
 
 

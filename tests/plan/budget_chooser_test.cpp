@@ -218,6 +218,17 @@ TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn)
   EXPECT_EQ(step(other, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
+TEST(BudgetChooserTest, AFirstStepOfAnotherRunMakesWhatIsNotLiveYet) {
+  BudgetChooser chooser(1200_B);
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  BudgetChooser other(1200_B);
+  ASSERT_TRUE(other.learn(chooser.known().front()).ok());
+
+  EXPECT_EQ(step(other, {100, 100, 100}, 900), (std::vector{true, false, false}));
+  EXPECT_EQ(step(other, {100, 100, 100}, 900), (std::vector{false, false, false}));
+}
+
 TEST(BudgetChooserTest, WhatIsKnownAlreadyIsNotReplaced) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);

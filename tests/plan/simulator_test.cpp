@@ -34,6 +34,22 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   EXPECT_EQ(wide.stall_out, 0);
 }
 
+TEST(SimulatorTest, WhatComesBackHasLeftBefore) {
+  // Out at 10 bytes a second, ten for each storage, back in a tenth; there is room for everything.
+  const StepProfile step = even_step(3, 1000, {10, 1000, 0});
+  BudgetPlan plan;
+  plan.actions.assign(3, Action::kMove);
+  plan.fetch = {4, 4, 4};
+  plan.wanted = wanted_places(step, plan.actions);
+
+  const StepTiming timing = simulate(step, plan, 2000_B);
+
+  // The last one has left after 30 seconds, when four places would have been over, and is wanted
+  // first.
+  EXPECT_EQ(timing.stall_out, 0);
+  EXPECT_NEAR(timing.stall_in, 30 + 0.1 - 4, 1e-6);
+}
+
 TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
   // Ten storages of 100 bytes; 500 bytes must be away at the turn, five seconds each at 20 a
   // second.

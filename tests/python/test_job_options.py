@@ -42,7 +42,10 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--budget", "20GB"], "--budget=20GB: expected a size such as 512MiB or 1.5GiB"),
-        (["--budget", "20"], "--budget=20: is less than 1MiB: give a unit, as in 20GiB"),
+        (
+            ["--budget", "0.8"],
+            "--budget=0.8: is less than 1MiB: give a unit, as in 20GiB, or a share, as in 80%",
+        ),
         (["--budget", "1023.9KiB"], "--budget=1023.9KiB: is less than 1MiB: give a unit, as in 20GiB"),
         (["--operators"], "--operators: needs --report DIR"),
         (["--kernels", "3"], "--kernels: needs --report DIR"),

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import spillway
@@ -56,18 +56,24 @@ def settled(found: list[dict[str, Any]]) -> bool:
 
 
 class Step:
-    """A training step of the model, in any region."""
+    """A training step of the model, in any region; as with a loader, its batch takes the place of the one
+    before it."""
 
     def __init__(self, model: str, batch: int | None = None) -> None:
         make, shape = MODELS[model]
         shape = (batch or shape[0], *shape[1:])
         with torch.device("cuda"):
             self.net = nn.Sequential(*make()).to(torch.bfloat16)
-            self.x = torch.randn(shape, dtype=torch.bfloat16, requires_grad=True)
+        self.shape = shape
+        self.x = self.batch()
         trained = [each for each in self.net.parameters() if each.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, fused=True)
 
+    def batch(self) -> torch.Tensor:
+        return torch.randn(self.shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+
     def forward(self) -> torch.Tensor:
+        self.x = self.batch()
         return self.net(self.x).sum()
 
     def kept_by_blocks(self) -> int:
@@ -83,14 +89,15 @@ class Step:
         return spillway.stats()["tags"]["kept"]["last"]["movable_bytes"]
 
     def checkpointed(self) -> torch.Tensor:
-        x = self.x
+        x = self.x = self.batch()
         for block in self.net:
             x = checkpoint(block, x, use_reentrant=False)
         return x.sum()
 
     def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
         """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds (of those
-        the median); and the most that any step after the first has held."""
+        the median, and the mean where they never were); and the most that any step after the first has
+        held."""
         torch.cuda.empty_cache()  # as in a process that has run nothing else
         found: list[dict[str, Any]] = []
         while len(found) < MOST_STEPS and not settled(found):
@@ -114,6 +121,8 @@ class Step:
             )
         most = max(each["held"] for each in found[1:])
         measured: dict[str, Any] = {**found[-1], "held_from_second": most, "steps": len(found)}
+        if not settled(found):
+            measured["ms"] = round(mean(each["ms"] for each in found[-ALIKE:]), 2)
         if "ms" not in TOLD_BY:
             measured["ms_of_steps"] = [each["ms"] for each in found]
             measured["ms"] = round(median(each["ms"] for each in found[-ALIKE:]), 2)

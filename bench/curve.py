@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.curve`: draws docs/curve.png, the budget curve of a full-size model in a dry run, beside
+the other ways to need less memory that scripts/peers has measured last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+from bench.figures.session import Session
+from bench.peers.budgets import WAYS
+
+ROOT = Path(__file__).parents[1]
+MODEL = "llama-8b-8-layers"
+GIB = 2**30
+#: What becomes of the bytes, from the axis up.
+PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("rebuilt", "#55a868"))
+NAMES = {"kept": "kept", "moved": "moved", "rebuilt": "computed again"}
+
+
+def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
+    """`found`: as probes/curve.py prints it; `ways`: held bytes and milliseconds by other way."""
+    points = [*found["explained"]["curve"], found["explained"]["chosen"]]
+    points.sort(key=lambda point: point["budget"])
+    budgets = [point["budget"] / GIB for point in points]
+    figure, (times, parts) = plt.subplots(
+        2, sharex=True, figsize=(8, 6.5), dpi=110, layout="constrained", height_ratios=(3, 2)
+    )
+    times.plot(budgets, [point["seconds"] * 1e3 for point in points], color="#222222", label="planned")
+    times.plot(
+        budgets,
+        [point["bound"] * 1e3 for point in points],
+        color="#999999",
+        linestyle=":",
+        label="no plan beats",
+    )
+    times.plot(
+        found["plain"]["held"] / GIB, found["plain"]["ms"], "o", color="#222222", label="plain PyTorch"
+    )
+    for (name, way), marker in zip(ways.items(), "sDv^", strict=False):
+        times.plot(way["held"] / GIB, way["ms"], marker, label=WAYS.get(name, name))
+    times.set_yscale("log")
+    times.set_yticks([300, 400, 600, 1000, 1500], labels=["300", "400", "600", "1000", "1500"])
+    times.minorticks_off()
+    times.set_ylabel("milliseconds a step, predicted")
+    times.legend(fontsize=8)
+    parts.stackplot(
+        budgets,
+        [[point[part] / GIB for point in points] for part, _ in PARTS],
+        colors=[color for _, color in PARTS],
+        labels=[NAMES[part] for part, _ in PARTS],
+    )
+    parts.set_ylabel("GiB saved for the backward pass")
+    parts.set_xlabel("budget, or what the device holds (GiB)")
+    parts.legend(loc="upper left", fontsize=8)
+    for axes in (times, parts):
+        axes.grid(alpha=0.25)
+    figure.savefig(path, format="png")
+    plt.close(figure)
+
+
+def main() -> None:
+    found = Session("emulated", Path()).dry("h200", "curve", MODEL, "0.5")
+    peers = json.loads(max((ROOT / "bench" / "results").glob("*-peers.json")).read_text())
+    ways = {name: way for name, way in peers["budgets"]["beside"][MODEL].items() if name != "plain"}
+    draw(found, ways, ROOT / "docs" / "curve.png")
+
+
+if __name__ == "__main__":
+    main()
