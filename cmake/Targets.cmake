@@ -70,7 +70,8 @@ function(spillway_cases)
 endfunction()
 
 # spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): each test_*.py of a folder is one ctest
-# case, on the build tree's package. EMULATED preloads the shim and the emulated GPU, in this order.
+# case, on the build tree's package. EMULATED preloads the shim and the emulated GPU, in this order. They begin before the cases
+# of C++ programs, which are short: so no core is idle while a long file ends.
 function(spillway_pytest)
   cmake_parse_arguments(ARG "EMULATED" "FOLDER" "LABELS;ENVIRONMENT" ${ARGN})
   set(environment PYTHONPATH=${SPILLWAY_PYTHON_DIR} OMP_NUM_THREADS=1 ${ARG_ENVIRONMENT})
@@ -85,7 +86,7 @@ function(spillway_pytest)
     add_test(NAME ${suite}.${name}
       COMMAND ${Python_EXECUTABLE} -m pytest --rootdir=${PROJECT_SOURCE_DIR} -c ${PROJECT_SOURCE_DIR}/pyproject.toml ${file}
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${suite}.${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}" TIMEOUT 900)
+    set_tests_properties(${suite}.${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}" TIMEOUT 900 COST 100)
   endforeach()
 endfunction()
 

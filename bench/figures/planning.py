@@ -51,6 +51,13 @@ def three_quarters(session: Session) -> float:
     return slowdown(session, "0.75")
 
 
+@figure("plan_time_limit", "time of a step, with time_limit=1.02 / plain", "<= 1.02", "cpu")
+def time_limit(session: Session) -> float:
+    """Eight layers of Llama 3 8B in the least memory that a time limit allows: it is kept (dry run)."""
+    found = session.dry("h200", "planning", "llama-8b-8-layers", "time=1.02")
+    return found["limits"]["1.02"]["ms"] / found["plain"]["ms"]
+
+
 @figure("plan_peak_over_budget", "bytes live at the peak / budget, worst budget", "<= 1", "cpu")
 def peak(session: Session) -> float:
     """What is live never exceeds the budget (dry run)."""
@@ -66,7 +73,8 @@ def held(session: Session) -> float:
 
 @figure("plan_capacity", "largest batch that fits, ours / plain", ">= 2.5", "cpu")
 def capacity(session: Session) -> float:
-    """32 layers of Llama 3 8B, full fine-tune, at 0.95 of plain's tokens per second or more (dry run)."""
+    """32 layers of Llama 3 8B, full fine-tune, at 0.95 of plain's tokens per second or more, of batches up to
+    12 (dry run)."""
     plain = session.dry("h200", "capacity", "plain", "12")
     ours = session.dry("h200", "capacity", "ours", "12")
     best = max(plain.values())

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of full-size models under budgets and beside other ways, in a dry run or on a GPU:
-`planning.py MODEL budgets|SHARE…|WAY…`.
+`planning.py MODEL budgets|SHARE…|time=LIMIT…|WAY…`.
 
 Prints JSON on one line, more of it after each of what is asked, the last line being the whole: for plain
 PyTorch, for each budget and for each way the peak and the predicted or measured time of a step. A SHARE is
 what is to be gone of the bytes that the blocks of the model keep for the backward pass; `budgets` takes
-shares from nothing to 1.1 times the least budget.
+shares from nothing to 1.1 times the least budget. A LIMIT is one of `time_limit=`.
 """
 
 from __future__ import annotations
@@ -188,13 +188,18 @@ def main(model: str, *asked: str) -> None:
     step = Step(model)
     plain = step.measured(contextlib.nullcontext())
     plain["kept"] = step.kept_by_blocks()
-    found: dict[str, Any] = {"plain": plain, "budgets": [], "ways": {}}
+    found: dict[str, Any] = {"plain": plain, "budgets": [], "limits": {}, "ways": {}}
     for each in asked:
         if each == "budgets":
             least = under(step, plain["peak"], "probe").get("least", plain["peak"])
             shares = list(shares_down_to(plain["kept"], plain["peak"], least))
         elif each[0].isdigit():
             shares = [float(each)]
+        elif each.startswith("time="):
+            limit = each.removeprefix("time=")
+            region = spillway.offload(time_limit=float(limit), tag=f"within-{limit}".replace(".", "-"))
+            found["limits"][limit] = step.measured(region)
+            shares = []
         else:
             found["ways"][each] = way = the_way(each, step)
             budget = -(-way["held"] // MIB) * MIB
