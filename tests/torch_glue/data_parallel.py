@@ -86,9 +86,9 @@ def choosing(name, rank, region):
         region = spillway.CPUOffload(0.5, tag=name)
         if name == "within a budget":
             try:
-                step(model, 0, spillway.offload(budget=1, tag=name))
+                step(model, 0, spillway.offload(budget=1, rebuild=False, tag=name))
             except spillway.BudgetError as error:  # and the replica is as good as before
-                region = spillway.offload(budget=error.smallest + (64 << 10), tag=name)
+                region = spillway.offload(budget=error.smallest + (64 << 10), rebuild=False, tag=name)
             model.zero_grad()
     moved_in_steps[name] = []
     for number in range(6):
