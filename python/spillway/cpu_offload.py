@@ -21,6 +21,7 @@ __all__ = ["CPUOffload", "step"]
 
 
 _log = logging.getLogger("spillway")
+_logged_limits: dict[str, tuple[int, int]] = {}
 _logged: dict[str, tuple[int, int]] = {}
 
 
@@ -63,6 +64,19 @@ def _log_totals() -> None:
             _log.info(
                 "tag %r: %d of %d bytes of saved activations moved in a step", tag, totals[1], totals[0]
             )
+        if totals[0] and _logged_limits.get(tag) != totals:
+            _log_limit(tag, totals)
+
+
+def _log_limit(tag: str, totals: tuple[int, int]) -> None:
+    """Logs how near a budget's steps come to what no plan could beat, once the plan has been timed."""
+    from spillway.planning import explain
+
+    found = explain(tag, points=2)
+    if found is None or found.taken is None:
+        return
+    _logged_limits[tag] = totals
+    _log.info("tag %r on GPU %d: %s", tag, found.device, found.of_limit_in_words)
 
 
 def _ratio(value: float) -> float:

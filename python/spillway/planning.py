@@ -88,8 +88,6 @@ class Explanation:
         chosen = self.chosen
         title = f"Plan of {self.tag!r} on GPU {self.device}: {self.storages} storages"
         took = f"took {_ms(self.taken)}" if self.taken else "with this plan has not been timed yet"
-        quicker = self.of_limit > 1 and self.taken is not None
-        bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
@@ -97,10 +95,19 @@ class Explanation:
             f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
             f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
             f"{_ms(chosen.stall_in)}; the last step {took}",
-            f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(chosen.bound)}, because of "
-            f"{LIMITS[chosen.limit]}{'; the last step was quicker than they are' if quicker else ''}",
+            self.of_limit_in_words,
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
+
+    @property
+    def of_limit_in_words(self) -> str:
+        """η, and what limits it, on one line."""
+        quicker = self.of_limit > 1 and self.taken is not None
+        bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
+        return (
+            f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(self.chosen.bound)}, because of "
+            f"{LIMITS[self.chosen.limit]}{'; the last step was quicker than they are' if quicker else ''}"
+        )
 
     @property
     def points(self) -> list[PlanPoint]:

@@ -2,6 +2,7 @@
 """Budgets by share and by time, what their plans say, and plans that are kept in a file."""
 
 import json
+import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,28 @@ def within_a_time_limit_memory_has_the_places_of_a_plan():
         step(region, rows)
     assert replayed() > before
     spillway.step()
+
+
+@case
+def a_program_that_logs_is_told_how_near_the_limit_its_steps_come():
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    log = logging.getLogger("spillway")
+    plain, least = measured()
+    region = spillway.offload(budget=(plain + least) // 2, rebuild=False, tag="told")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        for _ in range(40):
+            step(region)
+            spillway.step()
+    finally:
+        log.setLevel(logging.NOTSET)
+        log.removeHandler(handler)
+    told = [line for line in said if "of the limit: " in line]
+    assert told and all(line.startswith("tag 'told' on GPU 0: ") for line in told), said
+    assert len(told) <= 3, told  # a plan that is made anew is told of again
 
 
 @case
