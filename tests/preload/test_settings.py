@@ -161,7 +161,8 @@ def test_a_next_run_plans_its_first_step_by_a_file(tmp_path: Path) -> None:
     plain = peaks(SPILLWAY_ALLOCATOR="spillway")
     settings = {"SPILLWAY_BUDGET": str(plain[-1] - 8 * 2**20), "SPILLWAY_PLANS": str(tmp_path / "plans")}
     first, second = peaks(**settings), peaks(**settings)
-    assert first[0] < first[-1] <= second[0] < plain[-1], (first, second, plain)
+    # Workspaces are not live yet when it begins: it leaves room for them.
+    assert first[0] < second[0] <= first[-1] == second[-1] < plain[-1], (first, second, plain)
 
 
 def test_a_rank_plans_on_its_own_gpu_and_does_not_use_the_first_one(tmp_path: Path) -> None:
