@@ -117,13 +117,13 @@ DeviceRuntime& RebuiltStorage::runtime() const {
 }
 
 void RebuiltStorage::hook_came(std::uint64_t& round) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   ++hooks_;
   round = round_;
 }
 
 void RebuiltStorage::hook_gone(std::uint64_t round) {
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   --hooks_;
   if (round != round_) one_waits_less();
 }
@@ -151,7 +151,7 @@ c10::Storage RebuiltStorage::get(std::uint64_t& round) {
 c10::Storage RebuiltStorage::get_storage(std::uint64_t& round) {
   if (auto alive = original()) return alive;
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-  const Lock lock(mutex_);
+  const LightLock lock(mutex_);
   if (!held_ || stream_ != stream) {
     // What another stream has made is held for those who follow there.
     const bool elsewhere = static_cast<bool>(held_);

@@ -74,7 +74,7 @@ class RebuiltStorage {
   const std::unique_ptr<Recipe> recipe_;
 
   std::atomic<bool> used_{false};
-  Mutex mutex_;
+  LightMutex mutex_;
   /// Made again on this stream, and held until every hook of that time has had it or ended.
   c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<c10::cuda::CUDAStream> stream_ SPILLWAY_GUARDED_BY(mutex_);
