@@ -2,8 +2,8 @@
 """Host time of a tensor that is computed again, beyond that of running its operator once more.
 
 In nanoseconds of the process's CPU time (backward runs on a thread of its own): `keep` where the engine keeps
-all saved tensors, `rebuild` where one of each branch is let go and made again, `more` of that than of keeping it, round by round,
-`operator` of its operator.
+all saved tensors, `rebuild` where one of each branch is let go and made again, `more` of that than of keeping
+it, round by round, `operator` of its operator.
 """
 
 from __future__ import annotations
