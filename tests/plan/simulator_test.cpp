@@ -12,13 +12,19 @@ namespace {
 using namespace literals;
 using testing::even_step;
 
+/// Everything moves, and begins to come back there, in the order of the storages.
+BudgetPlan all_back_from_place_4(const StepProfile& step) {
+  BudgetPlan plan;
+  plan.actions.assign(step.storages.size(), Action::kMove);
+  plan.fetch.assign(step.storages.size(), 4);
+  plan.wanted = wanted_places(step, plan.actions);
+  return plan;
+}
+
 TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   // Three storages; everything moves at 50 bytes a second, two seconds each way.
   const StepProfile step = even_step(3, 1000, {50, 50, 0});
-  BudgetPlan plan;
-  plan.actions.assign(3, Action::kMove);
-  plan.fetch = {4, 4, 4};
-  plan.wanted = wanted_places(step, plan.actions);
+  const BudgetPlan plan = all_back_from_place_4(step);
 
   // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
   // at which one is let go waits: until 2, 4 and 6, with a second of computing after each, so that
@@ -37,10 +43,7 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
 TEST(SimulatorTest, WhatComesBackHasLeftBefore) {
   // Out at 10 bytes a second, ten for each storage, back in a tenth; there is room for everything.
   const StepProfile step = even_step(3, 1000, {10, 1000, 0});
-  BudgetPlan plan;
-  plan.actions.assign(3, Action::kMove);
-  plan.fetch = {4, 4, 4};
-  plan.wanted = wanted_places(step, plan.actions);
+  const BudgetPlan plan = all_back_from_place_4(step);
 
   const StepTiming timing = simulate(step, plan, 2000_B);
 
