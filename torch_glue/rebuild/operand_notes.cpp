@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/operand_notes.h"
 
-#include "torch_glue/compat.h"
+#include "torch_glue/rebuild/latest.h"
 #include "torch_glue/saved_tensors/skip.h"
 
 #include <ATen/ops/_to_copy_ops.h>
@@ -15,7 +15,6 @@
 #include <ATen/ops/sub_ops.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -36,36 +35,14 @@ bool is_known(const at::Tensor& tensor) {
   return tensor.is_cuda() && !is_wrapper(tensor) && has_version(tensor);
 }
 
-/// What the nodes of a thread's last results were given, of one kind of operator.
+/// The first one of a node stays: inside autocast an operator is called again with what it has
+/// cast, and that is what its node was made for.
 template <typename Given, std::size_t kMost>
-class Latest {
- public:
-  /// The first one of a node stays: inside autocast an operator is called again with what it has
-  /// cast, and that is what its node was made for.
-  void add(const at::Tensor& result, Given given) {
-    const auto& node = result.grad_fn();
-    if (node == nullptr || find(*node) != nullptr) return;
-    last_[next_++ % kMost].emplace(Entry{compat::WeakNodePtr(node), node.get(), std::move(given)});
-  }
-
-  /// Null for a node of longer ago.
-  [[nodiscard]] const Given* find(const torch::autograd::Node& node) const {
-    for (const auto& entry : last_) {
-      if (entry && entry->address == &node && !entry->node.expired()) return &entry->given;
-    }
-    return nullptr;
-  }
-
- private:
-  struct Entry {
-    compat::WeakNodePtr node;
-    const torch::autograd::Node* address;
-    Given given;
-  };
-
-  std::array<std::optional<Entry>, kMost> last_;
-  std::size_t next_ = 0;
-};
+void add_first(Latest<Given, kMost>& those, const at::Tensor& result, Given given) {
+  const auto& node = result.grad_fn();
+  if (node == nullptr || those.find(*node) != nullptr) return;
+  those.add(node, std::move(given));
+}
 
 /// A tensor that was given, without holding it.
 struct WeakSource {
@@ -114,7 +91,7 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   if (as_it_lies && is_known(self)) source.emplace(self);
   at::Tensor result = at::_ops::_to_copy::redispatch(
       keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
-  if (source && result.device() == self.device()) casts().add(result, std::move(*source));
+  if (source && result.device() == self.device()) add_first(casts(), result, std::move(*source));
   return result;
 }
 
@@ -145,7 +122,7 @@ std::optional<OperandVersions> before(const at::Tensor& self) {
 void note(std::optional<OperandVersions> before, const at::Tensor& result) {
   if (!before) return;
   before->result = version_of(result);
-  operands().add(result, std::move(*before));
+  add_first(operands(), result, std::move(*before));
 }
 
 /// Of a sum or a difference.
@@ -221,7 +198,7 @@ at::Tensor addmm(c10::DispatchKeySet keys,
   at::Tensor result =
       at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
   note(versions, result);
-  if (source) biases().add(result, std::move(*source));
+  if (source) add_first(biases(), result, std::move(*source));
   return result;
 }
 

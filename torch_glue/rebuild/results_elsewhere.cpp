@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/rebuild/results_elsewhere.h"
 
-#include "torch_glue/compat.h"
+#include "torch_glue/rebuild/latest.h"
 
-#include <array>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -13,20 +13,13 @@ namespace {
 /// A GELU that is written out saves what it is given some operators before it needs it again.
 constexpr std::size_t kMost = 32;
 
-struct Entry {
-  compat::WeakNodePtr node;
-  const torch::autograd::Node* address;
+struct Saved {
   std::uint32_t output;
   PackHook::Trace trace;
 };
 
-struct Entries {
-  std::array<std::optional<Entry>, kMost> last;
-  std::size_t next = 0;
-};
-
-Entries& entries() {
-  thread_local Entries those;
+Latest<Saved, kMost>& results() {
+  thread_local Latest<Saved, kMost> those;
   return those;
 }
 
@@ -36,22 +29,17 @@ void note_result(const at::Tensor& tensor, const PackHook& packed) {
   const auto& node = tensor.grad_fn();
   auto trace = node != nullptr ? packed.trace() : std::nullopt;
   if (!trace) return;
-  Entries& known = entries();
-  known.last[known.next++ % kMost].emplace(Entry{compat::WeakNodePtr(node),
-                                                 node.get(),
-                                                 static_cast<std::uint32_t>(tensor.output_nr()),
-                                                 std::move(*trace)});
+  results().add(node, {static_cast<std::uint32_t>(tensor.output_nr()), std::move(*trace)});
 }
 
 std::shared_ptr<PackHook> result_elsewhere(const torch::autograd::Edge& edge,
                                            std::uint32_t version) {
-  for (const auto& entry : entries().last) {
-    const bool its = entry && entry->address == edge.function.get() &&
-                     entry->output == edge.input_nr && !entry->node.expired();
-    if (!its) continue;
-    if (auto handle = PackHook::of_trace(entry->trace, version)) return handle;
-  }
-  return nullptr;
+  std::shared_ptr<PackHook> handle;
+  static_cast<void>(results().find(*edge.function, [&](const Saved& saved) {
+    if (saved.output == edge.input_nr) handle = PackHook::of_trace(saved.trace, version);
+    return handle != nullptr;
+  }));
+  return handle;
 }
 
 }  // namespace spillway
