@@ -261,6 +261,9 @@ class Heap {
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.
   [[nodiscard]] std::optional<Bytes> most_held_by_plan() const;
+  /// Memory of a plan has been mapped in the running step, or is to be in the next ones: that holds
+  /// up the host.
+  [[nodiscard]] bool maps_plan() const;
 
   /// What the device's physical memory comes in multiples of.
   [[nodiscard]] Bytes granularity() const;

@@ -39,6 +39,9 @@ class PlannedRegion final : public Region {
   /// Whether there is a plan.
   [[nodiscard]] bool planned() const SPILLWAY_REQUIRES(mutex) { return planned_; }
 
+  /// Whether all memory of the plan was mapped when the running step began.
+  [[nodiscard]] bool mapped() const SPILLWAY_REQUIRES(mutex) { return mapped_; }
+
   /// Whether neither a plan nor anything of an earlier one is here.
   [[nodiscard]] bool idle() const SPILLWAY_REQUIRES(mutex) { return requests_.empty(); }
 

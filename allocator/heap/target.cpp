@@ -60,6 +60,13 @@ std::optional<Bytes> Heap::most_held_by_plan() const {
   return state_->books.target_peak();
 }
 
+bool Heap::maps_plan() const {
+  PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
+  if (region == nullptr) return false;
+  const LightLock lock(region->mutex);
+  return region->planned() && !region->mapped();
+}
+
 void Heap::State::trim_for(Bytes target) {
   const Lock lock(mutex);
   KnownTarget* const here = known(target);

@@ -14,14 +14,6 @@ namespace {
 /// end.
 constexpr std::size_t kMostShapes = 256;
 
-/// So often the times of a recorded step are corrected, where planned ones take less by more than
-/// this share.
-constexpr int kMostCorrections = 10;
-constexpr double kSurprise = 0.001;
-/// Planned steps are measured until so many in a row have said nothing new: some of them, too, find
-/// their memory in other pieces than the one before.
-constexpr int kMostInVain = 8;
-
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
@@ -68,8 +60,8 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
   if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
-    shape.profile =
-        profile_of(recorded, shape.sizes, shape.rebuildable, shape.times ? &*shape.times : nullptr);
+    shape.profile = profile_of(
+        recorded, shape.sizes, shape.rebuildable, shape.times ? &shape.times->believed() : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
   shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
@@ -79,6 +71,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
     within = least;
   shape.plan = plan_for(*shape.profile, within);
+  if (shape.times) shape.times->begin_plan();
   shape.seconds.reset();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
@@ -167,11 +160,7 @@ std::optional<PlannedStep> BudgetChooser::planned_last() const {
 void BudgetChooser::refine_last(const StepTimes& times) {
   Shape* const shape = followed_last_;
   if (shape == nullptr || !shape->plan || !shape->times) return;
-  ++shape->measured_in_vain;
-  if (!settled_last_) return;
-  if (refine(*shape->times, times) <= kSurprise) return;
-  shape->measured_in_vain = 0;
-  ++shape->corrections;
+  if (!shape->times->saw(times, !settled_last_)) return;
   ++records_;
   shape->profile.reset();
   shape->plan.reset();
@@ -187,7 +176,9 @@ std::vector<KnownStep> BudgetChooser::known() const {
   std::vector<KnownStep> known;
   for (const Shape& shape : shapes_) {
     if (!shape.recorded || !shape.settled || shape.to_correct) continue;
-    known.push_back({shape.sizes, shape.rebuildable, *shape.recorded, shape.times});
+    KnownStep& step =
+        known.emplace_back(KnownStep{shape.sizes, shape.rebuildable, *shape.recorded, {}});
+    if (shape.times) step.times = shape.times->believed();
   }
   return known;
 }
@@ -202,17 +193,14 @@ Status BudgetChooser::learn(KnownStep step) {
   shape.sizes = std::move(step.sizes);
   shape.rebuildable = std::move(step.rebuildable);
   shape.recorded = std::move(step.recorded);
-  shape.times = std::move(step.times);
+  if (step.times) shape.times.emplace(*std::move(step.times));
   shape.settled = shape.learnt = true;
   return {};
 }
 
 bool BudgetChooser::recording() const {
   const Shape* const planned = only_planned();
-  if (planned != nullptr) {
-    return planned->times && planned->measured_in_vain < kMostInVain &&
-           planned->corrections < kMostCorrections;
-  }
+  if (planned != nullptr) return planned->times && planned->times->wanted();
   return whole_ && std::none_of(candidates_.begin(), candidates_.end(), [](const Shape* shape) {
            return shape->plan.has_value();
          });
@@ -222,7 +210,7 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   Shape* const shape = std::exchange(recorded_last_, nullptr);
   if (shape == nullptr && times) return refine_last(*times);
   if (shape == nullptr || !times) return;
-  shape->times = times;
+  shape->times.emplace(*times);
   ++records_;
   shape->profile.reset();
   shape->plan.reset();

@@ -6,6 +6,7 @@
 #include "allocator/plan/budget_plan.h"
 #include "allocator/plan/held_margin.h"
 #include "allocator/plan/known_step.h"
+#include "allocator/plan/measured_times.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +47,7 @@ struct PlannedStep {
 /// that sequence is recorded. So is one that begins with other bytes live than when it was first
 /// recorded, once: the first step of a training allocates what the later ones find. The recorded
 /// step is held up by its host (memory is mapped, kernels are loaded), so the first planned steps
-/// are measured too, and what they do in less time is believed; a plan is made of it where that
-/// matters.
+/// are measured too (MeasuredTimes); a plan is made of it where that matters.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -87,8 +87,8 @@ class BudgetChooser {
   /// The storage with that index could not be moved: this step records nothing.
   void not_moved() { whole_ = false; }
 
-  /// The step that is to end was one of those in which memory found its pieces anew: it was held
-  /// up, and held what others will not. Its times say nothing.
+  /// The step that is to end was one of those in which memory found its pieces anew: its host has
+  /// held it up.
   void unsettled() { settled_ = false; }
 
   /// The device's memory can be handed out as soon as its copy out has been queued
@@ -140,7 +140,7 @@ class BudgetChooser {
     bool learnt = false;      // another run's recording, and no step of this one has ended
     bool rebased = false;     // the recording is of a step that began with less live
     bool to_correct = false;  // and no step has followed a plan made of it
-    std::optional<StepTimes> times{};
+    std::optional<MeasuredTimes> times{};
     std::optional<StepProfile> profile{};  // of both; none where it is to be made
     std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
     /// By storage: those whose way back begins when it is wanted.
@@ -150,8 +150,6 @@ class BudgetChooser {
     Bytes holds{};                    // a step that follows the last plan, as it is thought
     std::optional<double> seconds{};  // that the last step took that followed the plan
     bool settled = false;             // recorded again already, or found as it was
-    int corrections = 0;              // of its times
-    int measured_in_vain = 0;         // planned steps in a row that took no less
     Bytes margin{};                   // what planned steps have needed beyond the budget
     HeldMargin held_margin{};         // what was held beyond it
     std::optional<Bytes> fitted{};    // the most that a step began with that met the budget

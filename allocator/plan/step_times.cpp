@@ -2,9 +2,8 @@
 #include "allocator/plan/step_times.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <numeric>
-#include <optional>
 #include <utility>
 
 namespace spillway {
@@ -21,47 +20,102 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
   return seconds;
 }
 
-/// What follows a mark: another one, or, none, the end.
-using Stretch =
-    std::pair<std::pair<std::size_t, bool>, std::optional<std::pair<std::size_t, bool>>>;
+/// Where a mark of a recorded step lies in a later one.
+struct Anchor {
+  std::size_t mark;
+  double seconds;
+};
 
-template <typename See>
-void each_stretch(const StepTimes& times, See see) {
+/// The most of them that lie in the order of their marks.
+std::vector<Anchor> in_order(const std::vector<Anchor>& anchors) {
+  std::vector<std::size_t> last;    // of the best row of each length: the one that ends first
+  std::vector<std::size_t> before;  // each one, in its row
+  for (std::size_t i = 0; i < anchors.size(); ++i) {
+    const auto longer =
+        std::upper_bound(last.begin(), last.end(), anchors[i].seconds, [&](double at, auto other) {
+          return at < anchors[other].seconds;
+        });
+    before.push_back(longer == last.begin() ? i : *std::prev(longer));
+    if (longer == last.end()) {
+      last.push_back(i);
+    } else {
+      *longer = i;
+    }
+  }
+  std::vector<Anchor> row;
+  for (std::size_t left = last.size(), i = last.empty() ? 0 : last.back(); left > 0; --left) {
+    row.push_back(anchors[i]);
+    i = before[i];
+  }
+  std::reverse(row.begin(), row.end());
+  return row;
+}
+
+/// Where the marks of `recorded` lie in `seen`, and last where that ends.
+std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) {
   const auto name = [](const StepTimes::Mark& mark) {
     return std::pair(mark.storage, mark.wanted);
   };
-  for (std::size_t i = 0; i < times.marks.size(); ++i) {
-    const bool last = i + 1 == times.marks.size();
-    const double end = last ? times.end : times.marks[i + 1].seconds;
-    Stretch stretch{name(times.marks[i]), std::nullopt};
-    if (!last) stretch.second = name(times.marks[i + 1]);
-    see(stretch, end - times.marks[i].seconds);
+  std::map<std::pair<std::size_t, bool>, double> at;
+  for (const StepTimes::Mark& mark : seen.marks)
+    at.try_emplace(name(mark), mark.seconds);
+  const std::size_t end = recorded.marks.size();
+  std::vector<Anchor> anchors;
+  for (std::size_t mark = 0; mark < end; ++mark) {
+    const auto found = at.find(name(recorded.marks[mark]));
+    if (found == at.end()) continue;
+    anchors.push_back({mark, found->second});
+    at.erase(found);
   }
+  anchors = in_order(anchors);
+  anchors.push_back({end, seen.end});
+
+  const auto before = [&](std::size_t mark) {
+    return mark == end ? recorded.end : recorded.marks[mark].seconds;
+  };
+  std::vector<double> places;
+  Anchor left{0, 0};
+  for (const Anchor& right : anchors) {
+    const double length = before(right.mark) - before(left.mark);
+    const double share = length > 0 ? (right.seconds - left.seconds) / length : 0;
+    while (places.size() < right.mark)
+      places.push_back(left.seconds + share * (before(places.size()) - before(left.mark)));
+    left = right;
+  }
+  places.push_back(seen.end);
+  return places;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
 
-double refine(StepTimes& times, const StepTimes& seen) {
-  std::map<Stretch, double> known;
-  each_stretch(seen, [&](const Stretch& stretch, double seconds) { known[stretch] = seconds; });
-  std::vector<double> stretches;
-  each_stretch(times, [&](const Stretch& stretch, double seconds) {
-    const auto found = known.find(stretch);
-    stretches.push_back(found == known.end() ? seconds : std::min(seconds, found->second));
-  });
-  // Where storages were wanted in another order nothing is known but all of it.
-  const double sum = std::accumulate(stretches.begin(), stretches.end(), 0.0);
-  const double share = sum > seen.end ? seen.end / sum : 1;
-  const double before = times.end;
-  double now = times.marks.empty() ? times.end : times.marks.front().seconds;
-  for (std::size_t i = 0; i < times.marks.size(); ++i) {
-    times.marks[i].seconds = now;
-    now += share * stretches[i];
+StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen) {
+  std::vector<std::vector<double>> places;
+  for (const StepTimes& each : seen)
+    places.push_back(places_in(recorded, each));
+  const auto at = [&](std::size_t mark) {
+    std::vector<double> seconds;
+    for (const std::vector<double>& each : places)
+      seconds.push_back(each[mark]);
+    return median(std::move(seconds));
+  };
+  StepTimes times = recorded;
+  for (std::size_t mark = 0; mark < times.marks.size(); ++mark)
+    times.marks[mark].seconds = at(mark);
+  times.end = at(times.marks.size());
+  for (std::size_t storage = 0; storage < times.rebuild.size(); ++storage) {
+    std::vector<double> seconds;
+    for (const StepTimes& each : seen)
+      if (storage < each.rebuild.size() && each.rebuild[storage] > 0)
+        seconds.push_back(each.rebuild[storage]);
+    if (!seconds.empty()) times.rebuild[storage] = median(std::move(seconds));
   }
-  times.end = now;
-  for (std::size_t i = 0; i < std::min(times.rebuild.size(), seen.rebuild.size()); ++i)
-    if (seen.rebuild[i] > 0) times.rebuild[i] = std::min(times.rebuild[i], seen.rebuild[i]);
-  return before > 0 ? 1 - now / before : 0;
+  return times;
 }
 
 StepProfile profile_of(RecordedStep step,

@@ -30,11 +30,11 @@ struct StepTimes {
   LinkRates link{};
 };
 
-/// Takes over from `seen`, a later step with the same storages, what took less time there: a
-/// stretch from one mark to the next, the same in both, computing a storage again, and computing in
-/// all. A device that waits for its host, which maps memory or loads kernels, takes longer, and
-/// never less. Gives by which share all of computing takes less now.
-double refine(StepTimes& times, const StepTimes& seen);
+/// What was recorded, with the times of `seen`, later steps with the same storages, of which there
+/// is one at least: each mark lies where it does in their median. Marks that one of them lacks, or
+/// has in another order, lie between those beside them as they did before. What was computed again
+/// takes the median, and what was not takes what it did.
+[[nodiscard]] StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen);
 
 /// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.
 StepProfile profile_of(RecordedStep step,

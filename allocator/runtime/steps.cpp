@@ -272,7 +272,8 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     }
     Heap& heap = devices_.at(id)->heap();
     if (const auto held = heap.most_held_by_plan()) {
-      held->zero() ? budget.unsettled() : budget.held(*held);
+      if (held->zero() || heap.maps_plan()) budget.unsettled();
+      budget.held(*held);
     }
     budget.lacks(heap.take_lacking());
     const auto missing = budget.end_step(curve, optimized);

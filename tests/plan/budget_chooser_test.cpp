@@ -62,49 +62,66 @@ StepTimes marked_times(std::size_t storages, double seconds) {
   return times;
 }
 
-TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheySayNothingNew) {
+/// Three storages that were recorded at two seconds for each place.
+BudgetChooser recorded_chooser() {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(marked_times(3, 2));
+  step(chooser, {100, 100, 100}, 1000);
+  return chooser;
+}
+
+/// The next one of that kind has taken so long, and another one follows.
+void measure(BudgetChooser& chooser, double seconds) {
+  chooser.time(marked_times(3, seconds));
+  step(chooser, {100, 100, 100}, 1000);
+}
+
+double predicted(const BudgetChooser& chooser) {
+  return chooser.planned_last()->plan.timing.compute;
+}
+
+TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheySayNothingNew) {
+  BudgetChooser chooser = recorded_chooser();
   int measured = 0;
   for (int steps = 0; steps < 30; ++steps) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
     const bool wanted = chooser.recording();
     chooser.abandon_step();
-    step(chooser, {100, 100, 100}, 1000);
     if (!wanted) break;
-    chooser.time(marked_times(3, ++measured == 2 ? 1 : 2));
+    ++measured;
+    measure(chooser, 1);
   }
 
-  EXPECT_EQ(measured, 10);  // the second one was quicker, and eight said nothing
-  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 7);
+  EXPECT_EQ(measured, 6);  // three were quicker than was recorded, and three said nothing new
+  EXPECT_EQ(predicted(chooser), 7);
 }
 
 TEST(BudgetChooserTest, WhatAPlannedStepOfAnotherRegionMeasuredSaysNothing) {
-  BudgetChooser chooser(1200_B);
-  step(chooser, {100, 100, 100}, 1000);
-  chooser.time(marked_times(3, 2));
-  step(chooser, {100, 100, 100}, 1000);
+  BudgetChooser chooser = recorded_chooser();
+  measure(chooser, 1);
+  measure(chooser, 1);
 
   chooser.ended_elsewhere();
-  chooser.time(marked_times(3, 1));
-  step(chooser, {100, 100, 100}, 1000);
+  measure(chooser, 1);
+  EXPECT_EQ(predicted(chooser), 14);
 
-  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 14);
+  measure(chooser, 1);
+  EXPECT_EQ(predicted(chooser), 7);
 }
 
 TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
-  BudgetChooser chooser(1200_B);
-  step(chooser, {100, 100, 100}, 1000);
-  chooser.time(marked_times(3, 2));
+  BudgetChooser chooser = recorded_chooser();
+  measure(chooser, 1);
+
   chooser.unsettled();
-  step(chooser, {100, 100, 100}, 1000);
+  measure(chooser, 1);
+  measure(chooser, 0.5);  // of the unsettled step
+  EXPECT_EQ(predicted(chooser), 14);
 
-  chooser.time(marked_times(3, 1));
-  step(chooser, {100, 100, 100}, 1000);
-
-  EXPECT_EQ(chooser.planned_last()->plan.timing.compute, 14);
+  measure(chooser, 1);
+  EXPECT_EQ(predicted(chooser), 7);
 }
 
 TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -53,56 +54,64 @@ std::vector<double> seconds_of(const StepTimes& times) {
   return seconds;
 }
 
-TEST(StepTimesTest, OfEachStretchTheShorterOneIsBelieved) {
-  StepTimes times = times_at(10, 11, 20, 21, 30);
+TEST(StepTimesTest, MarksLieWhereTheyDoInTheMedianOfLaterSteps) {
+  const StepTimes times =
+      typical(times_at(10, 20, 30, 40, 100),
+              {times_at(1, 3, 4, 5, 9), times_at(2, 4, 6, 8, 10), times_at(3, 3, 7, 7, 20)});
 
-  const double share = refine(times, times_at(1, 8, 9, 19, 20));
+  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 2, 3, 6, 7}));
+  EXPECT_EQ(times.end, 10);
+}
 
-  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 1, 2, 3, 4}));
+TEST(StepTimesTest, AMarkThatALaterStepLacksLiesBetweenThoseBesideItAsBefore) {
+  StepTimes seen = times_at(1, 2, 3, 8, 10);
+  seen.marks.erase(seen.marks.begin() + 3);  // the second storage was kept, and never wanted
+
+  const StepTimes times = typical(times_at(10, 20, 50, 60, 100), {seen});
+
+  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 1, 2, 6.5, 8}));
+  EXPECT_EQ(times.end, 10);
+}
+
+TEST(StepTimesTest, MarksThatALaterStepLacksAtItsEndsLieThereAsBefore) {
+  StepTimes seen = times_at(4, 5, 6, 7, 10);
+  seen.marks = {seen.marks[2]};
+
+  const StepTimes times = typical(times_at(10, 20, 30, 40, 60), {seen});
+
+  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 2.5, 5, 6.25, 7.5}));
+  EXPECT_EQ(times.end, 10);
+}
+
+TEST(StepTimesTest, OfMarksInAnotherOrderThoseCountThatLieInOne) {
+  StepTimes seen = times_at(1, 2, 3, 4, 5);
+  std::swap(seen.marks[1].storage, seen.marks[2].storage);  // saved the other way round
+
+  const StepTimes times = typical(times_at(10, 20, 30, 40, 50), {seen});
+
+  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 0.5, 1, 3, 4}));
   EXPECT_EQ(times.end, 5);
-  EXPECT_DOUBLE_EQ(share, 5.0 / 6);
 }
 
-TEST(StepTimesTest, ALongerStepChangesNothing) {
-  StepTimes times = times_at(1, 2, 3, 4, 5);
+TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {
+  StepTimes recorded = times_at(10, 20, 30, 40, 60);
+  recorded.marks.push_back({9, 50, 1, true});
+  StepTimes seen = times_at(1, 2, 3, 4, 6);
+  seen.marks.push_back({9, 5, 1, true});
 
-  EXPECT_EQ(refine(times, times_at(2, 4, 6, 8, 10)), 0);
-  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(seconds_of(typical(recorded, {seen})), (std::vector<double>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(StepTimesTest, OnlyStretchesBetweenTheSameTwoMarksAreCompared) {
-  StepTimes times = times_at(10, 20, 30, 40, 50);
-  StepTimes seen = times_at(1, 2, 3, 4, 5);
-  std::swap(seen.marks[3].storage, seen.marks[4].storage);  // wanted the other way round
-  seen.end = 40;
+TEST(StepTimesTest, WhatWasNotComputedAgainTakesWhatItDid) {
+  const StepTimes recorded = times_at(1, 2, 3, 4, 5);
+  std::vector<StepTimes> seen(3, recorded);
+  seen[0].rebuild = {1, 0};
+  seen[1].rebuild = {4};
+  seen[2].rebuild = {3, 0};
 
-  refine(times, seen);
-
-  EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 1, 2, 12, 22}));
-  EXPECT_EQ(times.end, 32);
-}
-
-TEST(StepTimesTest, AllOfComputingTakesNoLongerThanInTheQuickerStep) {
-  StepTimes times = times_at(10, 20, 30, 40, 50);
-  StepTimes seen = times_at(10, 12, 13, 14, 16);
-  std::swap(seen.marks[1].storage, seen.marks[4].storage);
-  std::swap(seen.marks[2].storage, seen.marks[3].storage);
-
-  EXPECT_NEAR(refine(times, seen), 1 - 16.0 / 50, 1e-12);
-  EXPECT_NEAR(times.end, 16, 1e-12);
-}
-
-TEST(StepTimesTest, ComputingAgainIsBelievedAtItsQuickest) {
-  StepTimes times = times_at(1, 2, 3, 4, 5);
-  StepTimes seen = times_at(1, 2, 3, 4, 5);
-  seen.rebuild = {1, 5};
-
-  refine(times, seen);
-
-  EXPECT_EQ(times.rebuild, (std::vector<double>{1, 0}));
-  seen.rebuild = {0};  // it was kept
-  refine(times, seen);
-  EXPECT_EQ(times.rebuild, (std::vector<double>{1, 0}));
+  EXPECT_EQ(typical(recorded, seen).rebuild, (std::vector<double>{3, 0}));
+  seen[0].rebuild = seen[1].rebuild = seen[2].rebuild = {0, 7};
+  EXPECT_EQ(typical(recorded, seen).rebuild, (std::vector<double>{2, 7}));
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/measured_times.h"
+
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+/// A step whose one storage is saved at once, and wanted when half of it is over.
+StepTimes taking(double seconds, double rebuild = 0) {
+  StepTimes times;
+  times.marks = {{0, 0, 0, false}, {1, seconds / 2, 0, true}};
+  times.end = seconds;
+  times.rebuild = {rebuild};
+  return times;
+}
+
+constexpr bool kHeldUp = true;
+
+TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsBelieved) {
+  MeasuredTimes times(taking(9));
+
+  EXPECT_FALSE(times.saw(taking(3), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(5), !kHeldUp));
+  EXPECT_EQ(times.believed().end, 9);
+  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+
+  EXPECT_EQ(times.believed().end, 4);
+  EXPECT_EQ(times.believed().marks[1].seconds, 2);
+  EXPECT_TRUE(times.wanted());
+}
+
+TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
+  MeasuredTimes times(taking(3));
+  times.saw(taking(4), !kHeldUp);
+  times.saw(taking(4), !kHeldUp);
+
+  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+
+  EXPECT_EQ(times.believed().end, 4);
+}
+
+TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAnew) {
+  MeasuredTimes times(taking(4.5));
+  times.saw(taking(4), !kHeldUp);
+  times.saw(taking(5), !kHeldUp);
+
+  EXPECT_FALSE(times.saw(taking(4.25), !kHeldUp));
+
+  EXPECT_EQ(times.believed().end, 4.5);
+  EXPECT_FALSE(times.wanted());
+}
+
+TEST(MeasuredTimesTest, StepsOfAnotherPlanCountForNothing) {
+  MeasuredTimes times(taking(9));
+  times.saw(taking(3), !kHeldUp);
+  times.saw(taking(3), !kHeldUp);
+  times.begin_plan();
+
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_EQ(times.believed().end, 4);
+}
+
+TEST(MeasuredTimesTest, StepsThatWereHeldUpCountForNothing) {
+  MeasuredTimes times(taking(9));
+  times.saw(taking(4), !kHeldUp);
+  times.saw(taking(100), kHeldUp);
+  times.saw(taking(4), !kHeldUp);
+
+  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_EQ(times.believed().end, 4);
+}
+
+TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelieved) {
+  MeasuredTimes times(taking(90));
+  for (int step = 0; step < 7; ++step)
+    EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kHeldUp)) << step;
+
+  EXPECT_TRUE(times.saw(taking(40), kHeldUp));
+
+  EXPECT_EQ(times.believed().end, 20);
+  EXPECT_FALSE(times.wanted());
+}
+
+TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAnew) {
+  MeasuredTimes times(taking(4, 1));
+  times.saw(taking(4, 2), !kHeldUp);
+  times.saw(taking(4, 2), !kHeldUp);
+
+  EXPECT_TRUE(times.saw(taking(4, 2), !kHeldUp));
+
+  EXPECT_EQ(times.believed().rebuild[0], 2);
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));  // it was kept
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_FALSE(times.wanted());
+}
+
+TEST(MeasuredTimesTest, StepsThatChangeForEverAreMeasuredSomeTimes) {
+  MeasuredTimes times(taking(1));
+  int plans = 0;
+  double seconds = 1;
+  for (int step = 0; step < 100 && times.wanted(); ++step) {
+    if (step % 3 == 0) seconds *= 2;
+    if (times.saw(taking(seconds), !kHeldUp)) ++plans;
+  }
+
+  EXPECT_EQ(plans, 6);
+  EXPECT_FALSE(times.wanted());
+}
+
+TEST(MeasuredTimesTest, WithEverNewPlansMeasuringEndsToo) {
+  MeasuredTimes times(taking(9));
+  int steps = 0;
+  for (; steps < 1000 && times.wanted(); ++steps) {
+    times.begin_plan();
+    times.saw(taking(4), !kHeldUp);
+  }
+
+  EXPECT_EQ(steps, 64);
+  EXPECT_EQ(times.believed().end, 4);
+}
+
+}  // namespace
+}  // namespace spillway
