@@ -100,8 +100,8 @@ struct Heap::State {
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// The target is one of many pages.
   [[nodiscard]] bool has_many_pages() const;
-  /// True where a plan of that size would hold more than the target; `room_lacking` is then how
-  /// much.
+  /// True where a plan of that size would hold more than the target, or more than plans before it
+  /// have shown to be left; `room_lacking` is then how much.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   std::pair<Bytes, Bytes> room_lacking
       SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_lacking
@@ -109,9 +109,10 @@ struct Heap::State {
   /// What was found out with a target.
   struct KnownTarget {
     int trims = 0;
-    int lacked = 0;    // plans that were not followed: take_lacking
-    int given_up = 0;  // that were followed, and held too much
-    Bytes to_leave;    // of its room, by plans
+    int lacked = 0;       // plans that were not followed: take_lacking
+    int given_up = 0;     // that were followed, and held too much
+    Bytes given_up_size;  // of the last one of those
+    Bytes to_leave;       // of its room, by plans
   };
 
   /// Null where too many others are known.
@@ -143,7 +144,8 @@ struct Heap::State {
   bool follow_plan() SPILLWAY_REQUIRES(mutex);
   void rest() SPILLWAY_REQUIRES(mutex);
   std::optional<Bytes> room_for(const StepSequence& sequence);
-  void adopt(const StepPlan& plan, bool lazily) SPILLWAY_REQUIRES(mutex);
+  /// `room`: what it was made for; none without a target.
+  void adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Live blocks by region. Errors: kInvalidArgument where one is none.
   Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;

@@ -89,7 +89,7 @@ void Heap::State::end_step() {
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
   if (room && lacks_room(plan.size)) return replay.recorder.turn(true);
-  if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room.has_value());
+  if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
 }
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
@@ -145,7 +145,7 @@ bool Heap::State::follow_plan() {
   return false;
 }
 
-void Heap::State::adopt(const StepPlan& plan, bool lazily) {
+void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   PlannedRegion* region = planned.load(std::memory_order_relaxed);
   const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kPlanned};
   if (region == nullptr || region->key() != key) {
@@ -153,10 +153,19 @@ void Heap::State::adopt(const StepPlan& plan, bool lazily) {
     if (!made.ok()) return replay.stop();
     region = static_cast<PlannedRegion*>(made.value());
   }
-  if (!lazily) trim_cached();  // what the planned blocks were in until now
+  std::optional<Bytes> at_once;
+  if (room) {
+    // What the room leaves for others stays free.
+    const Bytes beside = replay.room > plan.size ? replay.room - plan.size : Bytes{};
+    const Bytes left = std::min(beside, replay.room - *room);
+    const Bytes now = books.room_to_target();
+    at_once = now > left ? now - left : Bytes{};
+  } else {
+    trim_cached();  // what the planned blocks were in until now
+  }
   {
     const LightLock lock(region->mutex);
-    if (!region->idle() || !region->adopt(plan, lazily).ok()) return replay.stop();
+    if (!region->idle() || !region->adopt(plan, at_once).ok()) return replay.stop();
   }
   replay.recorder.turn(false);
   replay.followed = 0;

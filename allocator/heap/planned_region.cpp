@@ -7,11 +7,14 @@
 #include <utility>
 
 namespace spillway {
-Status PlannedRegion::adopt(const StepPlan& plan, bool lazily) {
+Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   SPILLWAY_CHECK(idle());
-  if (!lazily) {
-    SPILLWAY_RETURN_IF_ERROR(map({range().begin, plan.size.rounded_up(backing_.granularity())}));
-  }
+  page_ = plan.page.zero() ? backing_.granularity() : plan.page;
+  const Bytes all = plan.size.rounded_up(page_);
+  const Bytes first = std::min(all, room.value_or(all)).rounded_down(page_);
+  // Much at once takes the driver far less time than many pieces.
+  Status mapped = first.zero() ? Status() : map({range().begin, first}, room ? page_ : Bytes{});
+  if (!room) SPILLWAY_RETURN_IF_ERROR(std::move(mapped));
 
   // Nothing below may fail.
   place_requests(plan);
@@ -19,14 +22,13 @@ Status PlannedRegion::adopt(const StepPlan& plan, bool lazily) {
   next_ = 0;
   planned_ = true;
   plain_ = plan.plain;
-  mapped_ = !lazily;
+  mapped_ = !room;
   differs_ = false;
   if (plain_ && mapped_) course_.begin();
   return {};
 }
 
 void PlannedRegion::place_requests(const StepPlan& plan) {
-  page_ = plan.page.zero() ? backing_.granularity() : plan.page;
   const std::vector<StepRequest>& steps = plan.sequence.requests;
   requests_ = std::vector<Request>(steps.size());
   parts_.clear();

@@ -32,9 +32,10 @@ class PlannedRegion final : public Region {
   PlannedRegion(const RegionParts& parts, RegionKey key, Range range)
       : Region(parts, key, range), books_(parts.books) {}
 
-  /// Follows `plan` from the next request on. `lazily`: memory is mapped where a request needs it
-  /// (lacks_memory). Requires: idle(). Errors: as Backing::map; there is no plan then.
-  Status adopt(const StepPlan& plan, bool lazily) SPILLWAY_REQUIRES(mutex);
+  /// Follows `plan` from the next request on. `room`: no more of its memory is mapped at once, and
+  /// the rest where a request needs it (lacks_memory); none: all of it. Requires: idle(). Errors:
+  /// as Backing::map, without `room`; there is no plan then.
+  Status adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
 
   /// Whether there is a plan.
   [[nodiscard]] bool planned() const SPILLWAY_REQUIRES(mutex) { return planned_; }

@@ -113,11 +113,11 @@ bool Heap::State::has_many_pages() const {
 }
 
 bool Heap::State::lacks_room(Bytes size) {
-  if (size <= replay.room) return false;
   const Bytes target = books.target();
   KnownTarget* const here = known(target);
-  if (here == nullptr || here->lacked++ >= kMostGivenUp) return false;
-  room_lacking = {target, size - replay.room};
+  const Bytes needed = here != nullptr ? size + here->to_leave : size;
+  if (here == nullptr || needed <= replay.room || here->lacked++ >= kMostGivenUp) return false;
+  room_lacking = {target, needed - replay.room};
   return true;
 }
 
@@ -126,7 +126,11 @@ bool Heap::State::holds_too_much() {
   const Bytes most = books.target_peak();
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
   KnownTarget* const here = known(target);
-  if (here == nullptr || here->given_up++ >= kMostGivenUp) return false;
+  if (here == nullptr || here->given_up >= kMostGivenUp) return false;
+  // Where what it was to leave has made it no smaller, giving it up does not help.
+  if (here->given_up > 0 && replay.size >= here->given_up_size) return false;
+  ++here->given_up;
+  here->given_up_size = replay.size;
   const Bytes left = replay.room > replay.size ? replay.room - replay.size : Bytes{};
   here->to_leave = std::max(here->to_leave, left + (most - target));
   return true;

@@ -73,6 +73,18 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
   EXPECT_EQ(heap_->check(), "");
 }
 
+TEST_F(TargetPlanTest, WhatThereIsRoomForIsMappedBeforeTheFirstStepOfAPlan) {
+  target_ = 64_MiB;
+  steps(2);
+  const HeapStats before = heap_->stats();
+  EXPECT_LE(before.held, target_);
+
+  step();
+
+  EXPECT_EQ(replayed(), 4U);
+  EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
+}
+
 TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {
   target_ = 64_MiB;
   batch_size_ = 2_MiB;
@@ -197,6 +209,24 @@ TEST_F(TargetPlanTest, WhereNoPlanFitsOneIsFollowedInTheEnd) {
   steps(3);
 
   EXPECT_GT(replayed(), 0U);
+}
+
+TEST_F(TargetPlanTest, WhatAPlanHasToLeaveAndCannotIsToldOf) {
+  target_ = 18_MiB;  // 10 live at one time, and the other stream has 10 of its own
+  elsewhere_ = 10_MiB;
+  int told = 0;
+  for (int i = 0; i < 16; ++i) {
+    step();
+    if (heap_->take_lacking() == 2_MiB) ++told;
+  }
+  EXPECT_GT(told, 0);
+
+  const std::uint64_t before = replayed();
+  steps(16);
+
+  EXPECT_EQ(replayed(),
+            before + 16 * 4);  // a plan that is as small as can be is not given up again
+  EXPECT_EQ(heap_->check(), "");
 }
 
 /// A step of two blocks, of which the second one lives until the next step, as many in a row.
