@@ -288,7 +288,7 @@ def budgets(check: Check, limit: float) -> int:
 STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
     "calibration": (130, calibrate),
     "conformance": (60, conform),
-    "tests": (180, test),
+    "tests": (280, test),
     "scripts": (90, scripts),
     "demo": (60, demonstrate),
     "figures": (180, figures),

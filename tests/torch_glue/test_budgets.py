@@ -84,7 +84,9 @@ layers = [torch.nn.Linear(100, 500), torch.nn.Linear(500, 4000)]
 x = torch.randn(8192, 100, device="cuda", requires_grad=True)
 region = {region}
 
-chain(x[:8].detach().requires_grad_()).backward()  # a real GPU's kernels and libraries take memory first
+# A real GPU's kernels and libraries take memory first.
+for warm in (chain, torch.nn.Sequential(*layers).cuda()):
+    warm(x[:8].detach().requires_grad_()).sum().backward()
 torch.cuda.synchronize()
 torch.cuda.empty_cache()
 taken = torch.cuda.mem_get_info()[0] - (64 << 20)

@@ -376,7 +376,7 @@ def the_horizon_found_by_trying_grows_while_it_helps_and_there_is_room():
 def a_horizon_that_is_found_by_trying_is_told_of_each_step_and_of_the_room_in_the_cache():
     from spillway._horizon import Tuner
 
-    kept = 64 << 20
+    kept = 256 << 20  # beside a real GPU's workspaces
     told = []
 
     class Told(Tuner):
