@@ -23,11 +23,12 @@ ROOT = Path(__file__).parents[1]
 LIMIT = 540  # seconds in all
 SOME_FAILED = 1  # pytest's exit status
 TREE = ROOT / "build" / "release"
+CARRIED = ROOT / "build" / "carried"  # what the machine lacks, brought along
 INCLUDES = ("/usr/local/cuda/include", "/usr/include")
 # Built here, or where GoogleTest is missing, brought along.
 CONFORMANCE = (
     TREE / "tests" / "conformance" / "conformance_test",
-    ROOT / "build" / "carried" / "conformance_test",
+    CARRIED / "conformance_test",
 )
 
 
@@ -271,13 +272,17 @@ def profile(check: Check, limit: float) -> int:
 
 
 def budgets(check: Check, limit: float) -> int:
-    """Budgets of a model at full size in measured time, beside plain and checkpoints; dry as an H200's."""
+    """Budgets of a model at full size in measured time, beside plain and other ways; dry as an H200's."""
     dry = ["-m", "spillway", "run", "--emulate", "h200", "--shape-only", "--", python()]
-    probe = ["bench/figures/probes/planning.py", "llama-8b-8-layers", "0.5", "0.75", "checkpoint"]
+    peers = CARRIED / "peers"  # packages to compare with, where they were brought along
+    ways = ["checkpoint"]
+    if not check.dry_run:
+        ways += ["save_on_cpu", *(["trl"] if (peers / "trl").exists() else [])]
+    probe = ["bench/figures/probes/planning.py", "llama-8b-8-layers", "0.5", "0.75", *ways]
     path = check.folder / "budgets.txt"
     command = [python(), *(dry if check.dry_run else []), *probe]
     try:
-        return check.run(command, limit, path, PYTHONPATH=str(TREE / "python"))
+        return check.run(command, limit, path, PYTHONPATH=f"{TREE / 'python'}:{peers}")
     finally:  # what there is, where its time was up
         lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
         check.results["budgets"] = json.loads(lines[-1]) if lines else {}
@@ -294,7 +299,7 @@ STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
     "figures": (180, figures),
     "bench": (100, benchmarks),
     "predictions": (120, predictions),
-    "budgets": (150, budgets),
+    "budgets": (240, budgets),
     "profile": (240, profile),
 }
 

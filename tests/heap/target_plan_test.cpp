@@ -101,6 +101,16 @@ TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {
   EXPECT_EQ(heap_->check(), "");
 }
 
+TEST_F(TargetPlanTest, ABatchAndTheOneBeforeItHaveRoomBesideAPlan) {
+  target_ = 16_MiB;  // 10 live at one time, beside a batch
+  batch_size_ = 4_MiB;
+  steps(2);
+
+  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
+  EXPECT_EQ(replayed(), 0U);
+  EXPECT_EQ(heap_->check(), "");
+}
+
 TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
   target_ = 64_MiB;
   steps(3);

@@ -115,5 +115,5 @@ def test_where_pytorchs_memory_ends_in_a_region_with_a_budget_its_error_names_a_
     assert "out of memory" in text
     bound = re.search(r"a budget of spillway\.offload for this step must be at least (\d+) bytes", text)
     assert bool(bound) == named and ("(a lower bound)" in text) == named, text
-    # What is left, and what was asked for.
-    assert not named or abs(int(bound[1]) - taken) < 200 << 20, (text, taken)
+    # Beside it there are what was left, the layers, and what was asked for.
+    assert not named or 0 < int(bound[1]) - taken < 256 << 20, (text, taken)
