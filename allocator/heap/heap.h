@@ -254,6 +254,9 @@ class Heap {
   /// By how much the last plan was too large for the target that there is, and was not followed
   /// therefore, which happens a few times for each target; tells it once.
   Bytes take_lacking();
+  /// What steps that were planned with a target make anew while that of the step before is still
+  /// there, as a batch: plans leave so much of the room. Zero until it is known.
+  [[nodiscard]] Bytes renewed() const;
   /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
   /// share no chunk with those from before, which go; no more once end_step() has found nothing new
   /// of them live. Nothing where there is no target, or one of a few pages.

@@ -183,6 +183,7 @@ struct Heap::State {
   std::atomic<bool> target_was_set{false};     // in the running step
   std::atomic<bool> tails_keep{true};          // something that stays
   std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
+  std::atomic<std::uint64_t> renewed{0};       // bytes
   std::atomic<Tier> large_tier{Tier::kLarge};  // of the large blocks that are new
   Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region

@@ -94,25 +94,26 @@ void Heap::State::end_step() {
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
 /// neither free nor will be when the planned step has begun, and a little to what other streams
-/// and requests without a place will need, as steps are renewed or plans before this one have
+/// and requests without a place will need, as what steps make anew or plans before this one have
 /// shown.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!books.has_target()) return std::nullopt;
   trim_cached();
   Bytes room = books.room_to_target();
-  Bytes renewed;  // is there twice, until the last step's goes
+  Bytes made_anew;  // is there twice, until the last step's goes
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
-    if (request.end == BlockEnd::kNone) renewed += request.size;
+    if (request.end == BlockEnd::kNone) made_anew += request.size;
   }
+  renewed = made_anew.count();
   // What the next step frees strands more until then.
   if (books.target() > beside_plans) room = std::max(room, books.target() - beside_plans);
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
   if (KnownTarget* const here = known(books.target())) {
-    here->to_leave = std::max(here->to_leave, renewed);
+    here->to_leave = std::max(here->to_leave, made_anew);
     slack = std::max(slack, here->to_leave);
   }
   return room > slack ? room - slack : Bytes{};

@@ -45,6 +45,10 @@ Bytes Heap::take_lacking() {
   return target == state_->books.target() ? bytes : Bytes{};
 }
 
+Bytes Heap::renewed() const {
+  return Bytes{state_->renewed.load(std::memory_order_relaxed)};
+}
+
 void Heap::begin_tail() {
   if (state_->tails_keep && state_->has_many_pages()) state_->large_tier = Tier::kKept;
 }

@@ -14,6 +14,9 @@ namespace {
 /// end.
 constexpr std::size_t kMostShapes = 256;
 
+/// Steps take a little more or less each, on a device whose clocks follow its power.
+constexpr std::size_t kMostSeconds = 9;
+
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
@@ -72,7 +75,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     within = least;
   shape.plan = plan_for(*shape.profile, within);
   if (shape.times) shape.times->begin_plan();
-  shape.seconds.reset();
+  shape.seconds.clear();
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   const bool helps = shape.rebased && shape.plan->peak < recorded.most();
@@ -148,12 +151,11 @@ std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
 std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
-  return PlannedStep{*shape->profile,
-                     *shape->plan,
-                     shape->budget,
-                     shape->live_at_begin,
-                     foreseen_,
-                     shape->seconds};
+  PlannedStep step{
+      *shape->profile, *shape->plan, shape->budget, shape->live_at_begin, foreseen_, std::nullopt};
+  std::vector<double> seconds(shape->seconds.begin(), shape->seconds.end());
+  if (!seconds.empty()) step.seconds = median(std::move(seconds));
+  return step;
 }
 
 /// The step that ended last followed a plan.
@@ -169,7 +171,8 @@ void BudgetChooser::refine_last(const StepTimes& times) {
 void BudgetChooser::took(double seconds) {
   Shape* const shape = std::exchange(followed_last_, nullptr);
   if (shape == nullptr || !shape->plan) return;
-  shape->seconds = seconds;
+  shape->seconds.push_back(seconds);
+  if (shape->seconds.size() > kMostSeconds) shape->seconds.pop_front();
 }
 
 std::vector<KnownStep> BudgetChooser::known() const {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <optional>
 #include <vector>
@@ -32,8 +33,8 @@ struct PlannedStep {
   Bytes budget;  // of the profile
   Bytes live;    // when the step began
   ForeseenHeld foreseen;
-  /// What the last step that followed it took on the device, from its first saved storage to the
-  /// end of its backward pass; none where that is not known yet.
+  /// What steps that followed it take on the device, from the first saved storage to the end of
+  /// the backward pass: the median of the last ones; none where that is not known yet.
   std::optional<double> seconds;
 };
 
@@ -146,13 +147,14 @@ class BudgetChooser {
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
-    Bytes budget{};                   // of the profile, held_margin included
-    Bytes holds{};                    // a step that follows the last plan, as it is thought
-    std::optional<double> seconds{};  // that the last step took that followed the plan
-    bool settled = false;             // recorded again already, or found as it was
-    Bytes margin{};                   // what planned steps have needed beyond the budget
-    HeldMargin held_margin{};         // what was held beyond it
-    std::optional<Bytes> fitted{};    // the most that a step began with that met the budget
+    Bytes budget{};                 // of the profile, held_margin included
+    Bytes holds{};                  // a step that follows the last plan, as it is thought
+    Bytes beside{};                 // in that, of what was found lacking for places
+    std::deque<double> seconds{};   // that the last steps took that followed the plan
+    bool settled = false;           // recorded again already, or found as it was
+    Bytes margin{};                 // what planned steps have needed beyond the budget
+    HeldMargin held_margin{};       // what was held beyond it
+    std::optional<Bytes> fitted{};  // the most that a step began with that met the budget
   };
 
   void make_plan(Shape& shape, Bytes live) const;

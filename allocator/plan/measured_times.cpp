@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -14,8 +15,10 @@ constexpr std::size_t kSeen = 3;
 constexpr double kSurprise = 0.001;
 /// So often something else is believed at most.
 constexpr int kMostRounds = 6;
-/// Some jobs hold up each of their steps, or have ever new plans: those are believed as they are.
+/// Where so many in a row are held up the quickest is believed for now: some jobs hold up each
+/// step.
 constexpr int kMostHeldUp = 8;
+/// And some have ever new plans.
 constexpr int kMostSteps = 64;
 
 /// Of computing, and of computing again what `like` has computed again.
@@ -30,38 +33,32 @@ double seconds_of(const StepTimes& times, const StepTimes& like) {
 
 bool MeasuredTimes::saw(const StepTimes& times, bool held_up) {
   if (done_) return false;
-  ++steps_;
+  done_ = ++steps_ >= kMostSteps;
   if (held_up) {
     if (!quickest_ || times.end < quickest_->end) quickest_ = times;
-    if (++held_up_ < kMostHeldUp && steps_ < kMostSteps) return false;
-    done_ = true;
-    if (seen_.empty()) seen_.push_back(*quickest_);
+    if (++held_up_ == kMostHeldUp) return believe({*quickest_});
   } else {
     held_up_ = 0;
     seen_.push_back(times);
-    done_ = steps_ >= kMostSteps;
-    if (seen_.size() < kSeen && !done_) return false;
   }
-  return believe();
+  if (seen_.size() < kSeen && !(done_ && !seen_.empty())) return false;
+  const bool changed = believe(std::exchange(seen_, {}));
+  done_ = done_ || !changed || ++rounds_ >= kMostRounds;
+  return changed;
 }
 
-bool MeasuredTimes::believe() {
-  const StepTimes now = typical(believed_, seen_);
-  double least = seconds_of(seen_.front(), seen_.front());
+bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
+  const StepTimes now = typical(believed_, seen);
+  double least = seconds_of(seen.front(), seen.front());
   double most = least;
-  for (const StepTimes& each : seen_) {
+  for (const StepTimes& each : seen) {
     least = std::min(least, seconds_of(each, each));
     most = std::max(most, seconds_of(each, each));
   }
-  const double before = seconds_of(believed_, seen_.back());
-  const double change = std::abs(seconds_of(now, seen_.back()) - before);
-  seen_.clear();
-  if (change <= std::max(kSurprise * before, most - least)) {
-    done_ = true;
-    return false;
-  }
+  const double before = seconds_of(believed_, seen.back());
+  const double change = std::abs(seconds_of(now, seen.back()) - before);
+  if (change <= std::max(kSurprise * before, most - least)) return false;
   believed_ = now;
-  done_ = done_ || ++rounds_ >= kMostRounds;
   return true;
 }
 

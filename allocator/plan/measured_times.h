@@ -33,7 +33,7 @@ class MeasuredTimes {
   bool saw(const StepTimes& times, bool held_up);
 
  private:
-  bool believe();
+  bool believe(const std::vector<StepTimes>& seen);
 
   StepTimes believed_;
   std::vector<StepTimes> seen_;        // in a row, held up by nothing

@@ -86,13 +86,13 @@ std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) 
   return places;
 }
 
+}  // namespace
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-
-}  // namespace
 
 StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen) {
   std::vector<std::vector<double>> places;

@@ -36,6 +36,9 @@ struct StepTimes {
 /// takes the median, and what was not takes what it did.
 [[nodiscard]] StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen);
 
+/// Requires: at least one value.
+[[nodiscard]] double median(std::vector<double> values);
+
 /// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.
 StepProfile profile_of(RecordedStep step,
                        const std::vector<Bytes>& sizes,

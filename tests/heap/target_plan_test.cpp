@@ -106,6 +106,7 @@ TEST_F(TargetPlanTest, ABatchAndTheOneBeforeItHaveRoomBesideAPlan) {
   batch_size_ = 4_MiB;
   steps(2);
 
+  EXPECT_EQ(heap_->renewed(), 4_MiB);
   EXPECT_EQ(heap_->take_lacking(), 2_MiB);
   EXPECT_EQ(replayed(), 0U);
   EXPECT_EQ(heap_->check(), "");

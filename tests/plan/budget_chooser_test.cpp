@@ -124,6 +124,19 @@ TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
   EXPECT_EQ(predicted(chooser), 7);
 }
 
+TEST(BudgetChooserTest, AStepTakesTheMedianOfWhatTheLastNineThatFollowedItsPlanTook) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  step(chooser, {100, 100, 100}, 1000);
+  for (const double seconds : {90, 90, 90, 7, 9, 8, 6, 5, 9, 7, 30, 8}) {
+    chooser.took(seconds);
+    step(chooser, {100, 100, 100}, 1000);
+  }
+
+  EXPECT_EQ(chooser.planned_last()->seconds, 8);
+}
+
 TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);

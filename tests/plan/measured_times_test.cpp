@@ -73,15 +73,21 @@ TEST(MeasuredTimesTest, StepsThatWereHeldUpCountForNothing) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelieved) {
+TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   MeasuredTimes times(taking(90));
   for (int step = 0; step < 7; ++step)
     EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kHeldUp)) << step;
 
   EXPECT_TRUE(times.saw(taking(40), kHeldUp));
-
   EXPECT_EQ(times.believed().end, 20);
-  EXPECT_FALSE(times.wanted());
+  for (int step = 0; step < 20; ++step)
+    EXPECT_FALSE(times.saw(taking(15), kHeldUp)) << step;
+  EXPECT_TRUE(times.wanted());
+
+  times.saw(taking(10), !kHeldUp);
+  times.saw(taking(10), !kHeldUp);
+  EXPECT_TRUE(times.saw(taking(10), !kHeldUp));
+  EXPECT_EQ(times.believed().end, 10);
 }
 
 TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAnew) {

@@ -35,6 +35,10 @@ constexpr std::chrono::seconds kLongestStep{60};
 constexpr std::uint64_t kBeyondTarget = 256;
 constexpr Bytes kPage{2U << 20U};
 
+/// Where a time is the limit such a share is given besides: in the last percent of room blocks wait
+/// for copies.
+constexpr std::uint64_t kToSpare = 64;
+
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
 Bytes live_in_pytorch(c10::DeviceIndex device) {
@@ -44,10 +48,13 @@ Bytes live_in_pytorch(c10::DeviceIndex device) {
 }
 
 /// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
-/// its plan needs; zero without one, so that streams wait before the heap grows.
-Bytes target_for(const DeviceRuntime& device, const RegionOptions& region) {
+/// its plan needs, with room for what steps make anew and to spare; zero without one, so that
+/// streams wait before the heap grows.
+Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   if (region.budget->slowdown > 0) {
-    return Runtime::instance().held_by_plans(region.tag, device.device().id);
+    const Bytes held = Runtime::instance().held_by_plans(region.tag, device.device().id);
+    if (held.zero()) return held;
+    return held + device.heap().renewed() + Bytes{held.count() / kToSpare};
   }
   const Bytes most = device.most(*region.budget);
   return most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
