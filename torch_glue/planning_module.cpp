@@ -102,14 +102,13 @@ std::vector<std::uint64_t> counts(const std::vector<Number>& all) {
 py::object as_dict(const std::optional<StepTimes>& times) {
   if (!times) return py::none();
   py::dict dict;
-  std::vector<std::size_t> places;
-  std::vector<double> seconds;
+  py::list marks;
   for (const StepTimes::Mark& mark : times->marks) {
-    places.push_back(mark.place);
-    seconds.push_back(mark.seconds);
+    const bool known = mark.storage != StepTimes::kNoStorage;
+    marks.append(py::make_tuple(
+        mark.place, mark.seconds, known ? std::optional(mark.storage) : std::nullopt, mark.wanted));
   }
-  dict["places"] = places;
-  dict["seconds"] = seconds;
+  dict["marks"] = marks;
   dict["end"] = times->end;
   dict["turn"] = times->turn;
   dict["saved"] = times->saved;
@@ -148,11 +147,9 @@ py::dict as_dict(const KnownStep& step) {
 
 StepTimes times_of(const py::dict& dict) {
   StepTimes times;
-  const auto places = dict["places"].cast<std::vector<std::size_t>>();
-  const auto seconds = dict["seconds"].cast<std::vector<double>>();
-  if (places.size() != seconds.size()) throw py::value_error("places and seconds differ in length");
-  for (std::size_t mark = 0; mark < places.size(); ++mark)
-    times.marks.push_back({places[mark], seconds[mark]});
+  using Mark = std::tuple<std::size_t, double, std::optional<std::size_t>, bool>;
+  for (const auto& [place, seconds, storage, wanted] : dict["marks"].cast<std::vector<Mark>>())
+    times.marks.push_back({place, seconds, storage.value_or(StepTimes::kNoStorage), wanted});
   times.end = dict["end"].cast<double>();
   times.turn = dict["turn"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();

@@ -14,7 +14,7 @@ from spillway._load import glue
 
 __all__ = ["PlanFile"]
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST = 256  # steps in a file: no more are planned with
 _log = logging.getLogger("spillway")
 

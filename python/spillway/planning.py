@@ -60,7 +60,7 @@ class Explanation:
     storages: int
     link_out: float  # bytes per second, measured
     link_in: float
-    taken: float | None  # seconds that the last step with this plan took; none until one has ended
+    taken: float | None  # seconds that steps with this plan take (median of the last 9); none until one has
 
     @property
     def of_limit(self) -> float:
@@ -87,14 +87,14 @@ class Explanation:
     def _head(self) -> list[str]:
         chosen = self.chosen
         title = f"Plan of {self.tag!r} on GPU {self.device}: {self.storages} storages"
-        took = f"took {_ms(self.taken)}" if self.taken else "with this plan has not been timed yet"
+        took = f"took {_ms(self.taken)}" if self.taken else "with this plan have not been timed yet"
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
             f"{size(chosen.moved)}, computed again {size(chosen.rebuilt)}",
             f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
             f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
-            f"{_ms(chosen.stall_in)}; the last step {took}",
+            f"{_ms(chosen.stall_in)}; the last steps {took}",
             self.of_limit_in_words,
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
@@ -106,7 +106,7 @@ class Explanation:
         bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
         return (
             f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(self.chosen.bound)}, because of "
-            f"{LIMITS[self.chosen.limit]}{'; the last step was quicker than they are' if quicker else ''}"
+            f"{LIMITS[self.chosen.limit]}{'; the last steps were quicker than they are' if quicker else ''}"
         )
 
     @property

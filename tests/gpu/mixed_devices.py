@@ -49,8 +49,13 @@ ROWS = [
     Row("lerp", lambda c, h: torch.lerp(c, h, 0.5), ITERATOR),
     Row("addcmul", lambda c, h: torch.addcmul(c, c, h), ITERATOR),
     Row("mse_loss", lambda c, h: F.mse_loss(c, h), ITERATOR),
-    Row("masked_fill by a mask", lambda c, h: c.masked_fill(h > 0, 0.0), ITERATOR),
-    Row("a number on the CPU that is written", lambda c, h: torch.tensor(0.0).add_(c.sum()[None]), ITERATOR),
+    Row(
+        "masked_fill by a mask",
+        lambda c, h: c.masked_fill(h > 0, 0.0),
+        ITERATOR,
+        "Expected all tensors to be on the same device|expected self and mask to be on the same device",
+    ),
+    Row("a number on the CPU that is written", lambda c, h: torch.tensor(0.0).add_(c.sum()), ITERATOR),
     Row("out on the CPU", lambda c, h: torch.add(c, c, out=h), ITERATOR, "Expected (all tensors|out tensor)"),
     Row(
         "where by a condition",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import spillway
 import torch
+from spillway._load import glue
 
 from cases import case
 from cases.budgets import measured, step
@@ -130,7 +131,7 @@ def an_explanation_says_what_the_steps_do():
     assert "of the limit" in text and text.count("*") == 1, text
     quicker = str(replace(found, taken=found.chosen.bound / 2))
     assert "200.0% of the limit: by the times that were recorded no plan" in quicker, quicker
-    assert "the last step was quicker than they are" in quicker, quicker
+    assert "the last steps were quicker than they are" in quicker, quicker
     assert str(spillway.planning.Explanation.from_dict(json.loads(json.dumps(found.as_dict())))) == text
 
 
@@ -145,7 +146,11 @@ def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
         moved = last("first")["moved_bytes"]
         assert file.exists() and [each.name for each in file.parent.iterdir()] == ["plans.json"]
         spillway.step()
+        kept = json.loads(file.read_text())["steps"][0]
         gradient, peak = step(spillway.offload(budget=budget, rebuild=False, tag="second", plans=file))
+        assert glue().known_steps("second", 0) == [kept]
+        storages = {(storage, wanted) for _, _, storage, wanted in kept["times"]["marks"]}
+        assert storages >= {(each, wanted) for each in range(len(kept["sizes"])) for wanted in (False, True)}
         assert last("second")["moved_bytes"] == moved < last("second")["movable_bytes"]
         assert peak <= budget and same_bits(gradient, step(spillway.NoOpManager())[0])
 
