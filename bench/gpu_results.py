@@ -13,6 +13,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "gpu"
 QUOTE = Quote("gpu")
 GIB = 2**30
+WAYS = {
+    "checkpoint": "checkpoint of each block",
+    "save_on_cpu": "`torch.autograd.graph.save_on_cpu`",
+    "trl": "TRL's `OffloadActivations`",
+}
 
 
 def newest() -> dict[str, Any]:
@@ -30,8 +35,8 @@ def rows(budgets: dict[str, Any]) -> list[str]:
     found = [("plain PyTorch", None, plain)]
     found += [(f"budget, {each['gone']:.0%} gone", each["budget"], each) for each in budgets["budgets"]]
     for way, each in budgets["ways"].items():
-        found += [(f"{way} of each block", None, each)]
-        found += [(f"budget of what {way} holds", each["ours"]["budget"], each["ours"])]
+        found += [(WAYS[way], None, each)]
+        found += [("budget of what that holds", each["ours"]["budget"], each["ours"])]
     return [
         f"| {name} | {f'{budget / GIB:.2f}' if budget else ''} | {each['held_from_second'] / GIB:.2f} "
         f"| {each['ms']:.1f} | {each['ms'] / plain['ms']:.3f} | {of_limit(each)} |"

@@ -15,6 +15,7 @@
 #include "torch_glue/run_log_module.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/saved_tensors/tensor_names.h"
 #include "torch_glue/shards_module.h"
 #include "torch_glue/stats_dict.h"
 #include "torch_glue/tags_module.h"
@@ -157,6 +158,10 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
     return missed ? py::object(as_tuple(*missed)) : py::none();
   });
   module.def("take_end_of_memory", &spillway::take_end_of_memory);
+  module.def("name_tensors", [](const std::vector<std::pair<std::string, at::Tensor>>& named) {
+    for (const auto& [name, tensor] : named)
+      spillway::name_tensor(tensor, name);
+  });
   spillway::set_miss_teller(&tell_budget_miss);
   spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);

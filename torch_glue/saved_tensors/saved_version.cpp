@@ -2,6 +2,9 @@
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/tensor_names.h"
+
+#include <string>
 
 namespace spillway {
 
@@ -20,11 +23,13 @@ bool SavedVersion::is(const SavedVersion& other) const {
 }
 
 void SavedVersion::raise(at::IntArrayRef sizes) const {
+  const std::string name = name_of(counter_);
   TORCH_CHECK(
       false,
       "one of the variables needed for gradient computation has been modified by an inplace "
       "operation: a tensor of shape ",
       sizes,
+      name.empty() ? "" : " (" + name + ")",
       " is at version ",
       counter_.current_version(),
       "; expected version ",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was edited is never computed from: it is kept, or its backward pass raises."""
 
+import contextlib
+
 import spillway
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from torch.nn import functional as F
 
 from cases import case
 from cases.beside_plain import keeping, left, random
-from cases.measure import an_edit_is_noticed, same
+from cases.measure import an_edit_is_noticed, plenty, same
 
 
 def edited(function):
@@ -150,6 +152,24 @@ def a_step_of_a_fused_optimizer_is_noticed():
         said = raised_by_a_change(lambda weights, fused=fused: torch.optim.AdamW(weights, fused=fused).step())
         assert "modified by an inplace operation" in said, (fused, said)
         assert "computes it again (NativeLayerNormBackward0)" in said, (fused, said)
+
+
+@case
+def a_parameter_that_has_changed_is_called_by_its_name_where_the_model_was_given():
+    for given, name in ((False, ""), (True, " (0.weight)")):
+        net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64)).cuda()
+        if given:
+            spillway.offload(net, budget=plenty(), tag="named")
+        with contextlib.nullcontext() if given else spillway.rebuild():
+            loss = net(random(8, 64)).sum()
+        with torch.no_grad():
+            net[0].weight.add_(1)
+        try:
+            torch.autograd.grad(loss, [net[1].weight])
+        except RuntimeError as error:
+            assert f"a tensor of shape [64]{name} is at version" in str(error), error
+        else:
+            raise AssertionError("nothing was noticed")
 
 
 @case
