@@ -46,8 +46,10 @@ class Replay {
   StepRecorder recorder;
   int differing = 0;
   // Of the plan that is there:
-  int followed = 0;  // steps that went by it, with a target
-  Bytes room;        // that it could have had
+  int followed = 0;          // steps that went by it, with a target
+  Bytes room;                // that it could have had
+  std::size_t requests = 0;  // in it
+  Bytes made_anew;           // in steps like it, beside what is there of the step before
   Bytes size;
 
  private:
@@ -109,11 +111,15 @@ struct Heap::State {
   /// What was found out with a target.
   struct KnownTarget {
     int trims = 0;
-    int lacked = 0;       // plans that were not followed: take_lacking
-    int given_up = 0;     // that were followed, and held too much
-    Bytes given_up_size;  // of the last one of those
-    Bytes to_leave;       // of its room, by plans
+    int lacked = 0;    // plans that were not followed: take_lacking
+    int given_up = 0;  // that were followed, and held too much
+    /// The last one of those: its size, and how many requests it was of.
+    std::pair<Bytes, std::size_t> last_given_up{};
+    Bytes to_leave;  // of its room, as plans that held too much have shown
   };
+
+  /// What the next plan is to leave of its room.
+  [[nodiscard]] Bytes to_leave(const KnownTarget& here) const SPILLWAY_REQUIRES(mutex);
 
   /// Null where too many others are known.
   KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);

@@ -107,15 +107,14 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
     if (request.end == BlockEnd::kNone) made_anew += request.size;
   }
   renewed = made_anew.count();
+  replay.made_anew = made_anew;
   // What the next step frees strands more until then.
   if (books.target() > beside_plans) room = std::max(room, books.target() - beside_plans);
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
-  if (KnownTarget* const here = known(books.target())) {
-    here->to_leave = std::max(here->to_leave, made_anew);
-    slack = std::max(slack, here->to_leave);
-  }
+  if (const KnownTarget* const here = known(books.target()))
+    slack = std::max(slack, to_leave(*here));
   return room > slack ? room - slack : Bytes{};
 }
 
@@ -177,6 +176,7 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   replay.recorder.turn(false);
   replay.followed = 0;
   replay.size = plan.size;
+  replay.requests = plan.sequence.requests.size();
   planned.store(region, std::memory_order_release);
 }
 

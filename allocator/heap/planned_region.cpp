@@ -22,7 +22,11 @@ Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   next_ = 0;
   planned_ = true;
   plain_ = plan.plain;
-  mapped_ = !room;
+  const auto is_ready = [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
+    return ready(request);
+  };
+  mapped_ = !room;  // and no more what it was for another plan
+  mapped_ = std::all_of(requests_.begin(), requests_.end(), is_ready);
   differs_ = false;
   if (plain_ && mapped_) course_.begin();
   return {};

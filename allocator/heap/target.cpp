@@ -116,10 +116,14 @@ bool Heap::State::has_many_pages() const {
   return books.target() >= Bytes{addresses.granularity().count() * kFewestPages};
 }
 
+Bytes Heap::State::to_leave(const KnownTarget& here) const {
+  return std::max(here.to_leave, replay.made_anew);
+}
+
 bool Heap::State::lacks_room(Bytes size) {
   const Bytes target = books.target();
   KnownTarget* const here = known(target);
-  const Bytes needed = here != nullptr ? size + here->to_leave : size;
+  const Bytes needed = here != nullptr ? size + to_leave(*here) : size;
   if (here == nullptr || needed <= replay.room || here->lacked++ >= kMostGivenUp) return false;
   room_lacking = {target, needed - replay.room};
   return true;
@@ -132,9 +136,10 @@ bool Heap::State::holds_too_much() {
   KnownTarget* const here = known(target);
   if (here == nullptr || here->given_up >= kMostGivenUp) return false;
   // Where what it was to leave has made it no smaller, giving it up does not help.
-  if (here->given_up > 0 && replay.size >= here->given_up_size) return false;
+  const auto [size, requests] = here->last_given_up;
+  if (requests == replay.requests && replay.size >= size) return false;
   ++here->given_up;
-  here->given_up_size = replay.size;
+  here->last_given_up = {replay.size, replay.requests};
   const Bytes left = replay.room > replay.size ? replay.room - replay.size : Bytes{};
   here->to_leave = std::max(here->to_leave, left + (most - target));
   return true;

@@ -73,9 +73,11 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   const Bytes least = least_peak(*shape.profile);
   if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
     within = least;
-  shape.plan = plan_for(*shape.profile, within);
-  if (shape.times) shape.times->begin_plan();
-  shape.seconds.clear();
+  BudgetPlan plan = plan_for(*shape.profile, within);
+  const bool same =
+      shape.plan && shape.plan->actions == plan.actions && shape.plan->fetch == plan.fetch;
+  if (!same) shape.seconds.clear();
+  shape.plan = std::move(plan);
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   const bool helps = shape.rebased && shape.plan->peak < recorded.most();

@@ -149,7 +149,6 @@ class BudgetChooser {
     Bytes live_at_begin{};
     Bytes budget{};                 // of the profile, held_margin included
     Bytes holds{};                  // a step that follows the last plan, as it is thought
-    Bytes beside{};                 // in that, of what was found lacking for places
     std::deque<double> seconds{};   // that the last steps took that followed the plan
     bool settled = false;           // recorded again already, or found as it was
     Bytes margin{};                 // what planned steps have needed beyond the budget

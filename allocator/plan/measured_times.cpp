@@ -11,14 +11,15 @@ namespace {
 
 /// The median of so many is believed.
 constexpr std::size_t kSeen = 3;
-/// What changes by a smaller share than this, or than such steps differ by, makes no plan anew.
+/// What changes by a smaller share than this, or by less than such steps differ, makes no plan
+/// anew.
 constexpr double kSurprise = 0.001;
 /// So often something else is believed at most.
 constexpr int kMostRounds = 6;
 /// Where so many in a row are held up the quickest is believed for now: some jobs hold up each
 /// step.
 constexpr int kMostHeldUp = 8;
-/// And some have ever new plans.
+/// And some hold up every third one.
 constexpr int kMostSteps = 64;
 
 /// Of computing, and of computing again what `like` has computed again.
@@ -34,32 +35,40 @@ double seconds_of(const StepTimes& times, const StepTimes& like) {
 bool MeasuredTimes::saw(const StepTimes& times, bool held_up) {
   if (done_) return false;
   done_ = ++steps_ >= kMostSteps;
+  if (rounds_ == 0 && (!quickest_ || times.end < quickest_->end)) quickest_ = times;
+  held_up_ = held_up ? held_up_ + 1 : 0;
   if (held_up) {
-    if (!quickest_ || times.end < quickest_->end) quickest_ = times;
-    if (++held_up_ == kMostHeldUp) return believe({*quickest_});
+    seen_.clear();
   } else {
-    held_up_ = 0;
     seen_.push_back(times);
   }
-  if (seen_.size() < kSeen && !(done_ && !seen_.empty())) return false;
-  const bool changed = believe(std::exchange(seen_, {}));
-  done_ = done_ || !changed || ++rounds_ >= kMostRounds;
-  return changed;
+  if (seen_.size() == kSeen) {
+    const bool changed = believe(std::exchange(seen_, {}));
+    done_ = done_ || !changed || ++rounds_ >= kMostRounds;
+    return changed;
+  }
+  return rounds_ == 0 && (done_ || held_up_ == kMostHeldUp) && believe({*quickest_});
 }
 
 bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
   const StepTimes now = typical(believed_, seen);
-  double least = seconds_of(seen.front(), seen.front());
-  double most = least;
-  for (const StepTimes& each : seen) {
-    least = std::min(least, seconds_of(each, each));
-    most = std::max(most, seconds_of(each, each));
-  }
-  const double before = seconds_of(believed_, seen.back());
-  const double change = std::abs(seconds_of(now, seen.back()) - before);
-  if (change <= std::max(kSurprise * before, most - least)) return false;
+  if (!surprises(now, seen)) return false;
   believed_ = now;
   return true;
+}
+
+/// Whether it differs by more from what is believed than the middle one of the steps does from the
+/// nearer of the others.
+bool MeasuredTimes::surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const {
+  std::vector<double> seconds;
+  for (const StepTimes& each : seen)
+    seconds.push_back(seconds_of(each, each));
+  std::sort(seconds.begin(), seconds.end());
+  const double middle = seconds[seconds.size() / 2];
+  const double apart = std::min(middle - seconds.front(), seconds.back() - middle);
+  const double before = seconds_of(believed_, seen.back());
+  const double change = std::abs(seconds_of(now, seen.back()) - before);
+  return change > std::max(kSurprise * before, apart);
 }
 
 }  // namespace spillway

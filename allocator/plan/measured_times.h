@@ -25,19 +25,17 @@ class MeasuredTimes {
   /// Whether steps are to be measured still.
   [[nodiscard]] bool wanted() const { return !done_; }
 
-  /// From now on steps follow another plan.
-  void begin_plan() { seen_.clear(); }
-
-  /// A step that followed the plan. `held_up`: by its host. True where something else is believed
+  /// A step that followed a plan. `held_up`: by its host. True where something else is believed
   /// now, so that a plan is to be made of it.
   bool saw(const StepTimes& times, bool held_up);
 
  private:
   bool believe(const std::vector<StepTimes>& seen);
+  bool surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
   StepTimes believed_;
   std::vector<StepTimes> seen_;        // in a row, held up by nothing
-  std::optional<StepTimes> quickest_;  // of those that were held up
+  std::optional<StepTimes> quickest_;  // of all, until a median is believed
   int held_up_ = 0;                    // in a row
   int steps_ = 0;
   int rounds_ = 0;

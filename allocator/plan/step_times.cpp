@@ -79,7 +79,8 @@ std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) 
     const double length = before(right.mark) - before(left.mark);
     const double share = length > 0 ? (right.seconds - left.seconds) / length : 0;
     while (places.size() < right.mark)
-      places.push_back(left.seconds + share * (before(places.size()) - before(left.mark)));
+      places.push_back(std::min(
+          right.seconds, left.seconds + share * (before(places.size()) - before(left.mark))));
     left = right;
   }
   places.push_back(seen.end);

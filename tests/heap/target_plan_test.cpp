@@ -24,16 +24,24 @@ class TargetPlanTest : public HeapTest {
       if (before != driver::DevicePtr{}) free(before);
     }
     const auto moved = allocate(4_MiB);
+    check();
     heap_->add_fence(moved, fence_);
     free(moved);
     const auto kept = allocate(6_MiB);
     const auto more = allocate(last);
+    check();
     free(kept);
     if (!elsewhere_.zero()) free(allocate(elsewhere_, side_));
     gradient_ = allocate(4_MiB);
+    check();
     free(more);
     heap_->end_step();
     return {moved, kept, more, gradient_};
+  }
+
+  void check() const {
+    if (!checked_) return;
+    EXPECT_EQ(heap_->check(), "") << target_.count();
   }
 
   void steps(int count) {
@@ -52,7 +60,8 @@ class TargetPlanTest : public HeapTest {
   std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
 
   Bytes target_;
-  Bytes elsewhere_;  // that another stream needs in each step
+  bool checked_ = false;  // the heap, where its blocks are live
+  Bytes elsewhere_;       // that another stream needs in each step
   driver::Fence fence_{};
   driver::DevicePtr gradient_{};
   Bytes batch_size_;  // of what is made at the beginning of each step, before the last one goes
@@ -83,6 +92,24 @@ TEST_F(TargetPlanTest, WhatThereIsRoomForIsMappedBeforeTheFirstStepOfAPlan) {
 
   EXPECT_EQ(replayed(), 4U);
   EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
+}
+
+TEST_F(TargetPlanTest, WhatThereIsNoRoomForAtOnceIsMappedInTimeAlsoAfterAnotherPlan) {
+  target_ = 64_MiB;
+  steps(4);
+  ASSERT_FALSE(heap_->maps_plan());
+
+  checked_ = true;
+  int lazily = 0;
+  for (target_ = 20_MiB; target_ >= 10_MiB; target_ = target_ - 2_MiB) {
+    for (int i = 0; i < 6; ++i) {
+      step(6_MiB);
+      lazily += heap_->maps_plan() ? 1 : 0;
+    }
+    steps(4);
+  }
+
+  EXPECT_GT(lazily, 0);
 }
 
 TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {

@@ -41,35 +41,36 @@ TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
 }
 
 TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAnew) {
-  MeasuredTimes times(taking(4.5));
+  MeasuredTimes times(taking(4.75));
   times.saw(taking(4), !kHeldUp);
   times.saw(taking(5), !kHeldUp);
 
-  EXPECT_FALSE(times.saw(taking(4.25), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(4.5), !kHeldUp));
 
-  EXPECT_EQ(times.believed().end, 4.5);
+  EXPECT_EQ(times.believed().end, 4.75);
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, StepsOfAnotherPlanCountForNothing) {
-  MeasuredTimes times(taking(9));
-  times.saw(taking(3), !kHeldUp);
-  times.saw(taking(3), !kHeldUp);
-  times.begin_plan();
+TEST(MeasuredTimesTest, OneThatTookFarLongerThanTheOthersChangesNothing) {
+  MeasuredTimes times(taking(5));
+  times.saw(taking(7), !kHeldUp);
+  times.saw(taking(4), !kHeldUp);
 
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
   EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, StepsThatWereHeldUpCountForNothing) {
+TEST(MeasuredTimesTest, OnlyStepsInARowThatNothingHeldUpAreBelieved) {
   MeasuredTimes times(taking(9));
   times.saw(taking(4), !kHeldUp);
-  times.saw(taking(100), kHeldUp);
   times.saw(taking(4), !kHeldUp);
+  times.saw(taking(100), kHeldUp);
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
 
   EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+
   EXPECT_EQ(times.believed().end, 4);
 }
 
@@ -87,6 +88,9 @@ TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   times.saw(taking(10), !kHeldUp);
   times.saw(taking(10), !kHeldUp);
   EXPECT_TRUE(times.saw(taking(10), !kHeldUp));
+  EXPECT_EQ(times.believed().end, 10);
+  for (int step = 0; step < 20; ++step)  // a quick one is no news any more
+    EXPECT_FALSE(times.saw(taking(5), kHeldUp)) << step;
   EXPECT_EQ(times.believed().end, 10);
 }
 
@@ -117,16 +121,14 @@ TEST(MeasuredTimesTest, StepsThatChangeForEverAreMeasuredSomeTimes) {
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, WithEverNewPlansMeasuringEndsToo) {
+TEST(MeasuredTimesTest, WhereEachThirdStepIsHeldUpTheQuickestIsBelievedInTheEnd) {
   MeasuredTimes times(taking(9));
   int steps = 0;
-  for (; steps < 1000 && times.wanted(); ++steps) {
-    times.begin_plan();
-    times.saw(taking(4), !kHeldUp);
-  }
+  for (; steps < 1000 && times.wanted(); ++steps)
+    EXPECT_EQ(times.saw(taking(steps == 5 ? 3 : 4), steps % 3 == 2), steps == 63) << steps;
 
   EXPECT_EQ(steps, 64);
-  EXPECT_EQ(times.believed().end, 4);
+  EXPECT_EQ(times.believed().end, 3);
 }
 
 }  // namespace

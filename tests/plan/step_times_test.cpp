@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -91,6 +92,19 @@ TEST(StepTimesTest, OfMarksInAnotherOrderThoseCountThatLieInOne) {
 
   EXPECT_EQ(seconds_of(times), (std::vector<double>{0, 0.5, 1, 3, 4}));
   EXPECT_EQ(times.end, 5);
+}
+
+TEST(StepTimesTest, MarksAtOneTimeStayInOrderHoweverTheirPlacesAreRounded) {
+  for (int i = 1; i < 2000; ++i) {
+    // The second and the third one are at one time, and the second one has gone.
+    const StepTimes recorded = times_at(0.1, 0.1 + 0.001 * i, 0.1 + 0.001 * i, 3, 5);
+    StepTimes seen = times_at(0.1, 0.2, 0.1 + 0.0007 * i, 2, 3);
+    seen.marks.erase(seen.marks.begin() + 2);
+
+    const std::vector<double> seconds = seconds_of(typical(recorded, {seen}));
+
+    ASSERT_TRUE(std::is_sorted(seconds.begin(), seconds.end())) << i;
+  }
 }
 
 TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -48,16 +49,17 @@ Bytes live_in_pytorch(c10::DeviceIndex device) {
 }
 
 /// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
-/// its plan needs, with room for what steps make anew and to spare; zero without one, so that
-/// streams wait before the heap grows.
+/// its plan needs, if that is less, with room for what steps make anew and to spare; zero without
+/// one, so that streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
+  const Bytes most = device.most(*region.budget);
+  const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
     const Bytes held = Runtime::instance().held_by_plans(region.tag, device.device().id);
     if (held.zero()) return held;
-    return held + device.heap().renewed() + Bytes{held.count() / kToSpare};
+    return std::min(target, held + device.heap().renewed() + Bytes{held.count() / kToSpare});
   }
-  const Bytes most = device.most(*region.budget);
-  return most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
+  return target;
 }
 
 /// Called by PyTorch's allocator under its own lock: before a birth is in its statistics, and after
