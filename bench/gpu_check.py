@@ -297,7 +297,7 @@ STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
     "scripts": (90, scripts),
     "demo": (60, demonstrate),
     "figures": (180, figures),
-    "bench": (100, benchmarks),
+    "bench": (240, benchmarks),
     "predictions": (120, predictions),
     "budgets": (240, budgets),
     "profile": (240, profile),
