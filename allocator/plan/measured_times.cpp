@@ -61,6 +61,7 @@ bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
 /// nearer of the others.
 bool MeasuredTimes::surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const {
   std::vector<double> seconds;
+  seconds.reserve(seen.size());
   for (const StepTimes& each : seen)
     seconds.push_back(seconds_of(each, each));
   std::sort(seconds.begin(), seconds.end());

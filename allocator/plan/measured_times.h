@@ -31,7 +31,7 @@ class MeasuredTimes {
 
  private:
   bool believe(const std::vector<StepTimes>& seen);
-  bool surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const;
+  [[nodiscard]] bool surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
   StepTimes believed_;
   std::vector<StepTimes> seen_;        // in a row, held up by nothing

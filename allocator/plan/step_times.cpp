@@ -78,9 +78,10 @@ std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) 
   for (const Anchor& right : anchors) {
     const double length = before(right.mark) - before(left.mark);
     const double share = length > 0 ? (right.seconds - left.seconds) / length : 0;
-    while (places.size() < right.mark)
-      places.push_back(std::min(
-          right.seconds, left.seconds + share * (before(places.size()) - before(left.mark))));
+    while (places.size() < right.mark) {
+      const double place = left.seconds + share * (before(places.size()) - before(left.mark));
+      places.push_back(std::min(right.seconds, place));  // rounded up it would lie behind
+    }
     left = right;
   }
   places.push_back(seen.end);
@@ -97,10 +98,12 @@ double median(std::vector<double> values) {
 
 StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen) {
   std::vector<std::vector<double>> places;
+  places.reserve(seen.size());
   for (const StepTimes& each : seen)
     places.push_back(places_in(recorded, each));
   const auto at = [&](std::size_t mark) {
     std::vector<double> seconds;
+    seconds.reserve(places.size());
     for (const std::vector<double>& each : places)
       seconds.push_back(each[mark]);
     return median(std::move(seconds));
@@ -111,9 +114,11 @@ StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen)
   times.end = at(times.marks.size());
   for (std::size_t storage = 0; storage < times.rebuild.size(); ++storage) {
     std::vector<double> seconds;
-    for (const StepTimes& each : seen)
-      if (storage < each.rebuild.size() && each.rebuild[storage] > 0)
+    for (const StepTimes& each : seen) {
+      if (storage < each.rebuild.size() && each.rebuild[storage] > 0) {
         seconds.push_back(each.rebuild[storage]);
+      }
+    }
     if (!seconds.empty()) times.rebuild[storage] = median(std::move(seconds));
   }
   return times;
