@@ -49,7 +49,6 @@ class Replay {
   int followed = 0;          // steps that went by it, with a target
   Bytes room;                // that it could have had
   std::size_t requests = 0;  // in it
-  Bytes made_anew;           // in steps like it, beside what is there of the step before
   Bytes size;
 
  private:
@@ -189,7 +188,7 @@ struct Heap::State {
   std::atomic<bool> target_was_set{false};     // in the running step
   std::atomic<bool> tails_keep{true};          // something that stays
   std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
-  std::atomic<std::uint64_t> renewed{0};       // bytes
+  std::atomic<std::uint64_t> renewed{0};       // bytes (Heap::renewed)
   std::atomic<Tier> large_tier{Tier::kLarge};  // of the large blocks that are new
   Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region

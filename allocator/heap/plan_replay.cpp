@@ -107,7 +107,6 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
     if (request.end == BlockEnd::kNone) made_anew += request.size;
   }
   renewed = made_anew.count();
-  replay.made_anew = made_anew;
   // What the next step frees strands more until then.
   if (books.target() > beside_plans) room = std::max(room, books.target() - beside_plans);
   replay.room = room;

@@ -22,11 +22,8 @@ Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   next_ = 0;
   planned_ = true;
   plain_ = plan.plain;
-  const auto is_ready = [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
-    return ready(request);
-  };
   mapped_ = !room;  // and no more what it was for another plan
-  mapped_ = std::all_of(requests_.begin(), requests_.end(), is_ready);
+  mapped_ = all_ready();
   differs_ = false;
   if (plain_ && mapped_) course_.begin();
   return {};
@@ -81,6 +78,13 @@ std::vector<Range> PlannedRegion::unmapped(const Request& place) const {
 bool PlannedRegion::ready(const Request& place) const {
   return mapped_ || !place.placed ||
          ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
+}
+
+bool PlannedRegion::all_ready() const {
+  return std::all_of(
+      requests_.begin(), requests_.end(), [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
+        return ready(request);
+      });
 }
 
 std::optional<Bytes> PlannedRegion::lacks_memory(Bytes requested) const {
@@ -220,10 +224,7 @@ bool PlannedRegion::end_step() {
   const bool differed = differs_;
   next_ = 0;
   differs_ = false;
-  const auto is_ready = [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
-    return ready(request);
-  };
-  mapped_ = std::all_of(requests_.begin(), requests_.end(), is_ready);
+  mapped_ = all_ready();
   if (taken_.empty() && plain_ && mapped_) course_.begin();
   return !differed;
 }

@@ -137,6 +137,7 @@ class PlannedRegion final : public Region {
   bool vacate(const Request& place) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::vector<Range> unmapped(const Request& place) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool ready(const Request& place) const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool all_ready() const SPILLWAY_REQUIRES(mutex);
 
   [[nodiscard]] std::span<const Range> parts_of(const Request& request) const
       SPILLWAY_REQUIRES(mutex) {

@@ -117,7 +117,7 @@ bool Heap::State::has_many_pages() const {
 }
 
 Bytes Heap::State::to_leave(const KnownTarget& here) const {
-  return std::max(here.to_leave, replay.made_anew);
+  return std::max(here.to_leave, Bytes{renewed.load(std::memory_order_relaxed)});
 }
 
 bool Heap::State::lacks_room(Bytes size) {
