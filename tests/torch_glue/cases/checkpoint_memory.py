@@ -14,18 +14,21 @@ SIZE = 16 * WIDTH * 4
 @case
 def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
     def after_forward(net):
-        x = batch()
-        for _ in range(2):  # the second time everything that the libraries need is there
+        """What is held once two rounds in a row hold the same: the first makes what the libraries need, and
+        what earlier cases have left may go in any."""
+        x, held = batch(), []
+        while len(held) < 2 or held[-1] != held[-2]:
+            assert len(held) < 5, held
             torch.cuda.synchronize()
             spillway.step()
             before = torch.cuda.memory_allocated()
             y = net(x)
             torch.cuda.synchronize()
             spillway.step()  # lets go of what a copy out has read
-            held = torch.cuda.memory_allocated() - before
+            held.append(torch.cuda.memory_allocated() - before)
             y.sum().backward()
             del y
-        return held
+        return held[-1]
 
     # Each block saves its input and its tanh; the first input is the caller's, the result is held here.
     held = [
@@ -36,7 +39,7 @@ def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
             wrapped(blocks(dropout=0.0), offload_to_cpu=True),
         )
     ]
-    assert held == [(2 + 3 + 1) * SIZE, (2 + 1) * SIZE, SIZE], (held, spillway.stats()["tags"])
+    assert held == [(2 + 3 + 1) * SIZE, (2 + 1) * SIZE, SIZE], held
 
 
 @case
