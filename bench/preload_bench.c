@@ -2,19 +2,14 @@
 // What the preload library costs a call of the driver, beside the same call through the PLT that it
 // does not wrap, and what it costs a look-up of a name that is not its own, beside the C library's
 // dlsym. Starts itself under the library; prints nanoseconds, each the least of interleaved rounds,
-// as JSON. All in one process: "counting" is the default, "recording" writes a trace, and "clock"
-// is the one reading of the clock that an event takes, alone.
+// as JSON. All in one process: "counting" is the default, "recording" writes a trace.
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 enum { kRounds = 60, kCalls = 10000, kLookUps = 2000 };
 
@@ -51,22 +46,11 @@ static double now(void) {
     return (now() - begun) / (calls);    \
   }
 
-// The library's own (interpose/clock.h).
-static uint64_t ticks(void) {
-#if defined(__x86_64__)
-  return __rdtsc();
-#else
-  return (uint64_t)now();
-#endif
-}
-
-static volatile uint64_t read_last;
 static void* library;
 static Look* c_dlsym;
 
 TIME_CALLS(direct, plain_launch(0, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0), kCalls)
 TIME_CALLS(wrapped, cuLaunchKernel(0, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0), kCalls)
-TIME_CALLS(clock_alone, read_last = ticks(), kCalls)
 TIME_CALLS(look_up, dlsym(library, "plain_launch"), kLookUps)
 TIME_CALLS(plain_look_up, c_dlsym(library, "plain_launch"), kLookUps)
 
@@ -92,7 +76,7 @@ static int measure(const char* driver) {
   const int file = mkstemp(path);
   if (library == NULL || file < 0) return 1;
   close(file);
-  double ns[6] = {0};
+  double ns[5] = {0};
   for (int round = 0; round < kRounds; ++round) {
     keep_least(&ns[0], direct());
     keep_least(&ns[1], wrapped());
@@ -101,18 +85,16 @@ static int measure(const char* driver) {
     if (end() != 0) return 1;
     keep_least(&ns[3], plain_look_up());
     keep_least(&ns[4], look_up());
-    keep_least(&ns[5], clock_alone());
   }
   unlink(path);
   printf(
       "{\"direct\": %.3f, \"counting\": %.3f, \"recording\": %.3f, \"plain_dlsym\": %.3f, "
-      "\"dlsym\": %.3f, \"clock\": %.3f}\n",
+      "\"dlsym\": %.3f}\n",
       ns[0],
       ns[1],
       ns[2],
       ns[3],
-      ns[4],
-      ns[5]);
+      ns[4]);
   return 0;
 }
 

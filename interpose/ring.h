@@ -11,7 +11,8 @@ namespace spillway::interpose {
 
 /// One call, as a trace file has it (docs/preload_trace.md).
 struct Event {
-  std::uint64_t ticks;    ///< Clock's, when the call began; of what makes something, when it ended
+  std::uint64_t ticks;    ///< when the call began; of what makes something, when it ended; 0: between
+                          ///< the moments of those around it
   std::uint64_t address;  ///< of memory, or the handle of a function or graph
   std::uint64_t bytes;
   std::uint64_t stream;
@@ -27,9 +28,18 @@ static_assert(sizeof(Event) == 40);
 class Ring {
  public:
   static constexpr std::uint64_t kEvents = 1U << 14U;
+  static constexpr std::uint64_t kLaunchesPerMoment = 8;
 
   /// The place for the next event; null where the ring is full or has no memory.
   Event* next();
+
+  /// Whether the next event has a moment of its own even if it is a launch: the first one of what will
+  /// be written in one piece, and one in eight from there.
+  [[nodiscard]] bool needs_moment() const {
+    return (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_relaxed)) %
+               kLaunchesPerMoment ==
+           0;
+  }
 
   /// Makes what was written there readable.
   void publish() {
@@ -74,7 +84,9 @@ inline Event* Ring::next() {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head - tail_.load(std::memory_order_acquire) == kEvents) return nullptr;
   if (events == nullptr) events = memory();
-  return events == nullptr ? nullptr : events + head % kEvents;
+  if (events == nullptr) return nullptr;
+  __builtin_prefetch(events + (head + 4) % kEvents, 1);  // a ring is larger than the nearest cache
+  return events + head % kEvents;
 }
 
 }  // namespace spillway::interpose

@@ -27,7 +27,7 @@ Event* trace_make_room(Books& books);
 
 /// The place for a thread's next event, to be written there and then published; null as above. Not
 /// copied to: the processor waits where wide loads follow narrow stores of the same bytes.
-inline Event* trace_place(Books& books) {
+[[gnu::always_inline]] inline Event* trace_place(Books& books) {
   Event* place = books.ring.next();
   return place != nullptr ? place : trace_make_room(books);
 }

@@ -18,7 +18,7 @@ struct Moment {
 
 struct FileHead {
   std::array<char, 8> magic = {'S', 'P', 'I', 'L', 'L', 'P', 'R', 'E'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::uint32_t names_bytes = 0;
   Moment begun;
   std::int32_t process = 0;

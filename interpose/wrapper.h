@@ -120,8 +120,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   static Result observe(Mode now, Next* next, Arguments... arguments) {
     const bool record = now == Mode::kRecord;
     // What a call makes is there when it ends; another thread may have freed what had its address.
-    // One time is read: that alone costs several calls.
-    std::uint64_t when = record && !makes(kKind) ? ticks() : 0;
+    std::uint64_t when = record && !makes(kKind) && needs_moment() ? ticks() : 0;
     const Result result = [&] {
       const Inside inside;
       return next(arguments...);
@@ -129,6 +128,11 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     if constexpr (makes(kKind)) when = record ? ticks() : 0;
     report(record, when, result, Tuple(arguments...));
     return result;
+  }
+
+  /// Reading the clock alone costs as much as several calls, and launches follow each other closely.
+  static bool needs_moment() {
+    return kKind != Kind::kLaunch || local.books == nullptr || local.books->ring.needs_moment();
   }
 
   static std::uint64_t stream_of(const Tuple& arguments) {
@@ -144,7 +148,11 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     if (books == nullptr) return;
     const bool good = static_cast<int>(result) == 0;
     const std::uint64_t bytes = good || !Bytes::kReads ? Bytes::of(arguments) : 0;
-    books->of(kEntry).add(bytes);
+    if constexpr (std::is_same_v<Bytes, arguments::None>) {
+      books->of(kEntry).calls_only();
+    } else {
+      books->of(kEntry).add(bytes);
+    }
     if (Event* place = record ? trace_place(*books) : nullptr; place != nullptr) {
       place->ticks = when;
       place->address = good || !Address::kReads ? Address::of(arguments) : 0;

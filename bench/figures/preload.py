@@ -31,30 +31,6 @@ def recording(session: Session) -> float:
 
 
 @figure(
-    "preload_clock_over_direct",
-    "time of one reading of the clock / an empty driver launch through the PLT alone",
-    ">= 0",
-    "cpu",
-)
-def clock(session: Session) -> float:
-    """What the processor takes to say the time of an event, which is the machine's own."""
-    times = session.program("preload_bench")
-    return times["clock"] / times["direct"]
-
-
-@figure(
-    "preload_recording_but_clock_over_direct",
-    "time of an empty driver launch, recorded, less a reading of the clock / through the PLT alone",
-    "<= 8",
-    "cpu",
-)
-def recording_but_clock(session: Session) -> float:
-    """All of recording that is the library's own: the call, its counts and an event of 40 bytes."""
-    times = session.program("preload_bench")
-    return (times["recording"] - times["clock"]) / times["direct"]
-
-
-@figure(
     "preload_dlsym_over_plain",
     "time of a look-up of a foreign name, ours / the C library's dlsym",
     "<= 1.1",

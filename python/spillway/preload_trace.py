@@ -7,12 +7,13 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["Call", "PreloadTrace", "is_preload_trace", "read_preload_trace", "summary"]
 
 _MAGIC = b"SPILLPRE"
-_VERSION = 1
+_VERSIONS = (1, 2)  # of the first each call has a moment of its own
 _HEAD = struct.Struct("<8sIIQQiI")
 _SECTION = struct.Struct("<II")
 _EVENTS = struct.Struct("<iIQQ")
@@ -67,6 +68,16 @@ def _read(path: str | os.PathLike[str], most: int = -1) -> bytes:
         raise ValueError(f"{os.fspath(path)}: {error.strerror}") from None
 
 
+def _all_moments(ticks: list[int], begun: int, written: int) -> list[int]:
+    """Of one thread's calls in their order: those without one (0) lie evenly between those around them."""
+    known = [(-1, begun), *((at, each) for at, each in enumerate(ticks) if each), (len(ticks), written)]
+    found = list(ticks)
+    for (first, start), (last, end) in pairwise(known):
+        for at in range(first + 1, last):
+            found[at] = start + (end - start) * (at - first) // (last - first)
+    return found
+
+
 class _Reader:
     def __init__(self, path: str, data: bytes) -> None:
         self.path = path
@@ -74,8 +85,8 @@ class _Reader:
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
             raise ValueError(f"{path}: no trace of the preload library")
         _, version, names, ticks, nanoseconds, self.process, size = _HEAD.unpack_from(data)
-        if version != _VERSION:
-            raise ValueError(f"{path}: version {version} of the format, {_VERSION} is known")
+        if version not in _VERSIONS:
+            raise ValueError(f"{path}: version {version} of the format, {_VERSIONS[-1]} is known")
         if size != _EVENT.size:
             raise ValueError(f"{path}: calls of {size} bytes, {_EVENT.size} are known")
         self.at = _HEAD.size + names
@@ -108,10 +119,11 @@ class _Reader:
         thread, _, ticks, nanoseconds = _EVENTS.unpack_from(body)
         self.moments.append((ticks, nanoseconds))
         whole = (len(body) - _EVENTS.size) // _EVENT.size * _EVENT.size
-        for event in _EVENT.iter_unpack(body[_EVENTS.size : _EVENTS.size + whole]):
-            if event[4] >= len(self.functions) or event[5] >= len(self.kinds):
-                raise ValueError(f"{self.path}: byte {self.at}: a call of a function that is not named")
-            self.events.append((thread, event))
+        events = list(_EVENT.iter_unpack(body[_EVENTS.size : _EVENTS.size + whole]))
+        if any(event[4] >= len(self.functions) or event[5] >= len(self.kinds) for event in events):
+            raise ValueError(f"{self.path}: byte {self.at}: a call of a function that is not named")
+        moments = _all_moments([event[0] for event in events], self.moments[0][0], ticks)
+        self.events += [(thread, (at, *event[1:])) for at, event in zip(moments, events, strict=True)]
 
     def _end(self, body: bytes) -> None:
         if len(body) < _END.size:

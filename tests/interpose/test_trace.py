@@ -147,6 +147,61 @@ driver.cuMemFree_v2(at)
     ]
 
 
+def ticks_of(path: Path) -> list[int]:
+    """What the file has of each call, of one thread."""
+    data = path.read_bytes()
+    at, found = 40 + struct.unpack_from("<I", data, 12)[0], []
+    while at < len(data):
+        kind, length = struct.unpack_from("<II", data, at)
+        if kind == 1:
+            found += [ticks for ticks, *_ in struct.iter_unpack("<Q32x", data[at + 32 : at + 8 + length])]
+        at += 8 + length
+    return found
+
+
+def test_one_launch_in_eight_reads_the_clock_and_every_other_call(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+for _ in range(20): launch()
+driver.cuMemFree_v2(c_uint64(4096))
+import time; time.sleep(0.02)
+for _ in range(20): launch()
+driver.cuMemFree_v2(c_uint64(4096))
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    timed = [index for index, ticks in enumerate(ticks_of(path)) if ticks]
+    assert timed == [0, 8, 16, 20, 24, 32, 40, 41]
+    calls = read_preload_trace(path).calls
+    assert [call.function for call in calls] == 2 * (20 * ["cuLaunchKernel"] + ["cuMemFree_v2"])
+    moments = [call.nanoseconds for call in calls]
+    assert moments == sorted(moments) and moments[24] < moments[28] < moments[32]
+    assert moments[24] - moments[20] >= 20_000_000  # slept between the two
+
+
+def test_launches_lie_evenly_between_the_moments_around_them(tmp_path: Path) -> None:
+    def calls(*ticks: int) -> bytes:
+        return b"".join(struct.pack("<QQQQHHi", each, 0, 0, 0, 0, 0, 0) for each in ticks)
+
+    def section(thread: int, now: int, body: bytes) -> bytes:
+        return struct.pack("<IIiIQQ", 1, 24 + len(body), thread, 0, now, now) + body
+
+    names = b"launch\n\nlaunch\n\n"
+    head = b"SPILLPRE" + struct.pack("<IIQQiI", 2, len(names), 1000, 1000, 7, 40) + names
+    path = tmp_path / "trace"
+    path.write_bytes(
+        head + section(1, 1100, calls(1020, 0, 0, 0, 1060, 0)) + section(2, 1200, calls(0, 0, 1030, 1040))
+    )
+    told = [(call.thread, call.nanoseconds) for call in read_preload_trace(path).calls]
+    assert [at for thread, at in told if thread == 1] == [20, 30, 40, 50, 60, 80]
+    assert [at for thread, at in told if thread == 2] == [10, 20, 30, 40]
+    assert [at for _, at in told] == sorted(at for _, at in told)
+
+
 def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     python(
