@@ -11,8 +11,8 @@ namespace spillway::interpose {
 
 /// One call, as a trace file has it (docs/preload_trace.md).
 struct Event {
-  std::uint64_t ticks;    ///< when the call began; of what makes something, when it ended; 0: between
-                          ///< the moments of those around it
+  std::uint64_t ticks;  ///< when the call began; of what makes something, when it ended; 0: between
+                        ///< the moments of those around it
   std::uint64_t address;  ///< of memory, or the handle of a function or graph
   std::uint64_t bytes;
   std::uint64_t stream;
@@ -33,8 +33,8 @@ class Ring {
   /// The place for the next event; null where the ring is full or has no memory.
   Event* next();
 
-  /// Whether the next event has a moment of its own even if it is a launch: the first one of what will
-  /// be written in one piece, and one in eight from there.
+  /// Whether the next event has a moment of its own even if it is a launch: the first one of what
+  /// will be written in one piece, and one in eight from there.
   [[nodiscard]] bool needs_moment() const {
     return (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_relaxed)) %
                kLaunchesPerMoment ==

@@ -130,7 +130,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     return result;
   }
 
-  /// Reading the clock alone costs as much as several calls, and launches follow each other closely.
+  /// Reading the clock alone costs as much as several calls, and launches follow each other
+  /// closely.
   static bool needs_moment() {
     return kKind != Kind::kLaunch || local.books == nullptr || local.books->ring.needs_moment();
   }

@@ -101,13 +101,16 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shortage.lower_bound);
 }
 
-/// At the end of a backward pass, without the Python lock.
+/// At the end of a backward pass, without the Python lock. Behind an optimizer's step, which is to
+/// come, more is known: it is told then.
 void tell_budget_miss() {
+  if (!spillway::Runtime::instance().budget_missed()) return;
+  const py::gil_scoped_acquire locked;
+  const py::module_ python = py::module_::import("spillway.budget");
+  if (python.attr("optimizer_follows")().cast<bool>()) return;
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;
-  const py::gil_scoped_acquire locked;
-  throw spillway::CarriedError(py::module_::import("spillway.budget").attr("BudgetError"),
-                               as_tuple(*missed));
+  throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
 }
 
 }  // namespace

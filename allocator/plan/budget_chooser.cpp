@@ -21,6 +21,14 @@ Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
 
+/// What an optimizer has made that is live when a step ends. When it begins, what the backward pass
+/// began with may have gone.
+Bytes made_by_optimizer(const StepCurve& curve) {
+  if (curve.passed == 0 || curve.passed > curve.live.size()) return {};
+  const auto before = curve.live.begin() + static_cast<std::ptrdiff_t>(curve.passed) - 1;
+  return Bytes{curve.live.back() - *std::min_element(before, curve.live.end())};
+}
+
 /// When each storage is wanted, those begin to come back whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
@@ -229,14 +237,17 @@ BudgetChooser::Shape* BudgetChooser::ended() const {
   return found != candidates_.end() ? *found : nullptr;
 }
 
-/// What any plan for the step that is to end needs, with what plans of it leave.
-Bytes BudgetChooser::least_of(const StepCurve& curve) const {
-  StepProfile profile =
-      profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
+/// What any plan needs, with what plans of it leave, for the step that is to end, had it begun with
+/// so much more live.
+Bytes BudgetChooser::least_of(const StepCurve& curve, Bytes more) const {
+  RecordedStep recorded(curve, sizes_.size());
+  recorded.begin_with(recorded.begin + more);
+  const Bytes most = recorded.most();
+  StepProfile profile = profile_of(recorded, sizes_, rebuildable_, nullptr);
   profile.free_at_once = free_at_once_;
   const Shape* const shape = ended();
   const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
-  return std::min(curve.peak(), least_peak(profile) + margin);
+  return std::min(most, least_peak(profile) + margin);
 }
 
 bool BudgetChooser::fits(Bytes peak) const {
@@ -265,11 +276,12 @@ bool BudgetChooser::fits_still(Bytes peak, Bytes begin) const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  return shortage(curve, least_planned());
+  return shortage(curve, least_planned(), false);
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
-                                                      const std::optional<Bytes>& least) const {
+                                                      const std::optional<Bytes>& least,
+                                                      bool optimized) const {
   if (sizes_.empty() || curve.live.empty() || (!whole_ && !least)) return std::nullopt;
   const Bytes begin{curve.live.front()};
   const auto fits_here = [&](Bytes peak) {
@@ -284,8 +296,13 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   }
   if (fits_here(peak)) return std::nullopt;
   const bool known = optimized_begin_ == begin;
-  const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
-  return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known};
+  Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
+  if (optimized && whole_ && over_in_a_row_ < kMostShapes) {
+    // The next step begins with what the optimizer has made; gradients are gone by then.
+    const Bytes made = made_by_optimizer(curve);
+    needed = std::max(needed, least_of(curve, made) + foreseen_.stranded_by(made));
+  }
+  return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known && !optimized};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
@@ -320,7 +337,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   }
   settled_last_ = settled_;
   const Bytes begin{curve.live.front()};
-  const auto missing = shortage(curve, least);
+  const auto missing = shortage(curve, least, optimized);
   if ((whole_ || least) && fits(curve.peak()))
     shape->fitted = std::max(shape->fitted.value_or(begin), begin);
   if (optimized) {

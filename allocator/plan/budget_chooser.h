@@ -20,8 +20,8 @@ namespace spillway {
 /// What a budget would have had to be.
 struct BudgetShortage {
   Bytes least;
-  /// A later step may need more: nothing is known yet of an optimizer's step after one that began
-  /// with the same bytes live.
+  /// A later step may need more: nothing is known yet of an optimizer's step after this one, or
+  /// after one that began with the same bytes live.
   bool lower_bound = false;
 };
 
@@ -159,13 +159,14 @@ class BudgetChooser {
   void make_plan(Shape& shape, Bytes live) const;
   /// The known shape that this step is, if it ends now; null where it is none.
   [[nodiscard]] Shape* ended() const;
-  [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
+  [[nodiscard]] Bytes least_of(const StepCurve& curve, Bytes more = Bytes{}) const;
   [[nodiscard]] static bool has_least(const Shape& shape);
   [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;
   [[nodiscard]] bool fits_still(Bytes peak, Bytes begin) const;
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,
-                                                       const std::optional<Bytes>& least) const;
+                                                       const std::optional<Bytes>& least,
+                                                       bool optimized) const;
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;

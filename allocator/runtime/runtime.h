@@ -182,6 +182,9 @@ class Runtime {
   void handle_gone();
   void unpacked();
 
+  /// A backward pass is over, with all that others have asked it for.
+  void backward_over();
+
   /// The steps with a budget whose backward pass is over have no optimizer's step any more that
   /// counts: another one begins.
   void end_tails();
@@ -189,6 +192,8 @@ class Runtime {
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
 
+  /// Whether a step has missed its budget and nobody has taken that.
+  bool budget_missed();
   /// The last budget that a step has missed, once. Whoever asks tells the program.
   std::optional<BudgetMiss> take_budget_miss();
 

@@ -177,6 +177,12 @@ std::uint64_t Runtime::step() const {
   return in_forked_child() ? 0 : step_.load();
 }
 
+void Runtime::backward_over() {
+  if (in_forked_child()) return;
+  for (DeviceRuntime* const device : made_devices())
+    device->curve().backward_over();
+}
+
 void Runtime::end_tails() {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
@@ -287,10 +293,18 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
 }
 
 void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
-  // The optimizer's step says no more than the backward pass did, unless it needs more.
-  if (miss.shortage.least <= tag.told) return;
+  // The optimizer's step says no more than the backward pass did, unless that was not heard or it
+  // needs more.
+  const bool more = miss.shortage.least > tag.told;
+  if (!more && !(budget_miss_ && miss.shortage.least == tag.told)) return;
   tag.told = miss.shortage.least;
   budget_miss_ = miss;
+}
+
+bool Runtime::budget_missed() {
+  if (in_forked_child()) return false;
+  const LightLock lock(mutex_);
+  return budget_miss_.has_value();
 }
 
 std::optional<BudgetMiss> Runtime::take_budget_miss() {

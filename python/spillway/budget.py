@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -33,9 +34,10 @@ class BudgetError(RuntimeError):
     """A step needed more GPU memory than its budget although everything was away that helps.
 
     ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes: over
-    Spillway's allocator with room for what lies between blocks, which is held too. It is
-    only a ``lower_bound`` until a step that began with as many bytes live has been followed to the end of its
-    optimizer's step: an optimizer may need more than the backward pass, and its states stay.
+    Spillway's allocator with room for what lies between blocks, which is held too. The states that an
+    optimizer has made in the step are in it, gradients that are kept for the next one are not. It is
+    only a ``lower_bound`` where the step has not been followed to the end of its optimizer's step, nor one
+    that began with as many bytes live: an optimizer may need more than the backward pass.
     """
 
     def __init__(self, device: int, budget: int, smallest: int, lower_bound: bool = False) -> None:
@@ -63,6 +65,17 @@ def raise_where_missed() -> None:
     missed = glue().take_budget_miss()
     if missed is not None:
         raise BudgetError(*missed)
+
+
+def optimizer_follows() -> bool:
+    """Whether an optimizer of ``torch.optim`` has gradients to step with, so that the step goes on."""
+    from torch.optim import Optimizer
+
+    return any(issubclass(type(each), Optimizer) and _has_gradients(each) for each in gc.get_objects())
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(each.grad is not None for group in optimizer.param_groups for each in group["params"])
 
 
 class BudgetRegion(Region):
@@ -276,8 +289,9 @@ def offload(
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
             that no such job has written. Another argument is none of what it may be.
-        BudgetError: from the end of the step (``backward``, the optimizer's ``step``, ``spillway.step`` or
-            the next entry, whichever comes first): letting go of everything that helps was not enough.
+        BudgetError: from the end of the step: letting go of everything that helps was not enough. That is the
+            end of an optimizer's ``step`` where one has gradients, and of ``backward`` otherwise; or
+            ``spillway.step``, or the next entry, where that comes first.
     """
     import torch
 

@@ -320,38 +320,6 @@ TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1100), (std::vector{true, true, false}));
 }
 
-TEST(BudgetChooserTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo) {
-  BudgetChooser chooser(999_B);
-  std::optional<BudgetShortage> missed;
-
-  step(chooser, {100, 100}, 1000, &missed);
-
-  EXPECT_EQ(missed->least, 1000_B);
-}
-
-TEST(BudgetChooserTest, WhatTheOptimizerNeedsCounts) {
-  BudgetChooser chooser(1500_B);
-  std::optional<BudgetShortage> missed;
-
-  step(chooser, {100, 100}, 1000, &missed, 1501);
-
-  EXPECT_EQ(missed->least, 1501_B);
-}
-
-TEST(BudgetChooserTest, TheSmallestIsALowerBoundUntilAnOptimizersStepIsKnown) {
-  BudgetChooser chooser(999_B);
-  std::optional<BudgetShortage> missed;
-  step(chooser, {100, 100}, 900, &missed, 1000);
-  EXPECT_TRUE(missed->lower_bound);
-  step(chooser, {100, 100}, 1000, &missed, 1700);
-  EXPECT_TRUE(missed->lower_bound);  // it began with what the first one's optimizer left
-
-  step(chooser, {100, 100}, 1000, &missed);
-
-  EXPECT_FALSE(missed->lower_bound);
-  EXPECT_EQ(missed->least, 1700_B);
-}
-
 TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsRecordedNext) {
   BudgetChooser chooser(2000_B);
   step(chooser, {100, 100, 100}, 1000);

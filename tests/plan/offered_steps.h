@@ -12,12 +12,12 @@
 
 namespace spillway {
 
-/// Offers a step; the curve is of what it moved.
+/// Offers a step; the curve is of what it moved. `optimizer`: what is live in its tail.
 inline std::vector<bool> step(BudgetChooser& chooser,
                               const std::vector<std::uint64_t>& sizes,
                               std::uint64_t base,
                               std::optional<BudgetShortage>* missed = nullptr,
-                              std::uint64_t optimizer = 0) {
+                              const std::vector<std::uint64_t>& optimizer = {}) {
   std::vector<bool> moves;
   for (const std::uint64_t size : sizes)
     moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
@@ -30,9 +30,9 @@ inline std::vector<bool> step(BudgetChooser& chooser,
     for (std::size_t place = away.from; place < away.to; ++place)
       curve.live[place] += away.bytes;
   }
-  curve.tail = curve.live.size();
-  if (optimizer > 0) curve.live.push_back(optimizer);
-  const auto missing = chooser.end_step(curve, optimizer > 0);
+  curve.tail = curve.passed = curve.live.size();
+  curve.live.insert(curve.live.end(), optimizer.begin(), optimizer.end());
+  const auto missing = chooser.end_step(curve, !optimizer.empty());
   if (missed != nullptr) *missed = missing;
   return moves;
 }

@@ -168,12 +168,13 @@ def a_model_runs_in_its_region_in_each_forward_pass():
 class Training:
     """Steps of a small model whose optimizer needs more than its backward pass."""
 
-    def __init__(self, budget=None, rows=32):
+    def __init__(self, budget=None, rows=32, keeps_gradients=False):
         torch.manual_seed(0)
         layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(6)]
         self.model = torch.nn.Sequential(*layers).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, foreach=True)
         self.rows = rows
+        self.keeps_gradients = keeps_gradients
         if budget is not None:
             spillway.offload(self.model, budget=budget, tag="training")
 
@@ -189,7 +190,7 @@ class Training:
             self.optimizer.step()
         except spillway.BudgetError as raised:
             error = raised.with_traceback(None)  # which holds this frame
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         return torch.cuda.max_memory_allocated(), error, place if error else None
 
     def bits(self):
@@ -227,29 +228,43 @@ def what_the_optimizer_needs_counts_in_the_budget():
         assert error is None and peak <= smallest, (error, peak, smallest)
 
 
-@case
-def the_smallest_that_an_error_names_works_or_is_called_a_lower_bound():
-    plain_training(1, rows=4096)
-    peaks, expected = plain_training(5, rows=4096)
-    budget, bounds = 1, []
-    for _ in range(10):  # as a user would, who takes what the error says
+def trained_as_errors_say(keeps_gradients=False):
+    """As a user would, who begins with too little, and again with what the error says: the errors, where each
+    came from, and the run that had none."""
+    budget, errors = 1, []
+    for _ in range(10):
         spillway.step()
-        training = Training(budget, rows=4096)
-        found = [training.step() for _ in range(5)]
-        errors = [error for _, error, _ in found if error is not None]
-        bits = training.bits()
-        if not errors:
-            break
-        bounds += [error.lower_bound for error in errors]
-        budget = errors[-1].smallest
+        training = Training(budget, rows=4096, keeps_gradients=keeps_gradients)
+        found = []
+        while len(found) < 5 and (not found or found[-1][1] is None):
+            found.append(training.step())
+        if found[-1][1] is None:
+            return errors, [peak for peak, _, _ in found], budget, training.bits()
+        errors.append((len(found), *found[-1][1:]))
+        budget = found[-1][1].smallest
         del training
-    assert bounds and bounds[0], bounds
-    assert not errors and budget < max(peaks), (errors, budget, peaks)
+    raise AssertionError(errors)
+
+
+@case
+def the_first_error_names_a_budget_that_is_met():
+    plain_training(1, rows=4096)
+    plain, expected = plain_training(5, rows=4096)
+    errors, peaks, budget, bits = trained_as_errors_say()
+    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer")], errors
+    assert not errors[0][1].lower_bound and budget < max(plain), (errors, plain)
     # Until the optimizer has its states, steps are recorded.
-    assert all(peak <= budget for peak, _, _ in found[2:]), (found, budget)
+    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
     totals = last("training")
     assert totals["moved_bytes"] + totals["left_to_rebuild_bytes"] > 0, totals
     assert all(same_bits(a, b) for a, b in zip(bits, expected, strict=True))
+
+
+@case
+def gradients_that_stay_are_in_the_next_error():
+    errors, peaks, budget, _ = trained_as_errors_say(keeps_gradients=True)
+    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer"), (2, "optimizer")], errors
+    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
 
 
 @case
