@@ -52,10 +52,11 @@ class Ring {
   [[nodiscard]] std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
   /// Gives `write` what nobody has taken out yet, in at most two pieces. Threads: safe; of two at a
-  /// time one gets it.
+  /// time one gets it, and the other one false.
   template <typename Write>
-  void drain(Write write) {
-    if (tail_.load() == head_.load() || draining_.exchange(true, std::memory_order_acquire)) return;
+  bool drain(Write write) {
+    if (tail_.load() == head_.load()) return true;
+    if (draining_.exchange(true, std::memory_order_acquire)) return false;
     // Read once it is ours: a drain that ended meanwhile may have gone further than what was there.
     std::uint64_t from = tail_.load(std::memory_order_relaxed);
     const std::uint64_t to = head_.load(std::memory_order_acquire);
@@ -67,6 +68,7 @@ class Ring {
     }
     tail_.store(to, std::memory_order_release);
     draining_.store(false, std::memory_order_release);
+    return true;
   }
 
  private:

@@ -16,15 +16,20 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace spillway::interpose {
 namespace {
 
+constexpr int kMostTries = 2000;  // a millisecond each
+
 /// What is being written. Threads that drain their rings use `number` alone.
 struct Writing {
   bool on = false;
+  bool ending = false;  ///< what threads have recorded is being written
   std::string path;
   Moment begun;
   std::atomic<int> number{-1};   ///< the open file; -1: not made yet
@@ -94,6 +99,7 @@ int file() {
   if (const int number = to.number.load(std::memory_order_acquire); number >= 0) return number;
   if (to.error.load() != 0) return -1;
   const LightLock locked(writing().mutex);
+  if (!to.on) return -1;
   if (const int number = to.number.load(); number >= 0) return number;
   File made = make(to.path);
 
@@ -121,10 +127,17 @@ void write_events(std::int32_t thread, const Event* events, std::size_t count) {
   append(number, parts(head, events, count * sizeof(Event)));
 }
 
-void drain(Books& books) {
-  books.ring.drain([&books](const Event* events, std::size_t count) {
+bool drain(Books& books) {
+  return books.ring.drain([&books](const Event* events, std::size_t count) {
     write_events(books.thread.load(), events, count);
   });
+}
+
+/// As drain(), where a thread may be at it: that one writes what it has taken, and leaves what came
+/// meanwhile. For a while: the thread may be this one, in a signal's handler.
+void drain_all(Books& books) {
+  for (int tries = 0; !drain(books) && tries < kMostTries; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 std::string with_process(std::string path) {
@@ -173,15 +186,18 @@ Status trace_end() {
     if (stopped() == Stop::kForked)
       return SPILLWAY_ERROR(Code::kNotReady, "a forked child has none");
     const LightLock locked(writing().mutex);
-    if (!to.on) return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written");
-    to.on = false;
+    if (!to.on || std::exchange(to.ending, true)) {
+      return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written");
+    }
   }
   if (!stopped()) set_mode(Mode::kCount);
   std::uint64_t lost = 0;
   for (Books* each = all_books(); each != nullptr; each = each->next) {
-    drain(*each);
+    drain_all(*each);
     lost += each->ring.lost();
   }
+  const LightLock locked(writing().mutex);
+  to.on = to.ending = false;
   const int number = to.number.exchange(-1);
   if (number >= 0) {
     EndHead head{.now = now(), .lost = lost};
@@ -197,7 +213,7 @@ Status trace_end() {
 
 void trace_forget() {
   Writing& to = writing();
-  to.on = false;
+  to.on = to.ending = false;
   close_ours(to.number.exchange(-1));
 }
 

@@ -175,7 +175,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   /// Serves the call from our heap where that can be done, and counts it like any other.
   static Result serve(Next* next, Arguments... arguments) {
     const Tuple all(arguments...);
-    const std::uint64_t when = ticks();
+    const bool record = mode() == Mode::kRecord;
+    std::uint64_t when = record && !makes(kKind) ? ticks() : 0;
     int result = 0;
     const bool served = [&] {
       const Inside inside;
@@ -186,7 +187,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       return now == Mode::kPassThrough ? next(arguments...) : observe(now, next, arguments...);
     }
     const auto answer = static_cast<Result>(result);
-    if (mode() != Mode::kPassThrough) report(mode() == Mode::kRecord, when, answer, all);
+    if constexpr (makes(kKind)) when = record ? ticks() : 0;
+    if (mode() != Mode::kPassThrough) report(record, when, answer, all);
     return answer;
   }
 

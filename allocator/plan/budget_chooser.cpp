@@ -17,16 +17,22 @@ constexpr std::size_t kMostShapes = 256;
 /// Steps take a little more or less each, on a device whose clocks follow its power.
 constexpr std::size_t kMostSeconds = 9;
 
+/// The next step needs such a share more or less: allocators give it blocks that were others'.
+constexpr std::uint64_t kOtherwiseShare = 4096;
+
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
 
-/// What an optimizer has made that is live when a step ends. When it begins, what the backward pass
-/// began with may have gone.
-Bytes made_by_optimizer(const StepCurve& curve) {
-  if (curve.passed == 0 || curve.passed > curve.live.size()) return {};
-  const auto before = curve.live.begin() + static_cast<std::ptrdiff_t>(curve.passed) - 1;
-  return Bytes{curve.live.back() - *std::min_element(before, curve.live.end())};
+/// The same step again, which begins with what this one's optimizer has made. Before that was made,
+/// what the backward pass began with may have gone.
+StepCurve next_of(StepCurve curve) {
+  if (curve.passed == 0 || curve.passed > curve.live.size()) return curve;
+  const auto over = curve.live.begin() + static_cast<std::ptrdiff_t>(curve.passed) - 1;
+  const auto before = std::min_element(over, curve.live.end());
+  const std::uint64_t made = curve.live.back() - *before;
+  std::for_each(curve.live.begin(), before + 1, [made](std::uint64_t& live) { live += made; });
+  return curve;
 }
 
 /// When each storage is wanted, those begin to come back whose place it is.
@@ -237,17 +243,14 @@ BudgetChooser::Shape* BudgetChooser::ended() const {
   return found != candidates_.end() ? *found : nullptr;
 }
 
-/// What any plan needs, with what plans of it leave, for the step that is to end, had it begun with
-/// so much more live.
-Bytes BudgetChooser::least_of(const StepCurve& curve, Bytes more) const {
-  RecordedStep recorded(curve, sizes_.size());
-  recorded.begin_with(recorded.begin + more);
-  const Bytes most = recorded.most();
-  StepProfile profile = profile_of(recorded, sizes_, rebuildable_, nullptr);
+/// What any plan for the step that is to end needs, with what plans of it leave.
+Bytes BudgetChooser::least_of(const StepCurve& curve) const {
+  StepProfile profile =
+      profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
   profile.free_at_once = free_at_once_;
   const Shape* const shape = ended();
   const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
-  return std::min(most, least_peak(profile) + margin);
+  return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
 bool BudgetChooser::fits(Bytes peak) const {
@@ -298,9 +301,9 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   const bool known = optimized_begin_ == begin;
   Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
   if (optimized && whole_ && over_in_a_row_ < kMostShapes) {
-    // The next step begins with what the optimizer has made; gradients are gone by then.
-    const Bytes made = made_by_optimizer(curve);
-    needed = std::max(needed, least_of(curve, made) + foreseen_.stranded_by(made));
+    // Gradients are gone when the next one begins.
+    const Bytes next = least_of(next_of(curve));
+    needed = std::max(needed, next + Bytes{next.count() / kOtherwiseShare});
   }
   return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known && !optimized};
 }

@@ -159,7 +159,7 @@ class BudgetChooser {
   void make_plan(Shape& shape, Bytes live) const;
   /// The known shape that this step is, if it ends now; null where it is none.
   [[nodiscard]] Shape* ended() const;
-  [[nodiscard]] Bytes least_of(const StepCurve& curve, Bytes more = Bytes{}) const;
+  [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
   [[nodiscard]] static bool has_least(const Shape& shape);
   [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;

@@ -24,9 +24,6 @@ constexpr std::uint64_t kBetweenMade = 6;
 /// that they may cannot.
 constexpr std::uint64_t kSpareShare = 2;
 
-/// What optimizer states strand, in whole pages: with GPT-2 XL a 17,000th.
-constexpr std::uint64_t kStrandedShare = 1024;
-
 }  // namespace
 
 Bytes ForeseenHeld::margin(Bytes budget, std::size_t storages) const {
@@ -58,10 +55,6 @@ Bytes ForeseenHeld::budget_leaving(Bytes live, std::size_t storages) const {
 Bytes ForeseenHeld::budget_for(Bytes live, std::size_t storages) const {
   if (!memory_) return live;
   return budget_leaving(live, storages) + Bytes{between_with(live, storages).count() / kSpareShare};
-}
-
-Bytes ForeseenHeld::stranded_by(Bytes made) const {
-  return memory_ ? Bytes{made.count() / kStrandedShare}.rounded_up(memory_->page) : Bytes{};
 }
 
 bool HeldMargin::lacks(Bytes lacking, Bytes budget, bool least) {

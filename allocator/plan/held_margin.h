@@ -34,8 +34,6 @@ class ForeseenHeld {
   /// The least that is thought to hold a step which can do with `live` and no less: with a margin()
   /// that leaves so much, and half of what is in that for what lies between blocks to spare.
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
-  /// What an optimizer that has made so much strands with it, at most.
-  [[nodiscard]] Bytes stranded_by(Bytes made) const;
 
  private:
   // Require memory_.

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from torch.nn import Module
 
-__all__ = ["OpenCalls", "expect_global_hooks"]
+__all__ = ["OpenCalls", "expect_global_hooks", "outermost_call"]
 
 _Value = TypeVar("_Value")
 
@@ -67,6 +67,16 @@ class OpenCalls(threading.local, Generic[_Value]):
         module, value = self._calls.pop()
         self._ended(value)
         return module
+
+
+def outermost_call() -> Module | None:
+    """The module whose call this thread is in, and that is in no other one's."""
+    found, frame = None, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is Module._call_impl.__code__:
+            found = frame.f_locals["self"]
+        frame = frame.f_back
+    return found
 
 
 def _calls_of(frame: FrameType | None) -> Counter[int]:

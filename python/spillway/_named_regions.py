@@ -18,7 +18,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.optim import optimizer
 
-from spillway._module_calls import OpenCalls, expect_global_hooks
+from spillway._module_calls import OpenCalls, expect_global_hooks, outermost_call
 from spillway.cpu_offload import CPUOffload
 
 __all__ = ["start"]
@@ -104,8 +104,10 @@ class _Modules:
             return self._found[module]
         except KeyError:
             self.any = True
-            for name, inner in module.named_modules():
-                self._found[inner] = self._regions.of(name)
+            # One that has come into a model since its first call has its name there.
+            for root in (module, outermost_call()):
+                for name, inner in root.named_modules() if root is not None else ():
+                    self._found[inner] = self._regions.of(name)
             return self._found[module]
 
     # What is compiled saves its tensors as a whole: the region around it counts.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from children import DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
+from children import CLIENTS, DRIVER, EMULATOR, LIBRARIES, PRELUDE, SHIM, environment, python, run
 from spillway.preload_trace import PreloadTrace, is_preload_trace, read_preload_trace, summary
 
 EMULATED = {"SPILLWAY_EMULATE": "1"}
@@ -244,6 +244,19 @@ os.rename(f"{tmp_path}/trace-{{os.getpid()}}", {str(tmp_path / "trace")!r})
         **EMULATED,
     )
     assert len(read_preload_trace(tmp_path / "trace").calls) == 1
+
+
+def test_a_trace_that_ends_while_threads_call_has_all_calls_before_its_end(tmp_path: Path) -> None:
+    traces = 30
+    done = run([str(CLIENTS / "preload_end_trace"), str(tmp_path), str(traces)], environment(SHIM))
+    before = [int(line) for line in done.stdout.split()]
+    assert len(before) == traces and max(before) > 16384  # rings were full meanwhile
+    for number, calls in enumerate(before):
+        if not calls:
+            continue
+        trace = read_preload_trace(tmp_path / str(number))
+        assert trace.complete and trace.lost == 0
+        assert len(trace.calls) >= calls, (number, len(trace.calls), calls)
 
 
 def test_processes_beside_each_other_do_not_write_into_one_file(tmp_path: Path) -> None:

@@ -280,9 +280,13 @@ def test_a_process_that_nobody_has_waited_for_has_ended():
 def test_pages_of_ended_processes_are_removed_and_others_left(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "FOLDER", tmp_path)
     alive = pages.path_of(os.getpid())
-    ended = tmp_path / f"spillway-top-{os.getuid()}-{os.getpid()}-1"  # the number was another's before
-    foreign = tmp_path / f"spillway-top-{os.getuid() + 1}-{os.getpid()}-1"
-    for path in (alive, ended, foreign):
+    of_user, namespace = os.getuid(), alive.name.split("-")[3]
+    ended = (
+        tmp_path / f"spillway-top-{of_user}-{namespace}-{os.getpid()}-1"
+    )  # the number was another's before
+    foreign = tmp_path / f"spillway-top-{of_user + 1}-{namespace}-{os.getpid()}-1"
+    elsewhere = tmp_path / f"spillway-top-{of_user}-{int(namespace) + 1}-{os.getpid()}-1"
+    for path in (alive, ended, foreign, elsewhere):
         path.touch(0o600)
     pages.remove_stale()
-    assert sorted(tmp_path.iterdir()) == sorted([alive, foreign])
+    assert sorted(tmp_path.iterdir()) == sorted([alive, foreign, elsewhere])

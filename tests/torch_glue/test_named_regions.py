@@ -126,6 +126,45 @@ def test_which_modules_a_pattern_fits(program):
     }
 
 
+REPLACED = """
+class Leaf(nn.Module):
+    "Saves its input, which is nobody else's."
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.linear(torch.randn(32, 64, device="cuda"))
+
+
+class Around(nn.Module):
+    def __init__(self, *inner):
+        super().__init__()
+        self.inner = nn.ModuleList(inner)
+
+    def forward(self, x):
+        return sum(inner(x) for inner in self.inner)
+
+
+net = Around(Leaf(), Leaf()).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+_named_regions.start({"inner.?.inner.0": 0, "inner.?": 1})
+step(2)
+found = [shares()]
+net.inner[0] = Leaf().cuda()
+net.inner[1] = Around(net.inner[1])  # inside it the leaf has another name, and share
+step(2)
+report([*found, shares()])
+"""
+
+
+def test_what_replaces_a_module_after_the_first_call_has_its_name(program):
+    before, after = program(NETWORK + REPLACED)
+    assert before == {"inner.-": [2 * ONE, 2 * ONE]}
+    assert after == {"inner.-": [ONE, ONE], "inner.-.inner.0": [0, ONE]}
+
+
 LEFT = """
 from spillway._load import glue
 _named_regions.start({"layers.?": 1})

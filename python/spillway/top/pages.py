@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-_NAME = re.compile(r"spillway-top-(\d+)-(\d+)-(\d+)")
+_NAME = re.compile(r"spillway-top-(\d+)-(\d+)-(\d+)-(\d+)")
 
 
 def start_of(process: int) -> int | None:
@@ -27,18 +27,27 @@ def start_of(process: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def _prefix() -> str:
+    """Of this user's pages, with the namespace that gives processes their numbers."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return f"spillway-top-{os.getuid()}-{namespace}-"
+
+
 def path_of(process: int) -> Path | None:
     """The page of a process of this user, made or not; None where it has ended, or there is no place for
     pages."""
     begun = start_of(process)
     if begun is None or not FOLDER.is_dir():
         return None
-    return FOLDER / f"spillway-top-{os.getuid()}-{process}-{begun}"
+    return FOLDER / f"{_prefix()}{process}-{begun}"
 
 
 def has_left(process: int) -> bool:
     """Whether a process that has ended left its page, as one that was killed does."""
-    return any(FOLDER.glob(f"spillway-top-{os.getuid()}-{process}-*"))
+    return any(FOLDER.glob(f"{_prefix()}{process}-*"))
 
 
 def is_private(path: Path) -> bool:
@@ -51,12 +60,13 @@ def is_private(path: Path) -> bool:
 
 
 def remove_stale() -> None:
-    """Removes this user's pages whose processes have ended."""
+    """Removes this user's pages whose processes have ended, of those whose numbers mean something here:
+    containers may share the folder and not the numbers."""
     with contextlib.suppress(OSError):
         for path in FOLDER.iterdir():
             name = _NAME.fullmatch(path.name)
-            if name is None or int(name[1]) != os.getuid() or not is_private(path):
+            if name is None or not path.name.startswith(_prefix()) or not is_private(path):
                 continue
-            if start_of(int(name[2])) != int(name[3]):
+            if start_of(int(name[3])) != int(name[4]):
                 with contextlib.suppress(OSError):
                     path.unlink()
