@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median_low
 from typing import Any
 
 __all__ = ["Call", "PreloadTrace", "is_preload_trace", "read_preload_trace", "summary"]
@@ -69,12 +70,16 @@ def _read(path: str | os.PathLike[str], most: int = -1) -> bytes:
 
 
 def _all_moments(ticks: list[int], begun: int, written: int) -> list[int]:
-    """Of one thread's calls in their order: those without one (0) lie evenly between those around them."""
+    """Of one thread's calls in their order. Those without a moment (0) follow the one before them evenly, as
+    far from each other as such calls are mostly: a pause among them lies behind them."""
     known = [(-1, begun), *((at, each) for at, each in enumerate(ticks) if each), (len(ticks), written)]
+    runs = [(first, start, last, end) for (first, start), (last, end) in pairwise(known) if last > first + 1]
+    gaps = [(end - start) // (last - first) for first, start, last, end in runs]
+    usual = median_low(gaps) if gaps else 0
     found = list(ticks)
-    for (first, start), (last, end) in pairwise(known):
+    for (first, start, last, _), gap in zip(runs, gaps, strict=True):
         for at in range(first + 1, last):
-            found[at] = start + (end - start) * (at - first) // (last - first)
+            found[at] = start + min(gap, usual) * (at - first)
     return found
 
 
@@ -103,13 +108,18 @@ class _Reader:
         while not self.complete and self.at + _SECTION.size <= len(self.data):
             kind, length = _SECTION.unpack_from(self.data, self.at)
             body = self.data[self.at + _SECTION.size : self.at + _SECTION.size + length]
+            if kind not in (_EVENTS_KIND, _END_KIND):
+                raise ValueError(f"{self.path}: byte {self.at}: {kind} is no kind of section")
+            more = length - (_EVENTS.size if kind == _EVENTS_KIND else _END.size)
+            if more < 0 or more % _EVENT.size or (more and kind == _END_KIND):
+                raise ValueError(f"{self.path}: byte {self.at}: a section of {length} bytes")
             if kind == _EVENTS_KIND:
                 self._events(body)
-            elif kind == _END_KIND:
-                self._end(body)
             else:
-                raise ValueError(f"{self.path}: byte {self.at}: {kind} is no kind of section")
+                self._end(body)
             self.at += _SECTION.size + length
+        if self.complete and self.at < len(self.data):
+            raise ValueError(f"{self.path}: byte {self.at}: goes on behind its end")
         calls = sorted(self._calls(), key=lambda call: call.nanoseconds)
         return PreloadTrace(self.process, calls, self.complete, self.lost)
 

@@ -183,7 +183,69 @@ driver.cuMemFree_v2(c_uint64(4096))
     assert moments[24] - moments[20] >= 20_000_000  # slept between the two
 
 
-def test_launches_lie_evenly_between_the_moments_around_them(tmp_path: Path) -> None:
+def test_the_first_launch_of_each_thread_has_a_moment(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+import threading
+driver = ctypes.CDLL({str(DRIVER)!r})
+launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+for _ in range(3):  # a thread that has ended leaves its ring to the next
+    thread = threading.Thread(target=lambda: [launch() for _ in range(3)])
+    thread.start(); thread.join()
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    assert [index for index, ticks in enumerate(ticks_of(path)) if ticks] == [0, 3, 6]
+
+
+def test_what_makes_something_is_told_when_it_ends_and_all_else_when_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+import threading
+driver = ctypes.CDLL({str(DRIVER)!r})
+
+@ctypes.CFUNCTYPE(None)
+def another_thread_calls():
+    thread = threading.Thread(target=lambda: driver.cuMemsetD32_v2(c_uint64(8), 7, c_size_t(1)))
+    thread.start(); thread.join()
+
+at = c_uint64(4096)
+driver.stub_during(another_thread_calls)
+driver.cuMemAlloc_v2(byref(at), c_size_t(512))
+driver.stub_during(another_thread_calls)
+driver.cuMemFree_v2(at)
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    told = [call.function for call in read_preload_trace(path).calls]
+    assert told == ["cuMemsetD32_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemsetD32_v2"]
+
+
+def test_a_forked_child_does_not_hold_its_parents_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    body = """
+process.cudaMalloc(byref(c_void_p()), c_size_t(512))
+for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))  # the file is there
+import time
+child = os.fork()
+if child == 0:
+    os.close(1), os.close(2)
+    time.sleep(60)
+print(child)
+"""
+    child = int(python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))
+    try:
+        trace = recorded("process.cudaMalloc(byref(c_void_p()), c_size_t(512))", path)
+    finally:
+        os.kill(child, 9)
+    assert len(trace.calls) == 1 and list(tmp_path.iterdir()) == [path]
+
+
+def test_launches_without_a_moment_follow_the_one_before_as_closely_as_most_do(tmp_path: Path) -> None:
     def calls(*ticks: int) -> bytes:
         return b"".join(struct.pack("<QQQQHHi", each, 0, 0, 0, 0, 0, 0) for each in ticks)
 
@@ -194,10 +256,12 @@ def test_launches_lie_evenly_between_the_moments_around_them(tmp_path: Path) -> 
     head = b"SPILLPRE" + struct.pack("<IIQQiI", 2, len(names), 1000, 1000, 7, 40) + names
     path = tmp_path / "trace"
     path.write_bytes(
-        head + section(1, 1100, calls(1020, 0, 0, 0, 1060, 0)) + section(2, 1200, calls(0, 0, 1030, 1040))
+        head
+        + section(1, 9000, calls(1020, 0, 0, 0, 1060, 0, 1090, 0, 0))  # the last, then a pause
+        + section(2, 1200, calls(0, 0, 1030, 1040))
     )
     told = [(call.thread, call.nanoseconds) for call in read_preload_trace(path).calls]
-    assert [at for thread, at in told if thread == 1] == [20, 30, 40, 50, 60, 80]
+    assert [at for thread, at in told if thread == 1] == [20, 30, 40, 50, 60, 75, 90, 105, 120]
     assert [at for thread, at in told if thread == 2] == [10, 20, 30, 40]
     assert [at for _, at in told] == sorted(at for _, at in told)
 
@@ -323,6 +387,8 @@ def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
     newer = data[:8] + struct.pack("<I", 9) + data[12:]
     names = struct.unpack_from("<I", data, 12)[0]
     section = data[: 40 + names] + struct.pack("<II", 77, 0)
+    part = data[: 40 + names] + struct.pack("<IIiIQQ", 1, 25, 7, 0, 1, 1) + b"x"
+    end = struct.pack("<II", 2, 5) + bytes(5)
     cases = {
         "empty": (b"", "no trace"),
         "other": (b"SPILLTRC" + bytes(64), "no trace"),
@@ -330,6 +396,9 @@ def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
         "wider": (data[:36] + struct.pack("<I", 48) + data[40:], "calls of 48 bytes, 40 are known"),
         "cut": (data[:100], "ends in its header"),
         "section": (section, "77 is no kind of section"),
+        "part of a call": (part, "a section of 25 bytes"),
+        "end": (data[: 40 + names] + end, "a section of 5 bytes"),
+        "more": (data + end, "goes on behind its end"),
     }
     for name, (content, message) in cases.items():
         file = tmp_path / name

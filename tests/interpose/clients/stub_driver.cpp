@@ -12,6 +12,7 @@
 
 static const char* last = "";
 static int result = 0;
+static void (*during)() = nullptr;
 
 STUB_EXPORT const char* stub_last() {
   return last;
@@ -21,7 +22,16 @@ STUB_EXPORT void stub_answer(int with) {
   result = with;
 }
 
+// The next call calls it, once, before it returns.
+STUB_EXPORT void stub_during(void (*call)()) {
+  during = call;
+}
+
 static int called(const char* name) {
+  if (void (*const call)() = during; call != nullptr) {
+    during = nullptr;
+    call();
+  }
   last = name;
   return result;
 }
