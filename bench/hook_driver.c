@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 for preload_bench: calls that cost nothing, one under a name that the preload
-// library wraps, and the same under a name that it does not.
+// A libcuda.so.1 for preload_bench: calls that cost nothing, under names that the preload library
+// wraps, and a launch under one that it does not.
 #include <stddef.h>
 
 int cuLaunchKernel(void* function,
@@ -25,6 +25,13 @@ int plain_launch(void* function,
                  void* stream,
                  void** arguments,
                  void** extra);
+
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, void* stream);
+
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, void* stream) {
+  (void)to, (void)from, (void)bytes, (void)stream;
+  return 0;
+}
 
 #define BODY                                                                              \
   (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, \

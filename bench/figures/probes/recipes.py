@@ -40,11 +40,12 @@ def trained(region: Callable[[], AbstractContextManager]) -> float:
 
 
 def operators() -> float:
-    """As Python runs them, without a graph."""
+    """Without a graph, and with as little of Python as there can be."""
     begun = time.process_time_ns()
+    silu = torch._C._nn.silu
     with torch.no_grad():
         for _ in range(BRANCHES):
-            F.silu(x)
+            silu(x)
     return (time.process_time_ns() - begun) / BRANCHES
 
 
