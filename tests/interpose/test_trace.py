@@ -91,6 +91,22 @@ driver.cuMemRelease(handle)
     assert summary(read_preload_trace(path))["mapped"]["at_end_bytes"] == 0
 
 
+def test_what_was_not_freed_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    python(
+        f"""
+driver = ctypes.CDLL({str(DRIVER)!r})
+at = c_uint64(4096)
+driver.cuMemAlloc_v2(byref(at), c_size_t(512))
+driver.stub_answer(1)
+driver.cuMemFree_v2(at)
+""",
+        SHIM,
+        SPILLWAY_PRELOAD_TRACE=path,
+    )
+    assert summary(read_preload_trace(path))["device"]["at_end_bytes"] == 512
+
+
 def test_a_stream_that_is_busy_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     python(

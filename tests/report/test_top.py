@@ -198,6 +198,16 @@ def test_a_copy_of_the_page_that_is_in_the_middle_of_a_write_is_not_shown(runnin
         reading.read(page)
 
 
+def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, monkeypatch):
+    page, meanwhile = pages.path_of(running[1].pid), [2]
+    looked = reading._sequence
+    monkeypatch.setattr(
+        reading, "_sequence", lambda path: looked(path) + (meanwhile.pop() if meanwhile else 0)
+    )
+    assert reading.read(page).process == running[1].pid
+    assert not meanwhile
+
+
 @pytest.mark.parametrize(
     ("change", "mode", "says"),
     [
