@@ -113,6 +113,22 @@ void tell_budget_miss() {
   throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
 }
 
+/// Of a parameter or buffer of a module that is alive.
+std::string find_name(const c10::VariableVersion& counter) {
+  const py::gil_scoped_acquire locked;
+  try {
+    const py::object all = py::module_::import("spillway._tensor_names").attr("named_tensors")();
+    for (const auto& each : all.cast<std::vector<std::pair<std::string, at::Tensor>>>()) {
+      const c10::VariableVersion& its = each.second.unsafeGetTensorImpl()->version_counter();
+      if (its.enabled() &&
+          spillway::compat::counter_identity(its) == spillway::compat::counter_identity(counter))
+        return each.first;
+    }
+  } catch (const std::exception&) {  // the error that is on its way is the one to be told
+  }
+  return {};
+}
+
 }  // namespace
 
 PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
@@ -161,11 +177,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
     return missed ? py::object(as_tuple(*missed)) : py::none();
   });
   module.def("take_end_of_memory", &spillway::take_end_of_memory);
-  module.def("name_tensors", [](const std::vector<std::pair<std::string, at::Tensor>>& named) {
-    for (const auto& [name, tensor] : named)
-      spillway::name_tensor(tensor, name);
-  });
   spillway::set_miss_teller(&tell_budget_miss);
+  spillway::set_name_finder(&find_name);
   spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);
   spillway::define_lifetimes(module);

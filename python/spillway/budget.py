@@ -97,7 +97,6 @@ class BudgetRegion(Region):
         self.time_limit = _time_limit_of(time_limit)
         self.rebuild = flag("rebuild", rebuild)
         self.plans = None if plans is None else PlanFile.of(plans, self.tag)
-        self._named = False  # its model's parameters
 
     def _enter(self) -> int:
         import torch
@@ -134,9 +133,6 @@ class BudgetRegion(Region):
         _say_lower_bound(error)
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
-        if not self._named:
-            self._named = True
-            glue().name_tensors(list(module.named_parameters()))  # for errors
         self.__enter__()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:

@@ -148,7 +148,7 @@ at::Tensor Recipe::run() const {
     if (value.recipe != nullptr) {
       values.push_back(value.recipe->run());
     } else {
-      values.push_back(value.handle != nullptr ? value.handle->call_unpack_hook() : at::Tensor());
+      values.push_back(value.handle != nullptr ? value.handle->unpack() : at::Tensor());
     }
   }
   return function_(values);

@@ -159,7 +159,7 @@ void ReluMask::keep_whole(const Decision* decided) {
 
 at::Tensor ReluMask::get() {
   const Lock lock(mutex_);
-  return handle_ != nullptr ? handle_->call_unpack_hook() : result_;
+  return handle_ != nullptr ? handle_->unpack() : result_;
 }
 
 std::shared_ptr<PackHook> ReluMask::share() {

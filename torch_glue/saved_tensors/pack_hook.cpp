@@ -12,6 +12,7 @@
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/source.h"
+#include "torch_glue/saved_tensors/tensor_names.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 #include "torch_glue/streams.h"
 
@@ -245,13 +246,22 @@ at::IntArrayRef PackHook::sizes() const {
 }
 
 at::Tensor PackHook::call_unpack_hook() {
+  try {
+    return unpack();
+  } catch (ChangedTensorError& error) {
+    add_name(error);  // here, where no lock is held any more
+    throw;
+  }
+}
+
+at::Tensor PackHook::unpack() {
   PendingSources::instance().poll();
   Runtime::instance().unpacked();
   if (version_.changed()) version_.raise(sizes());
   if (parts_ != nullptr) {
     std::vector<at::Tensor> inner;
     for (const auto& hook : parts_->hooks)
-      inner.push_back(hook->call_unpack_hook());
+      inner.push_back(hook->unpack());
     return parts_->wrap(inner);
   }
   if (mask_ != nullptr) return mask_->get();

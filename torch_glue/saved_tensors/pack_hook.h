@@ -33,8 +33,12 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   void call_pack_hook(const at::Tensor& tensor) override;
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
-  /// changed in place since it was saved (law 9), and those of SavedStorage::bring_back.
+  /// changed in place since it was saved (law 9), with its name, and those of
+  /// SavedStorage::bring_back.
   at::Tensor call_unpack_hook() override;
+
+  /// As call_unpack_hook, where locks may be held: an error has no name.
+  at::Tensor unpack();
 
   /// The storage that moved, null where the tensor is kept.
   [[nodiscard]] std::shared_ptr<SavedStorage> moved() const {

@@ -23,19 +23,19 @@ bool SavedVersion::is(const SavedVersion& other) const {
 }
 
 void SavedVersion::raise(at::IntArrayRef sizes) const {
-  const std::string name = name_of(counter_);
-  TORCH_CHECK(
-      false,
-      "one of the variables needed for gradient computation has been modified by an inplace "
-      "operation: a tensor of shape ",
-      sizes,
-      name.empty() ? "" : " (" + name + ")",
-      " is at version ",
-      counter_.current_version(),
-      "; expected version ",
-      saved_,
-      " instead. Hint: torch.autograd.set_detect_anomaly(True) shows the forward operation "
-      "whose gradient failed.");
+  throw ChangedTensorError(
+      {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+      c10::str(
+          "one of the variables needed for gradient computation has been modified by an inplace "
+          "operation: a tensor of shape ",
+          sizes,
+          " is at version ",
+          counter_.current_version(),
+          "; expected version ",
+          saved_,
+          " instead. Hint: torch.autograd.set_detect_anomaly(True) shows the forward operation "
+          "whose gradient failed."),
+      counter_);
 }
 
 }  // namespace spillway

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was edited is never computed from: it is kept, or its backward pass raises."""
 
-import contextlib
 
 import spillway
 import torch
@@ -155,21 +154,23 @@ def a_step_of_a_fused_optimizer_is_noticed():
 
 
 @case
-def a_parameter_that_has_changed_is_called_by_its_name_where_the_model_was_given():
-    for given, name in ((False, ""), (True, " (0.weight)")):
+def a_parameter_that_has_changed_is_called_by_its_name():
+    for region in (spillway.rebuild, lambda: spillway.offload(budget=plenty(), tag="named")):
         net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64)).cuda()
-        if given:
-            spillway.offload(net, budget=plenty(), tag="named")
-        with contextlib.nullcontext() if given else spillway.rebuild():
-            loss = net(random(8, 64)).sum()
-        with torch.no_grad():
-            net[0].weight.add_(1)
-        try:
-            torch.autograd.grad(loss, [net[1].weight])
-        except RuntimeError as error:
-            assert f"a tensor of shape [64]{name} is at version" in str(error), error
-        else:
-            raise AssertionError("nothing was noticed")
+        x = random(8, 64)
+        weight = torch.ones(64, device="cuda", requires_grad=True)  # of no module
+        for changed, name in ((net[0].weight, "the tensor is 0.weight"), (weight, "")):
+            with region():
+                loss = net[1](net[0](x) * weight).sum()
+            with torch.no_grad():
+                changed.add_(1)
+            try:
+                torch.autograd.grad(loss, [net[1].weight, *net[0].parameters(), weight])
+            except RuntimeError as error:
+                assert "a tensor of shape [64] is at version" in str(error), error
+                assert ("the tensor is" in str(error)) == bool(name) and name in str(error), error
+            else:
+                raise AssertionError("nothing was noticed")
 
 
 @case
