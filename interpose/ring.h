@@ -33,12 +33,12 @@ class Ring {
   /// The place for the next event; null where the ring is full or has no memory.
   Event* next();
 
-  /// Whether the next event has a moment of its own even if it is a launch: the first one of what
-  /// will be written in one piece, and one in eight from there.
+  /// Whether the next event has a moment of its own even if it is a launch: the first one of each
+  /// piece that drain() gives, and one in eight from there.
   [[nodiscard]] bool needs_moment() const {
-    return (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_relaxed)) %
-               kLaunchesPerMoment ==
-           0;
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    const std::uint64_t waiting = head - tail_.load(std::memory_order_relaxed);
+    return waiting % kLaunchesPerMoment == 0 || head % kEvents == 0;
   }
 
   /// Makes what was written there readable.

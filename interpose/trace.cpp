@@ -133,11 +133,18 @@ bool drain(Books& books) {
   });
 }
 
-/// As drain(), where a thread may be at it: that one writes what it has taken, and leaves what came
-/// meanwhile. For a while: the thread may be this one, in a signal's handler.
-void drain_all(Books& books) {
-  for (int tries = 0; !drain(books) && tries < kMostTries; ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+/// Drains all, where threads may be at it: each writes what it has taken, and leaves what came
+/// meanwhile. For a while: such a thread may be this one, in a signal's handler. Gives how many
+/// events found no memory.
+std::uint64_t drain_all() {
+  std::uint64_t lost = 0;
+  int tries = 0;
+  for (Books* each = all_books(); each != nullptr; each = each->next) {
+    while (!drain(*each) && tries++ < kMostTries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lost += each->ring.lost();
+  }
+  return lost;
 }
 
 std::string with_process(std::string path) {
@@ -191,11 +198,7 @@ Status trace_end() {
     }
   }
   if (!stopped()) set_mode(Mode::kCount);
-  std::uint64_t lost = 0;
-  for (Books* each = all_books(); each != nullptr; each = each->next) {
-    drain_all(*each);
-    lost += each->ring.lost();
-  }
+  const std::uint64_t lost = drain_all();
   const LightLock locked(writing().mutex);
   to.on = to.ending = false;
   const int number = to.number.exchange(-1);

@@ -101,13 +101,15 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shortage.lower_bound);
 }
 
-/// At the end of a backward pass, without the Python lock. Behind an optimizer's step, which is to
-/// come, more is known: it is told then.
+/// At the end of a backward pass, without the Python lock. Behind an optimizer's step more is
+/// known: where one is to come it is told then, and where none came by the end of another pass.
 void tell_budget_miss() {
-  if (!spillway::Runtime::instance().budget_missed()) return;
+  using Missed = spillway::Runtime::Missed;
+  const Missed missed_now = spillway::Runtime::instance().budget_missed();
+  if (missed_now == Missed::kNo) return;
   const py::gil_scoped_acquire locked;
   const py::module_ python = py::module_::import("spillway.budget");
-  if (python.attr("optimizer_follows")().cast<bool>()) return;
+  if (missed_now == Missed::kNow && python.attr("optimizers_to_step")().cast<int>() > 0) return;
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;
   throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
@@ -171,11 +173,17 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
   // Device, budget, what would have done, and whether that is a lower bound, of the last budget
-  // that was missed, once.
-  module.def("take_budget_miss", []() -> py::object {
-    const auto missed = spillway::Runtime::instance().take_budget_miss();
-    return missed ? py::object(as_tuple(*missed)) : py::none();
-  });
+  // that was missed, once; not of another budget than `entered`.
+  module.def(
+      "take_budget_miss",
+      [](const std::optional<spillway::Budget>& entered) -> py::object {
+        const auto missed = spillway::Runtime::instance().take_budget_miss();
+        if (!missed) return py::none();
+        const int device = static_cast<int>(missed->device);
+        if (entered && device_at(device).most(*entered) != missed->budget) return py::none();
+        return as_tuple(*missed);
+      },
+      py::arg("entered") = py::none());
   module.def("take_end_of_memory", &spillway::take_end_of_memory);
   spillway::set_miss_teller(&tell_budget_miss);
   spillway::set_name_finder(&find_name);

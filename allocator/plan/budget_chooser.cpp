@@ -10,29 +10,11 @@
 namespace spillway {
 namespace {
 
-/// Shapes that are remembered. A job with ever new shapes starts over instead of growing without
-/// end.
-constexpr std::size_t kMostShapes = 256;
-
 /// Steps take a little more or less each, on a device whose clocks follow its power.
 constexpr std::size_t kMostSeconds = 9;
 
-/// The next step needs such a share more or less: allocators give it blocks that were others'.
-constexpr std::uint64_t kOtherwiseShare = 4096;
-
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
-}
-
-/// The same step again, which begins with what this one's optimizer has made. Before that was made,
-/// what the backward pass began with may have gone.
-StepCurve next_of(StepCurve curve) {
-  if (curve.passed == 0 || curve.passed > curve.live.size()) return curve;
-  const auto over = curve.live.begin() + static_cast<std::ptrdiff_t>(curve.passed) - 1;
-  const auto before = std::min_element(over, curve.live.end());
-  const std::uint64_t made = curve.live.back() - *before;
-  std::for_each(curve.live.begin(), before + 1, [made](std::uint64_t& live) { live += made; });
-  return curve;
 }
 
 /// When each storage is wanted, those begin to come back whose place it is.
@@ -241,71 +223,6 @@ BudgetChooser::Shape* BudgetChooser::ended() const {
         return candidate->sizes.size() == sizes_.size();
       });
   return found != candidates_.end() ? *found : nullptr;
-}
-
-/// What any plan for the step that is to end needs, with what plans of it leave.
-Bytes BudgetChooser::least_of(const StepCurve& curve) const {
-  StepProfile profile =
-      profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
-  profile.free_at_once = free_at_once_;
-  const Shape* const shape = ended();
-  const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
-  return std::min(curve.peak(), least_peak(profile) + margin);
-}
-
-bool BudgetChooser::fits(Bytes peak) const {
-  return foreseen_.budget_for(peak, sizes_.size()) <= budget_;
-}
-
-/// No plan needs less than its own.
-bool BudgetChooser::has_least(const Shape& shape) {
-  return shape.plan->peak <= shape.plan->least || shape.plan->peak > shape.plan->budget;
-}
-
-/// Where this step has a plan that needs as little as any: how much that is.
-std::optional<Bytes> BudgetChooser::least_planned() const {
-  const Shape* const shape = ended();
-  if (shape == nullptr || !shape->plan || !has_least(*shape)) return std::nullopt;
-  return planned_peak(*shape);
-}
-
-/// What is foreseen, and live when steps begin, changes a little from step to step: a budget that
-/// was met is not missed for that.
-bool BudgetChooser::fits_still(Bytes peak, Bytes begin) const {
-  const Shape* const shape = ended();
-  return shape != nullptr && shape->fitted &&
-         begin <= *shape->fitted + foreseen_.spare(budget_, sizes_.size()) &&
-         peak + foreseen_.margin(budget_, sizes_.size()) <= budget_;
-}
-
-std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
-  return shortage(curve, least_planned(), false);
-}
-
-std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
-                                                      const std::optional<Bytes>& least,
-                                                      bool optimized) const {
-  if (sizes_.empty() || curve.live.empty() || (!whole_ && !least)) return std::nullopt;
-  const Bytes begin{curve.live.front()};
-  const auto fits_here = [&](Bytes peak) {
-    return fits(peak) || fits_still(peak, begin);
-  };
-  if (fits_here(curve.peak())) return std::nullopt;
-  Bytes peak = curve.peak();
-  if (!whole_) {
-    peak = std::min(peak, *least);  // of what is beyond that the next plan takes care
-  } else if (over_in_a_row_ < kMostShapes) {
-    peak = least_of(curve);  // which is of no use where no step comes twice
-  }
-  if (fits_here(peak)) return std::nullopt;
-  const bool known = optimized_begin_ == begin;
-  Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
-  if (optimized && whole_ && over_in_a_row_ < kMostShapes) {
-    // Gradients are gone when the next one begins.
-    const Bytes next = least_of(next_of(curve));
-    needed = std::max(needed, next + Bytes{next.count() / kOtherwiseShare});
-  }
-  return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known && !optimized};
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {

@@ -134,6 +134,10 @@ class BudgetChooser {
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
 
  private:
+  /// Shapes that are remembered. A job with ever new shapes starts over instead of growing without
+  /// end.
+  static constexpr std::size_t kMostShapes = 256;
+
   struct Shape {
     std::vector<Bytes> sizes{};
     std::vector<bool> rebuildable{};  // by storage

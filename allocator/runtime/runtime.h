@@ -192,8 +192,14 @@ class Runtime {
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
 
+  enum class Missed : std::uint8_t {
+    kNo,
+    kNow,    // and nobody has asked since
+    kStill,  // and whoever asked has not taken it
+  };
+
   /// Whether a step has missed its budget and nobody has taken that.
-  bool budget_missed();
+  Missed budget_missed();
   /// The last budget that a step has missed, once. Whoever asks tells the program.
   std::optional<BudgetMiss> take_budget_miss();
 
@@ -271,6 +277,7 @@ class Runtime {
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
+  bool miss_seen_ SPILLWAY_GUARDED_BY(mutex_) = false;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);       // of those that a ratio decides on
   bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan

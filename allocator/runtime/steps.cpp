@@ -8,6 +8,12 @@
 
 // What storages and handles report in the course of a step, and the step's end.
 namespace spillway {
+namespace {
+
+/// What is told needs so little more or less that it is not told twice.
+constexpr std::uint64_t kAlikeShare = 1024;
+
+}  // namespace
 
 void Runtime::not_moved(const Site& site, Bytes size) {
   if (in_forked_child()) return;
@@ -293,23 +299,28 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
 }
 
 void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
-  // The optimizer's step says no more than the backward pass did, unless that was not heard or it
-  // needs more.
-  const bool more = miss.shortage.least > tag.told;
-  if (!more && !(budget_miss_ && miss.shortage.least == tag.told)) return;
-  tag.told = miss.shortage.least;
+  const Bytes least = miss.shortage.least;
+  if (budget_miss_ && budget_miss_->device == miss.device && budget_miss_->budget == miss.budget) {
+    // Nobody has taken that yet: the most that is needed is told.
+    if (least < budget_miss_->shortage.least) return;
+  } else if (least <= tag.told + Bytes{tag.told.count() / kAlikeShare}) {
+    return;  // the optimizer's step says no more than the backward pass did, unless it needs more
+  }
+  tag.told = least;
   budget_miss_ = miss;
 }
 
-bool Runtime::budget_missed() {
-  if (in_forked_child()) return false;
+Runtime::Missed Runtime::budget_missed() {
+  if (in_forked_child()) return Missed::kNo;
   const LightLock lock(mutex_);
-  return budget_miss_.has_value();
+  if (!budget_miss_) return Missed::kNo;
+  return std::exchange(miss_seen_, true) ? Missed::kStill : Missed::kNow;
 }
 
 std::optional<BudgetMiss> Runtime::take_budget_miss() {
   if (in_forked_child()) return std::nullopt;
   const LightLock lock(mutex_);
+  miss_seen_ = false;
   return std::exchange(budget_miss_, std::nullopt);
 }
 

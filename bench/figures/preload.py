@@ -38,7 +38,7 @@ def recording(session: Session) -> float:
     "cpu",
 )
 def recording_copy(session: Session) -> float:
-    """Recording any other call, each of which reads the clock: that alone takes seven empty calls' time."""
+    """Recording any other call, each of which reads the clock, which takes longer than all else."""
     times = session.program("preload_bench")
     return times["recording_copy"] / times["direct"]
 

@@ -85,12 +85,17 @@ def _fits(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
+#: A model that calls modules which are made in its forward pass is not looked through for each of them.
+_MOST_STRANGERS = 64
+
+
 class _Modules:
     def __init__(self, regions: _Regions) -> None:
         self.any = False  # module has been called
         self._regions = regions
         # A module that is called before one that contains it has another name then.
         self._found: WeakKeyDictionary[torch.nn.Module, CPUOffload | None] = WeakKeyDictionary()
+        self._strangers: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
         self._calls: OpenCalls[CPUOffload] = OpenCalls(lambda region: region.__exit__(None, None, None))
 
     def watch(self) -> None:
@@ -104,11 +109,17 @@ class _Modules:
             return self._found[module]
         except KeyError:
             self.any = True
+            self._name_below(module)
             # One that has come into a model since its first call has its name there.
-            for root in (module, outermost_call()):
-                for name, inner in root.named_modules() if root is not None else ():
-                    self._found[inner] = self._regions.of(name)
+            outer = outermost_call()
+            if outer is not None and outer is not module and self._strangers.get(outer, 0) < _MOST_STRANGERS:
+                self._strangers[outer] = self._strangers.get(outer, 0) + 1
+                self._name_below(outer)
             return self._found[module]
+
+    def _name_below(self, root: torch.nn.Module) -> None:
+        for name, inner in root.named_modules():
+            self._found[inner] = self._regions.of(name)
 
     # What is compiled saves its tensors as a whole: the region around it counts.
     def _before(self, module: torch.nn.Module, _: Any) -> None:

@@ -60,22 +60,34 @@ class BudgetError(RuntimeError):
         )
 
 
-def raise_where_missed() -> None:
-    """Raises BudgetError where a step has missed its budget, and nobody has been told."""
-    missed = glue().take_budget_miss()
+def raise_where_missed(entered: Any = None) -> None:
+    """Raises BudgetError where a step has missed its budget, and nobody has been told. Where the budget
+    ``entered`` begins, a miss of another one is forgotten: that was a job that went no further."""
+    missed = glue().take_budget_miss(entered)
     if missed is not None:
-        raise BudgetError(*missed)
+        device, budget, smallest, lower_bound = missed
+        raise BudgetError(device, budget, smallest, lower_bound or _others_may_need_more())
 
 
-def optimizer_follows() -> bool:
-    """Whether an optimizer of ``torch.optim`` has gradients to step with, so that the step goes on."""
+def optimizers_to_step() -> int:
+    """How many optimizers of ``torch.optim`` have gradients to step with."""
     from torch.optim import Optimizer
 
-    return any(issubclass(type(each), Optimizer) and _has_gradients(each) for each in gc.get_objects())
+    return sum(issubclass(type(each), Optimizer) and _has_gradients(each) for each in gc.get_objects())
 
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    return any(each.grad is not None for group in optimizer.param_groups for each in group["params"])
+    groups = vars(optimizer).get("param_groups", ())  # which one that is being made has not
+    return any(each.grad is not None for group in groups for each in group.get("params", ()))
+
+
+def _others_may_need_more() -> bool:
+    """What other optimizers make, and what DistributedDataParallel makes anew in its second step, a step that
+    was missed has not shown."""
+    import torch
+
+    distributed = torch.distributed
+    return (distributed.is_available() and distributed.is_initialized()) or optimizers_to_step() > 1
 
 
 class BudgetRegion(Region):
@@ -101,7 +113,8 @@ class BudgetRegion(Region):
     def _enter(self) -> int:
         import torch
 
-        raise_where_missed()
+        budget = _as_glue_has_it(self.budget, self.time_limit)
+        raise_where_missed(budget)
         device = torch.cuda.current_device()
         total = torch.cuda.get_device_properties(device).total_memory
         if isinstance(self.budget, int) and self.budget > total:
@@ -113,7 +126,6 @@ class BudgetRegion(Region):
         glue().take_end_of_memory()  # of a backward pass before
         if self.rebuild:
             note_fused_steps()
-        budget = _as_glue_has_it(self.budget, self.time_limit)
         region = glue().enter_region(
             1.0, self.tag, prefetch=False, names_memory=False, budget=budget, rebuild=self.rebuild
         )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A budget is kept to the byte, by moving no more than that takes."""
 
+import contextlib
+
 import spillway
 import torch
 
@@ -258,6 +260,51 @@ def the_first_error_names_a_budget_that_is_met():
     totals = last("training")
     assert totals["moved_bytes"] + totals["left_to_rebuild_bytes"] > 0, totals
     assert all(same_bits(a, b) for a, b in zip(bits, expected, strict=True))
+
+
+def end_missed():
+    """Ends a step that may have more to say."""
+    with contextlib.suppress(spillway.BudgetError):
+        spillway.step()
+
+
+@case
+def with_another_optimizer_the_smallest_is_a_lower_bound():
+    other = torch.ones(8, device="cuda", requires_grad=True)
+    others = torch.optim.SGD([other], lr=1)
+    being_made = torch.optim.Adam.__new__(torch.optim.Adam)  # which has no parameters yet
+    for has_gradient in (False, True):
+        training = Training(1)
+        other.grad = torch.ones_like(other) if has_gradient else None
+        _, error, place = training.step()
+        assert (place, error.lower_bound) == ("optimizer", has_gradient), (place, error)
+        del training
+    assert others.param_groups and not vars(being_made)
+
+
+@case
+def a_step_that_no_optimizer_ends_is_told_of_at_the_next_entry():
+    training = Training(1)
+    training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()  # the optimizer is to come
+    try:
+        training.model(torch.randn(32, 256, device="cuda"))
+    except spillway.BudgetError as error:
+        assert error.lower_bound, error
+    else:
+        raise AssertionError("nothing was told")
+    training.optimizer.zero_grad()
+    end_missed()
+
+
+@case
+def what_a_job_that_went_no_further_has_missed_is_not_the_next_ones():
+    training = Training(1)
+    training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()
+    training.optimizer.zero_grad()
+    del training  # nobody has been told
+    training = Training("80%")
+    assert training.step()[1] is None
+    spillway.step()
 
 
 @case

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was edited is never computed from: it is kept, or its backward pass raises."""
 
-
 import spillway
 import torch
 from torch import nn
