@@ -85,7 +85,9 @@ def test_what_a_gpu_s_step_calls_is_counted_under_the_preload_library(
 
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     monkeypatch.setattr(session, "_run", run)
-    monkeypatch.setattr(session, "program", lambda _name: {"direct": 2.0, "recording": 12.0})
+    monkeypatch.setattr(
+        session, "program", lambda _name: {"recording": 7.0, "recording_copy": 9.0, "writing": 1.0}
+    )
 
     assert registry.FIGURES["preload_share_of_step"].measure(session) == 1000 * 10 / 4_000_000
     assert seen["LD_PRELOAD"] == str(launch.SHIM)
