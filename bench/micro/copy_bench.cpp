@@ -34,8 +34,8 @@ void run(benchmark::State& state,
   if (seconds > 0) state.counters["GB_per_s"] = bytes / 1e9 / seconds;
 }
 
-void copy(benchmark::State& state, HostKind kind, const Copies& copies) {
-  const auto link = Link::make(kind);
+void copy(benchmark::State& state, KeptLink& kept, HostKind kind, const Copies& copies) {
+  const auto link = kept.of(kind);
   if (failed(state, link.status())) return;
   state.counters["bytes"] = static_cast<double>(copies.size.count());
   run(state, copies.count, [&]() -> Result<Sample> {
@@ -47,8 +47,8 @@ void copy(benchmark::State& state, HostKind kind, const Copies& copies) {
 }
 
 /// One direction while the other has work for longer.
-void duplex(benchmark::State& state, Way way) {
-  const auto link = Link::make(HostKind::kArena);
+void duplex(benchmark::State& state, KeptLink& kept, Way way) {
+  const auto link = kept.of(HostKind::kArena);
   if (failed(state, link.status())) return;
   const Bytes size = std::min(64_MiB, Link::largest());
   const Copies measured{way, size, 8};
@@ -66,8 +66,8 @@ void duplex(benchmark::State& state, Way way) {
 }
 
 /// The same bytes in pieces of one size: what a smaller piece costs the link.
-void pieces(benchmark::State& state, Way way, Bytes piece) {
-  const auto link = Link::make(HostKind::kArena);
+void pieces(benchmark::State& state, KeptLink& kept, Way way, Bytes piece) {
+  const auto link = kept.of(HostKind::kArena);
   if (failed(state, link.status())) return;
   const Copies copies{way, piece, Link::largest().count() / piece.count()};
   state.counters["bytes"] = static_cast<double>(piece.count());
@@ -81,6 +81,7 @@ void pieces(benchmark::State& state, Way way, Bytes piece) {
 }  // namespace
 
 void register_benchmarks() {
+  const auto kept = std::make_shared<KeptLink>();
   for (const Way way : kWays) {
     const std::string direction = way_name(way);
     for (const HostKind kind : kKinds) {
@@ -88,13 +89,14 @@ void register_benchmarks() {
         const std::string name = "BM_Copy/" + direction + '/' + kind_name(kind) + '/';
         const Copies copies{way, size, copies_of(size)};
         add_measured(name + size_name(size),
-                     [=](benchmark::State& state) { copy(state, kind, copies); });
+                     [=](benchmark::State& state) { copy(state, *kept, kind, copies); });
       }
     }
-    add_measured("BM_Duplex/" + direction, [=](benchmark::State& state) { duplex(state, way); });
+    add_measured("BM_Duplex/" + direction,
+                 [=](benchmark::State& state) { duplex(state, *kept, way); });
     for (Bytes piece = 1_MiB; piece <= Link::largest(); piece = Bytes{piece.count() * 2}) {
       add_measured("BM_Pieces/" + direction + '/' + size_name(piece),
-                   [=](benchmark::State& state) { pieces(state, way, piece); });
+                   [=](benchmark::State& state) { pieces(state, *kept, way, piece); });
     }
   }
 }

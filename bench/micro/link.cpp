@@ -26,6 +26,16 @@ Result<std::unique_ptr<Link>> Link::make(HostKind kind) {
   return made;
 }
 
+Result<Link*> KeptLink::of(HostKind kind) {
+  if (kind_ != kind) {
+    kind_.reset();
+    link_.reset();  // first: there may be room for one alone
+    SPILLWAY_ASSIGN_OR_RETURN(link_, Link::make(kind));
+    kind_ = kind;
+  }
+  return link_.get();
+}
+
 Lane Link::lane(const Copies& copies) {
   return {(copies.way == Way::kIn ? in_ : out_).handle(), [this, copies] {
             return submit(copies);

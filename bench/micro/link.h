@@ -5,6 +5,9 @@
 #include "bench/micro/device_time.h"
 #include "bench/micro/host_memory.h"
 
+#include <memory>
+#include <optional>
+
 namespace spillway::micro {
 
 /// Copies of one size in one direction, one after the other over the buffers.
@@ -51,6 +54,18 @@ class Link {
   calibration::DeviceRange device_;
   std::unique_ptr<HostMemory> host_;
   std::unique_ptr<DeviceTime> time_;
+};
+
+/// The Link that was used last, kept for the benchmarks that follow: page-locking its host memory
+/// takes longer than the copies over it.
+class KeptLink {
+ public:
+  /// Errors: as Link::make.
+  Result<Link*> of(HostKind kind);
+
+ private:
+  std::optional<HostKind> kind_;
+  std::unique_ptr<Link> link_;
 };
 
 /// How many copies of `size` one measurement makes: enough bytes for the events' resolution, and

@@ -55,6 +55,7 @@ int run(int count, char** words) {
   register_benchmarks();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
+  benchmark::ClearRegisteredBenchmarks();  // and what they hold, before the device
   opened().reset();
   return 0;
 }

@@ -36,10 +36,13 @@ Seconds together(std::span<const Span> spans) {
 /// One kernel and its copies: alone, and beside each other.
 class Overlap {
  public:
-  static Result<std::unique_ptr<Overlap>> make(Kernel kernel, const Beside& beside) {
+  /// `kept` must outlive it.
+  static Result<std::unique_ptr<Overlap>> make(Kernel kernel,
+                                               const Beside& beside,
+                                               KeptLink& kept) {
     std::unique_ptr<Overlap> made(new Overlap);
     SPILLWAY_ASSIGN_OR_RETURN(made->kernels_, Kernels::make(probe()));
-    SPILLWAY_ASSIGN_OR_RETURN(made->link_, Link::make(HostKind::kArena));
+    SPILLWAY_ASSIGN_OR_RETURN(made->link_, kept.of(HostKind::kArena));
     SPILLWAY_RETURN_IF_ERROR(made->choose_lengths(kernel, beside));
     return made;
   }
@@ -99,14 +102,14 @@ class Overlap {
   }
 
   std::unique_ptr<Kernels> kernels_;
-  std::unique_ptr<Link> link_;
+  Link* link_ = nullptr;
   std::uint64_t launches_ = 0;
   Lane kernel_{};
   std::vector<Lane> copies_;
 };
 
-void overlap(benchmark::State& state, Kernel kernel, const Beside& beside) {
-  const auto made = Overlap::make(kernel, beside);
+void overlap(benchmark::State& state, Kernel kernel, const Beside& beside, KeptLink& kept) {
+  const auto made = Overlap::make(kernel, beside, kept);
   if (failed(state, made.status())) return;
   Overlap& measured = *made.value();
   if (failed(state, measured.measure_sync().status())) return;
@@ -136,10 +139,11 @@ void overlap(benchmark::State& state, Kernel kernel, const Beside& beside) {
 }  // namespace
 
 void register_benchmarks() {
+  const auto kept = std::make_shared<KeptLink>();
   for (const Kernel kernel : kKernels) {
     for (const Beside& beside : kBeside) {
       const std::string name = std::string("BM_Overlap/") + kernel_name(kernel) + '/' + beside.name;
-      add_measured(name, [=](benchmark::State& state) { overlap(state, kernel, beside); });
+      add_measured(name, [=](benchmark::State& state) { overlap(state, kernel, beside, *kept); });
     }
   }
 }

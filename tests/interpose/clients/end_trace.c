@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces that end while another thread calls the driver: `preload_end_trace FOLDER TRACES`. Prints of
-// each how many calls that thread had made before the end.
+// Traces that end while another thread calls the driver: `preload_end_trace FOLDER TRACES`. Prints
+// of each how many calls that thread had made before the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
