@@ -113,6 +113,18 @@ TEST_F(HeapTargetTest, ANewOneIsTrimmedToHoweverOftenTheOneBeforeItWas) {
   EXPECT_EQ(heap_->stats().held, 0_B);
 }
 
+TEST_F(HeapTargetTest, WhatAStepHeldBeyondItGoesWhenTheStepEnds) {
+  heap_->set_target(8_MiB);
+  const auto kept = allocate(4_MiB);
+  free(allocate(12_MiB));
+  EXPECT_EQ(heap_->stats().held, 16_MiB);
+
+  heap_->end_step();
+
+  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  free(kept);
+}
+
 TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
   heap_->set_target(16_MiB);
   heap_->set_soft_limit(6_MiB);
