@@ -52,8 +52,9 @@ __attribute__((constructor)) void start() {
   if (given("SPILLWAY_TAG_RATIO")) offer_ranges();
 }
 
-// Behind everything that the program has registered for its end, because it was here first. No
-// thread is waited for, and nothing is given back: the driver may be gone.
+// Behind everything that the program has registered for its end, because it was here first. A
+// thread is waited for only while it writes what it has recorded (trace_end), and nothing is given
+// back: the driver may be gone.
 __attribute__((destructor)) void finish() {
   const auto why = stopped();
   stop(Stop::kExit);

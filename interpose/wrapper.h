@@ -119,15 +119,21 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
 
   static Result observe(Mode now, Next* next, Arguments... arguments) {
     const bool record = now == Mode::kRecord;
-    // What a call makes is there when it ends; another thread may have freed what had its address.
-    std::uint64_t when = record && !makes(kKind) && needs_moment() ? ticks() : 0;
+    const std::uint64_t begun = when<false>(record);
     const Result result = [&] {
       const Inside inside;
       return next(arguments...);
     }();
-    if constexpr (makes(kKind)) when = record ? ticks() : 0;
-    report(record, when, result, Tuple(arguments...));
+    const std::uint64_t ended = when<true>(record);
+    report(record, makes(kKind) ? ended : begun, result, Tuple(arguments...));
     return result;
+  }
+
+  /// The moment of a call that is recorded, before or behind it, whichever counts; 0 otherwise.
+  /// What a call makes is there when it ends; another thread may have freed what had its address.
+  template <bool kBehind>
+  static std::uint64_t when(bool record) {
+    return makes(kKind) == kBehind && record && needs_moment() ? ticks() : 0;
   }
 
   /// Reading the clock alone costs as much as several calls, and launches follow each other
@@ -176,7 +182,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   static Result serve(Next* next, Arguments... arguments) {
     const Tuple all(arguments...);
     const bool record = mode() == Mode::kRecord;
-    std::uint64_t when = record && !makes(kKind) ? ticks() : 0;
+    const std::uint64_t begun = when<false>(record);
     int result = 0;
     const bool served = [&] {
       const Inside inside;
@@ -187,8 +193,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       return now == Mode::kPassThrough ? next(arguments...) : observe(now, next, arguments...);
     }
     const auto answer = static_cast<Result>(result);
-    if constexpr (makes(kKind)) when = record ? ticks() : 0;
-    if (mode() != Mode::kPassThrough) report(record, when, answer, all);
+    const std::uint64_t ended = when<true>(record);
+    if (mode() != Mode::kPassThrough) report(record, makes(kKind) ? ended : begun, answer, all);
     return answer;
   }
 

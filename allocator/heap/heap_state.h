@@ -88,8 +88,8 @@ struct Heap::State {
   void trim_to_target() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock.
   static Bytes trim(Region& region);
-  /// trim_cached(), the first few times for each target.
-  void trim_for(Bytes target);
+  /// Where more than the target is held: trim_cached(), the first few times for each target.
+  void trim_beyond_target();
   /// A step ends with its tail. Where it has left nothing that stays, later ones will not either.
   void end_tail();
   Bytes kept SPILLWAY_GUARDED_BY(mutex);  // live in what tails have made

@@ -75,8 +75,7 @@ void Heap::end_step() {
 
 void Heap::State::end_step() {
   // What the step held beyond its target goes before the next one begins.
-  if (target_was_set.load(std::memory_order_relaxed) && books.passes_target(Bytes{}))
-    trim_for(books.target());
+  if (target_was_set.load(std::memory_order_relaxed)) trim_beyond_target();
   {
     const Lock lock(mutex);
     const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);

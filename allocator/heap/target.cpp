@@ -29,7 +29,7 @@ void Heap::set_target(Bytes target) {
   if (target.zero()) return;
   state_->target_was_set = true;
   if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
-  if (state_->books.passes_target(Bytes{})) state_->trim_for(target);
+  state_->trim_beyond_target();
   state_->see_stranded();
   state_->books.begin_target_peak();
 }
@@ -71,9 +71,10 @@ bool Heap::maps_plan() const {
   return region->planned() && !region->mapped();
 }
 
-void Heap::State::trim_for(Bytes target) {
+void Heap::State::trim_beyond_target() {
+  if (!books.passes_target(Bytes{})) return;
   const Lock lock(mutex);
-  KnownTarget* const here = known(target);
+  KnownTarget* const here = known(books.target());
   if (here != nullptr && here->trims++ < kMostTrims) trim_cached();
 }
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Generic, TypeVar
 
@@ -71,19 +71,18 @@ class OpenCalls(threading.local, Generic[_Value]):
 
 def outermost_call() -> Module | None:
     """The module whose call this thread is in, and that is in no other one's."""
-    found, frame = None, sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is Module._call_impl.__code__:
-            found = frame.f_locals["self"]
-        frame = frame.f_back
-    return found
+    called = list(_called(sys._getframe(1)))
+    return called[-1] if called else None
 
 
 def _calls_of(frame: FrameType | None) -> Counter[int]:
     """How many calls of each module, by its id(), this thread is in."""
-    found: Counter[int] = Counter()
+    return Counter(id(module) for module in _called(frame))
+
+
+def _called(frame: FrameType | None) -> Iterator[Module]:
+    """The module of each call that this thread is in, the innermost first."""
     while frame is not None:
         if frame.f_code is Module._call_impl.__code__:
-            found[id(frame.f_locals["self"])] += 1
+            yield frame.f_locals["self"]
         frame = frame.f_back
-    return found

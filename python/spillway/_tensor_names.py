@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
+
+from spillway._living import living
 
 if TYPE_CHECKING:
     import torch
@@ -16,10 +17,7 @@ def named_tensors() -> list[tuple[str, torch.Tensor]]:
     """Of all modules that are alive, by their names in those that are in no other one."""
     from torch.nn import Module
 
-    # Made by somebody's code: not all of them have been initialized.
-    modules = [
-        each for each in gc.get_objects() if issubclass(type(each), Module) and "_modules" in vars(each)
-    ]
+    modules = [each for each in living(Module) if "_modules" in vars(each)]
     inside = {id(child) for each in modules for child in each._modules.values()}
     return [
         named

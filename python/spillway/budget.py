@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._arguments import flag, text_or_none
+from spillway._living import living
 from spillway._load import glue
 from spillway._plan_file import PlanFile
 from spillway._region import Region
@@ -73,7 +73,7 @@ def optimizers_to_step() -> int:
     """How many optimizers of ``torch.optim`` have gradients to step with."""
     from torch.optim import Optimizer
 
-    return sum(issubclass(type(each), Optimizer) and _has_gradients(each) for each in gc.get_objects())
+    return sum(map(_has_gradients, living(Optimizer)))
 
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:

@@ -168,11 +168,12 @@ def test_a_forked_child_does_not_hold_its_parents_file(tmp_path: Path) -> None:
     body = """
 process.cudaMalloc(byref(c_void_p()), c_size_t(512))
 for _ in range(20_000): process.cudaMemset(None, 0, c_size_t(0))  # the file is there
-import time
+import signal
 child = os.fork()
 if child == 0:
     os.close(1), os.close(2)
-    time.sleep(60)
+    signal.alarm(60)
+    signal.pause()  # until it is killed
 print(child)
 """
     child = int(python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))

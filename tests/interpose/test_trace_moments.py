@@ -9,11 +9,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from children import DRIVER, SHIM, python
-from spillway.preload_trace import read_preload_trace
+from spillway.preload_trace import PreloadTrace, read_preload_trace
+
+CALLS = f"""
+import threading
+driver = ctypes.CDLL({str(DRIVER)!r})
+launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+"""
 
 
-def ticks_of(path: Path) -> list[int]:
-    """What the file has of each call, of one thread."""
+def recorded(body: str, path: Path) -> PreloadTrace:
+    """What a program did under the preload library, that may call `driver` and `launch`."""
+    python(CALLS + body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
+    return read_preload_trace(path)
+
+
+def timed_in(path: Path) -> list[int]:
+    """Which calls of a file have a moment of their own."""
     data = path.read_bytes()
     at, found = 40 + struct.unpack_from("<I", data, 12)[0], []
     while at < len(data):
@@ -21,26 +33,20 @@ def ticks_of(path: Path) -> list[int]:
         if kind == 1:
             found += [ticks for ticks, *_ in struct.iter_unpack("<Q32x", data[at + 32 : at + 8 + length])]
         at += 8 + length
-    return found
+    return [index for index, ticks in enumerate(found) if ticks]
 
 
 def test_one_launch_in_eight_reads_the_clock_and_every_other_call(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    python(
-        f"""
-driver = ctypes.CDLL({str(DRIVER)!r})
-launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
-for _ in range(20): launch()
-driver.cuMemFree_v2(c_uint64(4096))
-for _ in range(20): launch()
-driver.cuMemFree_v2(c_uint64(4096))
+    calls = recorded(
+        """
+for _ in range(2):
+    for _ in range(20): launch()
+    driver.cuMemFree_v2(c_uint64(4096))
 """,
-        SHIM,
-        SPILLWAY_PRELOAD_TRACE=path,
-    )
-    timed = [index for index, ticks in enumerate(ticks_of(path)) if ticks]
-    assert timed == [0, 8, 16, 20, 24, 32, 40, 41]
-    calls = read_preload_trace(path).calls
+        path,
+    ).calls
+    assert timed_in(path) == [0, 8, 16, 20, 24, 32, 40, 41]
     assert [call.function for call in calls] == 2 * (20 * ["cuLaunchKernel"] + ["cuMemFree_v2"])
     moments = [call.nanoseconds for call in calls]
     assert moments == sorted(moments) and moments[24] < moments[28] < moments[32]
@@ -48,28 +54,20 @@ driver.cuMemFree_v2(c_uint64(4096))
 
 def test_the_first_launch_of_each_thread_has_a_moment(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    python(
-        f"""
-import threading
-driver = ctypes.CDLL({str(DRIVER)!r})
-launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+    recorded(
+        """
 for _ in range(3):  # a thread that has ended leaves its ring to the next
     thread = threading.Thread(target=lambda: [launch() for _ in range(3)])
     thread.start(); thread.join()
 """,
-        SHIM,
-        SPILLWAY_PRELOAD_TRACE=path,
+        path,
     )
-    assert [index for index, ticks in enumerate(ticks_of(path)) if ticks] == [0, 3, 6]
+    assert timed_in(path) == [0, 3, 6]
 
 
 def test_what_makes_something_is_told_when_it_ends_and_all_else_when_it_begins(tmp_path: Path) -> None:
-    path = tmp_path / "trace"
-    python(
-        f"""
-import threading
-driver = ctypes.CDLL({str(DRIVER)!r})
-
+    calls = recorded(
+        """
 @ctypes.CFUNCTYPE(None)
 def another_thread_calls():
     thread = threading.Thread(target=lambda: driver.cuMemsetD32_v2(c_uint64(8), 7, c_size_t(1)))
@@ -81,11 +79,14 @@ driver.cuMemAlloc_v2(byref(at), c_size_t(512))
 driver.stub_during(another_thread_calls)
 driver.cuMemFree_v2(at)
 """,
-        SHIM,
-        SPILLWAY_PRELOAD_TRACE=path,
-    )
-    told = [call.function for call in read_preload_trace(path).calls]
-    assert told == ["cuMemsetD32_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemsetD32_v2"]
+        tmp_path / "trace",
+    ).calls
+    assert [call.function for call in calls] == [
+        "cuMemsetD32_v2",
+        "cuMemAlloc_v2",
+        "cuMemFree_v2",
+        "cuMemsetD32_v2",
+    ]
 
 
 def test_launches_without_a_moment_follow_the_one_before_as_closely_as_most_do(tmp_path: Path) -> None:
@@ -111,9 +112,7 @@ def test_launches_without_a_moment_follow_the_one_before_as_closely_as_most_do(t
 
 def test_the_first_launch_of_each_piece_has_a_moment(tmp_path: Path) -> None:
     python(
-        f"""
-driver = ctypes.CDLL({str(DRIVER)!r})
-launch = lambda: driver.cuLaunchKernel(c_void_p(7), 1, 1, 1, 1, 1, 1, 0, c_void_p(5), None, None)
+        f"""{CALLS}
 for name, launches in ("first", 5), ("second", 16_384):  # the ring goes round in the second
     process.spillway_preload_trace_begin(f"{tmp_path}/{{name}}".encode())
     for _ in range(launches): launch()
@@ -121,5 +120,5 @@ for name, launches in ("first", 5), ("second", 16_384):  # the ring goes round i
 """,
         SHIM,
     )
-    timed = [index for index, ticks in enumerate(ticks_of(tmp_path / "second")) if ticks]
+    timed = timed_in(tmp_path / "second")
     assert timed[:2] == [0, 8] and 16_384 - 5 in timed

@@ -291,9 +291,8 @@ def test_pages_of_ended_processes_are_removed_and_others_left(tmp_path, monkeypa
     monkeypatch.setattr(pages, "FOLDER", tmp_path)
     alive = pages.path_of(os.getpid())
     of_user, namespace = os.getuid(), alive.name.split("-")[3]
-    ended = (
-        tmp_path / f"spillway-top-{of_user}-{namespace}-{os.getpid()}-1"
-    )  # the number was another's before
+    # The number was another's before.
+    ended = tmp_path / f"spillway-top-{of_user}-{namespace}-{os.getpid()}-1"
     foreign = tmp_path / f"spillway-top-{of_user + 1}-{namespace}-{os.getpid()}-1"
     elsewhere = tmp_path / f"spillway-top-{of_user}-{int(namespace) + 1}-{os.getpid()}-1"
     for path in (alive, ended, foreign, elsewhere):

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-_NAME = re.compile(r"spillway-top-(\d+)-(\d+)-(\d+)-(\d+)")
+_NUMBERS = re.compile(r"(\d+)-(\d+)")  # of a process, and when it began
 
 
 def start_of(process: int) -> int | None:
@@ -62,11 +62,14 @@ def is_private(path: Path) -> bool:
 def remove_stale() -> None:
     """Removes this user's pages whose processes have ended, of those whose numbers mean something here:
     containers may share the folder and not the numbers."""
+    prefix = _prefix()
     with contextlib.suppress(OSError):
         for path in FOLDER.iterdir():
-            name = _NAME.fullmatch(path.name)
-            if name is None or not path.name.startswith(_prefix()) or not is_private(path):
+            if not path.name.startswith(prefix):
                 continue
-            if start_of(int(name[3])) != int(name[4]):
+            name = _NUMBERS.fullmatch(path.name.removeprefix(prefix))
+            if name is None or not is_private(path):
+                continue
+            if start_of(int(name[1])) != int(name[2]):
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -10,6 +10,7 @@ import traceback
 MODULES = (
     "accepted",
     "budget_operands",
+    "budget_optimizers",
     "budget_plans",
     "budget_products",
     "budgets",

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets of models whose optimizers need more than their backward passes: what errors name, and when."""
+
+import contextlib
+
+import spillway
+import torch
+
+from cases import case
+from cases.measure import last, same_bits
+
+
+class Training:
+    """Steps of a small model whose optimizer needs more than its backward pass."""
+
+    def __init__(self, budget=None, rows=32, keeps_gradients=False):
+        torch.manual_seed(0)
+        layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(6)]
+        self.model = torch.nn.Sequential(*layers).cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, foreach=True)
+        self.rows = rows
+        self.keeps_gradients = keeps_gradients
+        if budget is not None:
+            spillway.offload(self.model, budget=budget, tag="training")
+
+    def step(self):
+        """The peak, and the error and where it came from."""
+        torch.manual_seed(1)
+        x = torch.randn(self.rows, 256, device="cuda")
+        torch.cuda.reset_peak_memory_stats()
+        error, place = None, "backward"
+        try:
+            self.model(x).square().sum().backward()
+            place = "optimizer"
+            self.optimizer.step()
+        except spillway.BudgetError as raised:
+            error = raised.with_traceback(None)  # which holds this frame
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+        return torch.cuda.max_memory_allocated(), error, place if error else None
+
+    def bits(self):
+        return [p.detach().cpu() for p in self.model.parameters()]
+
+
+def plain_training(steps, rows=32):
+    training = Training(rows=rows)
+    peaks = [training.step()[0] for _ in range(steps)]
+    return peaks, training.bits()
+
+
+@case
+def what_the_optimizer_needs_counts_in_the_budget():
+    plain_training(1)
+    peaks, expected = plain_training(4)
+    spillway.step()
+    training = Training(peaks[-1] - 1024)
+    places, bounds, smallest = [], [], 0
+    for _ in range(4):
+        _, error, place = training.step()
+        places.append(place)
+        if error is not None:
+            bounds.append(error.lower_bound)
+            smallest = error.smallest
+            assert ("lower bound" in str(error)) == error.lower_bound, str(error)
+    assert places[2:] == ["optimizer"] * 2, places
+    assert bounds[-1] is False, bounds
+    assert all(same_bits(a, b) for a, b in zip(training.bits(), expected, strict=True))
+    del training
+    spillway.step()
+    training = Training(smallest)
+    for _ in range(4):
+        peak, error, _ = training.step()
+        assert error is None and peak <= smallest, (error, peak, smallest)
+
+
+def trained_as_errors_say(keeps_gradients=False):
+    """As a user would, who begins with too little, and again with what the error says: the errors, where each
+    came from, and the run that had none."""
+    budget, errors = 1, []
+    for _ in range(10):
+        spillway.step()
+        training = Training(budget, rows=4096, keeps_gradients=keeps_gradients)
+        found = []
+        while len(found) < 5 and (not found or found[-1][1] is None):
+            found.append(training.step())
+        if found[-1][1] is None:
+            return errors, [peak for peak, _, _ in found], budget, training.bits()
+        errors.append((len(found), *found[-1][1:]))
+        budget = found[-1][1].smallest
+        del training
+    raise AssertionError(errors)
+
+
+@case
+def the_first_error_names_a_budget_that_is_met():
+    plain_training(1, rows=4096)
+    plain, expected = plain_training(5, rows=4096)
+    errors, peaks, budget, bits = trained_as_errors_say()
+    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer")], errors
+    assert not errors[0][1].lower_bound and budget < max(plain), (errors, plain)
+    # Until the optimizer has its states, steps are recorded.
+    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
+    totals = last("training")
+    assert totals["moved_bytes"] + totals["left_to_rebuild_bytes"] > 0, totals
+    assert all(same_bits(a, b) for a, b in zip(bits, expected, strict=True))
+
+
+def end_missed():
+    """Ends a step that may have more to say."""
+    with contextlib.suppress(spillway.BudgetError):
+        spillway.step()
+
+
+@case
+def with_another_optimizer_the_smallest_is_a_lower_bound():
+    other = torch.ones(8, device="cuda", requires_grad=True)
+    others = torch.optim.SGD([other], lr=1)
+    being_made = torch.optim.Adam.__new__(torch.optim.Adam)  # which has no parameters yet
+    for has_gradient in (False, True):
+        training = Training(1)
+        other.grad = torch.ones_like(other) if has_gradient else None
+        _, error, place = training.step()
+        assert (place, error.lower_bound) == ("optimizer", has_gradient), (place, error)
+        del training
+    assert others.param_groups and not vars(being_made)
+
+
+@case
+def a_step_that_no_optimizer_ends_is_told_of_at_the_next_entry():
+    training = Training(1)
+    training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()  # the optimizer is to come
+    try:
+        training.model(torch.randn(32, 256, device="cuda"))
+    except spillway.BudgetError as error:
+        assert error.lower_bound, error
+    else:
+        raise AssertionError("nothing was told")
+    training.optimizer.zero_grad()
+    end_missed()
+
+
+@case
+def what_a_job_that_went_no_further_has_missed_is_not_the_next_ones():
+    training = Training(1)
+    training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()
+    training.optimizer.zero_grad()
+    del training  # nobody has been told
+    training = Training("80%")
+    assert training.step()[1] is None
+    spillway.step()
+
+
+@case
+def gradients_that_stay_are_in_the_next_error():
+    errors, peaks, budget, _ = trained_as_errors_say(keeps_gradients=True)
+    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer"), (2, "optimizer")], errors
+    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
