@@ -137,19 +137,28 @@ class SpanLog {
   /// In the place of end(), where nothing was submitted after all.
   void drop(const Device& device, const Begun& begun);
 
-  /// The same, while it lives.
+  /// The same, while it lives; not of a kernel.
   class Scope {
    public:
     Scope(
-        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0);
-    ~Scope();
+        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0)
+        : device_(device), stream_(stream) {
+      if (on()) begin(kind, bytes, other);
+    }
+
+    ~Scope() {
+      if (begun_) instance().end(device_, stream_, *begun_);
+    }
+
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
+    void begin(Span::Kind kind, Bytes bytes, std::uint64_t other);
+
     const Device& device_;
     const Stream stream_;
-    Begun begun_;
+    std::optional<Begun> begun_;
   };
 
  private:

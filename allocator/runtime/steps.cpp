@@ -146,17 +146,21 @@ void Runtime::handle_made() {
   if (!handles_made_.load(std::memory_order_relaxed)) handles_made_ = true;
 }
 
-void Runtime::handle_gone() {
-  if (in_forked_child()) return;
+bool Runtime::handle_gone() {
+  if (in_forked_child()) return false;
   const std::int64_t left = live_handles_.fetch_sub(1, std::memory_order_acq_rel) - 1;
   SPILLWAY_CHECK(left >= 0);
-  if (left > 0) return;
+  if (left > 0) return false;
   bool fit = false;
+  bool ended = false;
   {
     const LightLock lock(mutex_);
+    const std::uint64_t step = step_;
     if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) fit = close_step_locked();
+    ended = step_ != step;
   }
   if (fit) fit_host_memory();
+  return ended;
 }
 
 void Runtime::unpacked() {

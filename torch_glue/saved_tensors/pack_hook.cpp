@@ -50,19 +50,19 @@ PackHook::~PackHook() {
   note_.reset();
   parts_.reset();
   PendingSources::instance().poll();
-  Runtime::instance().handle_gone();
+  if (Runtime::instance().handle_gone()) forget_counted();
 }
 
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
   pack(tensor);
   if (region_ != nullptr && region_->rebuild && !region_->budget) note_result(tensor, *this);
-  settle_relu_masks(false);
+  if (serves_recipes()) settle_relu_masks(false);
 }
 
 void PackHook::pack(const at::Tensor& tensor) {
   PendingSources::instance().poll();
   version_ = SavedVersion(tensor);
-  note_ = current_note();
+  if (serves_recipes()) note_ = current_note();
   record_use(tensor);
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
@@ -85,7 +85,10 @@ void PackHook::pack(const at::Tensor& tensor) {
   if (region_->rebuild && !not_now) {
     if (leave_to_rebuild(tensor, stream, decided)) return;
     if (!decided) mask_ = ReluMask::of(tensor, *region_);
-    if (mask_ != nullptr) return layout_.set(tensor);
+    if (mask_ != nullptr) {
+      layout_.emplace(tensor);
+      return;
+    }
   }
   if (cached) {
     count_skip(region_->tag, SkipReason::kParameter, tensor);
@@ -127,7 +130,7 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
   rebuilt_ = RebuiltStorage::of(tensor, *region_, stream, decided, chain_);
   if (rebuilt_ == nullptr) return false;
   rebuilt_->hook_came(round_);
-  layout_.set(tensor);
+  layout_.emplace(tensor);
   return true;
 }
 
@@ -160,7 +163,7 @@ std::optional<PackHook::Trace> PackHook::trace() const {
   using Kept = c10::weak_intrusive_ptr<c10::TensorImpl>;
   if (kept_.defined()) return Trace{version_, Kept(kept_.getIntrusivePtr()), {}, {}};
   if (storage_ == nullptr) return std::nullopt;
-  return Trace{version_, Kept(at::Tensor().getIntrusivePtr()), storage_, layout_};
+  return Trace{version_, Kept(at::Tensor().getIntrusivePtr()), storage_, *layout_};
 }
 
 std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t saved) {
@@ -180,7 +183,7 @@ std::shared_ptr<PackHook> PackHook::of_rebuilt(const at::Tensor& tensor,
                                                std::shared_ptr<RebuiltStorage> rebuilt) {
   auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
-  hook->layout_.set(tensor);
+  hook->layout_.emplace(tensor);
   hook->rebuilt_ = std::move(rebuilt);
   hook->rebuilt_->hook_came(hook->round_);
   return hook;
@@ -200,15 +203,15 @@ int PackHook::chain() const {
 bool PackHook::move(const at::Tensor& tensor,
                     driver::Stream stream,
                     const std::optional<Decision>& decided) {
-  layout_.set(tensor);
-  if (layout_.bytes().empty()) {
+  layout_.emplace(tensor);
+  if (layout_->bytes().empty()) {
     // Nothing to move, and no reason to hold its storage.
-    kept_ = layout_.over(c10::Storage(c10::Storage::use_byte_size_t{},
-                                      0,
-                                      c10::DataPtr(nullptr, tensor.device()),
-                                      /*allocator=*/nullptr,
-                                      /*resizable=*/false),
-                         version_.counter());
+    kept_ = layout_->over(c10::Storage(c10::Storage::use_byte_size_t{},
+                                       0,
+                                       c10::DataPtr(nullptr, tensor.device()),
+                                       /*allocator=*/nullptr,
+                                       /*resizable=*/false),
+                          version_.counter());
     return true;
   }
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
@@ -224,7 +227,7 @@ bool PackHook::move(const at::Tensor& tensor,
   storage_ = SavedStorage::of(storage, *device.value());
   if (chain_ != 0) storage_->could_be_computed(chain_);
   const bool leaves = storage_->save(
-      {storage, layout_.bytes(), version_.counter(), stream, decided ? &*decided : nullptr},
+      {storage, layout_->bytes(), version_.counter(), stream, decided ? &*decided : nullptr},
       *region_,
       round_);
   if (leaves && storage_->number() != 0) tell_source(tensor, storage_->number());
@@ -232,7 +235,8 @@ bool PackHook::move(const at::Tensor& tensor,
 }
 
 void PackHook::keep(const at::Tensor& tensor) {
-  // Never the variable itself: an output saved by its own node would hold the node for ever.
+  // Never the variable itself: an output saved by its own node would hold the node for ever, and an
+  // input's Python object would live as long as the graph, which costs more than another tensor.
   const auto* const impl = tensor.unsafeGetTensorImpl();
   kept_ = impl->key_set().has(c10::DispatchKey::Python)
               ? tensor.detach()
@@ -241,7 +245,7 @@ void PackHook::keep(const at::Tensor& tensor) {
 
 at::IntArrayRef PackHook::sizes() const {
   if (parts_ != nullptr) return parts_->sizes;
-  if (!kept_.defined()) return layout_.sizes();
+  if (!kept_.defined()) return layout_->sizes();
   return kept_.is_nested() ? at::IntArrayRef() : kept_.sizes();  // a nested tensor has none
 }
 
@@ -271,12 +275,12 @@ at::Tensor PackHook::unpack() {
     return kept_;
   }
   if (rebuilt_ != nullptr) {
-    at::Tensor tensor = layout_.over(rebuilt_->get(round_), version_.counter());
+    at::Tensor tensor = layout_->over(rebuilt_->get(round_), version_.counter());
     record_use(tensor);
     return tensor;
   }
-  SavedStorage::OnDevice back = storage_->bring_back(round_, layout_.bytes());
-  at::Tensor tensor = layout_.over(std::move(back.storage), version_.counter(), back.begin);
+  SavedStorage::OnDevice back = storage_->bring_back(round_, layout_->bytes());
+  at::Tensor tensor = layout_->over(std::move(back.storage), version_.counter(), back.begin);
   record_use(tensor);
   return tensor;
 }

@@ -103,6 +103,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   void keep(const at::Tensor& tensor);
   [[nodiscard]] at::IntArrayRef sizes() const;
 
+  /// Whether recipes may ask what it packs. Requires: the tensor is not packed yet.
+  [[nodiscard]] bool serves_recipes() const { return region_ == nullptr || region_->rebuild; }
+
   const RegionOptions* const region_;  // until the tensor is packed
   SavedVersion version_;
   at::Tensor kept_;  // undefined where it moved
@@ -111,7 +114,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   std::shared_ptr<ReluMask> mask_;           // has it instead, where it is a ReLU's result
   std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;
-  Layout layout_;
+  std::optional<Layout> layout_;  // none of a tensor that is kept, and of one that wraps others
   int chain_ = 0;                 // what chain() would be, had a plan not kept or moved it
   std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, null for every other one
 };

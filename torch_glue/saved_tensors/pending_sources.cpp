@@ -82,8 +82,7 @@ std::vector<PendingSources::Held> PendingSources::take_beyond(std::size_t in_fli
   return beyond;
 }
 
-bool PendingSources::poll() {
-  if (!any_) return false;
+bool PendingSources::poll_held() {
   c10::SmallVector<c10::Storage, 4> passed;  // freed after the lock: freeing calls into PyTorch
   c10::SmallVector<const c10::StorageImpl*, 4> storages;
   {

@@ -30,8 +30,10 @@ class PendingSources {
   /// Lets go of the earliest until this thread holds at most `in_flight` of them. Stream: the
   /// current stream of each one's device waits for its copy; no host wait.
   void bound(std::size_t in_flight);
+
   /// Lets go of the storages whose copies have passed; true where there were some. No host wait.
-  bool poll();
+  bool poll() { return any_ && poll_held(); }
+
   /// From hold() on, until poll() has freed it or bound() has taken it. What poll() is about to
   /// free counts: whoever looks for other owners would take poll() for one.
   [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
@@ -47,6 +49,7 @@ class PendingSources {
     std::thread::id saved_by;
   };
 
+  bool poll_held();
   std::vector<Held> take_beyond(std::size_t in_flight);
 
   PendingSources() = default;

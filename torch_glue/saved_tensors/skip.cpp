@@ -57,9 +57,12 @@ class SkipLedger {
     if (step != step_) counted_.clear();
     step_ = step;
     c10::StorageImpl* const key = storage.unsafeGetStorageImpl();
-    if (counted_.find(key) != counted_.end()) return false;
-    counted_.emplace(key, storage.getWeakStorageImpl());
-    return true;
+    return counted_.emplace(key, storage.getWeakStorageImpl()).second;
+  }
+
+  void forget() {
+    const LightLock lock(mutex_);
+    counted_.clear();
   }
 
  private:
@@ -103,6 +106,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 }
 
 bool is_in_autocast_cache(const at::Tensor& tensor) {
+  if (!c10::isReducedFloatingType(tensor.scalar_type())) return false;  // nothing else is cached
   if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
   const at::Tensor* const base = compat::view_base(tensor);
   return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
@@ -130,6 +134,10 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {
   if (is_first_in_step(tensor.storage())) {
     runtime.skipped(tag, reason, Bytes{tensor.storage().nbytes()});
   }
+}
+
+void forget_counted() {
+  SkipLedger::instance().forget();
 }
 
 }  // namespace spillway

@@ -35,4 +35,8 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 /// count_skip().
 void count_staying(TagId tag, const at::Tensor& tensor);
 
+/// A step has ended. What is remembered of its storages would go at the next count anyway; now
+/// their memory can be used again at once, and is in the processor's caches still.
+void forget_counted();
+
 }  // namespace spillway
