@@ -10,7 +10,7 @@ namespace spillway {
 namespace {
 
 /// The next step needs such a share more or less: allocators give it blocks that were others'.
-constexpr std::uint64_t kOtherwiseShare = 4096;
+constexpr std::uint64_t kOtherwiseShare = 1024;
 
 /// The same step again, which begins with what this one's optimizer has made. Before that was made,
 /// what the backward pass began with may have gone.
