@@ -9,7 +9,8 @@
 namespace spillway {
 namespace {
 
-/// The next step needs such a share more or less: allocators give it blocks that were others'.
+/// The next step needs such a share more or less: allocators give it blocks that were others'. Of
+/// GPT-2 XL behind other ways of training it was 0.07 %.
 constexpr std::uint64_t kOtherwiseShare = 1024;
 
 /// The same step again, which begins with what this one's optimizer has made. Before that was made,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program has made of a class, without its having told."""
+"""Objects of a class that a program has made and told nobody of."""
 
 from __future__ import annotations
 

@@ -96,5 +96,16 @@ TEST(BudgetShortageTest, TheSmallestThatIsNamedBehindAnOptimizersStepIsMet) {
   }
 }
 
+TEST(BudgetShortageTest, TheNextStepMayNeedALittleMoreThanTheOneBehindWhichTheSmallestIsNamed) {
+  BudgetChooser chooser(1_B);
+  std::optional<BudgetShortage> missed;
+  step(chooser, {100, 100}, 900'000, &missed, {700'000, 900'000, 1'000'000});
+  BudgetChooser again(missed->least);
+
+  step(again, {100, 100}, 1'200'800, &missed, {1'000'000, 1'100'000, 1'000'000});
+
+  EXPECT_FALSE(missed);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -13,17 +13,14 @@ class Layout {
  public:
   Layout() = default;
 
-  explicit Layout(const at::Tensor& tensor) { set(tensor); }
-
   /// As the tensor lies.
-  void set(const at::Tensor& tensor) {
-    sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
-    strides_.assign(tensor.strides().begin(), tensor.strides().end());
-    offset_ = tensor.storage_offset();
-    keys_ = tensor.key_set();
-    dtype_ = tensor.dtype();
-    bytes_ = covered(tensor);
-  }
+  explicit Layout(const at::Tensor& tensor)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        offset_(tensor.storage_offset()),
+        keys_(tensor.key_set()),
+        dtype_(tensor.dtype()),
+        bytes_(covered(tensor)) {}
 
   [[nodiscard]] at::IntArrayRef sizes() const { return sizes_; }
 

@@ -60,9 +60,10 @@ class SkipLedger {
     return counted_.emplace(key, storage.getWeakStorageImpl()).second;
   }
 
-  void forget() {
+  /// What was counted before this step.
+  void forget(std::uint64_t step) {
     const LightLock lock(mutex_);
-    counted_.clear();
+    if (step_ < step) counted_.clear();
   }
 
  private:
@@ -106,7 +107,8 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 }
 
 bool is_in_autocast_cache(const at::Tensor& tensor) {
-  if (!c10::isReducedFloatingType(tensor.scalar_type())) return false;  // nothing else is cached
+  // Nothing else is cached.
+  if (tensor.scalar_type() != at::autocast::get_autocast_dtype(at::kCUDA)) return false;
   if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
   const at::Tensor* const base = compat::view_base(tensor);
   return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
@@ -137,7 +139,7 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {
 }
 
 void forget_counted() {
-  SkipLedger::instance().forget();
+  SkipLedger::instance().forget(Runtime::instance().step());
 }
 
 }  // namespace spillway

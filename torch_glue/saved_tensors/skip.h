@@ -36,7 +36,7 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 void count_staying(TagId tag, const at::Tensor& tensor);
 
 /// A step has ended. What is remembered of its storages would go at the next count anyway; now
-/// their memory can be used again at once, and is in the processor's caches still.
+/// their memory can be used again at once, and is in the processor's caches still. Threads: safe.
 void forget_counted();
 
 }  // namespace spillway

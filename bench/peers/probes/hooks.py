@@ -3,8 +3,8 @@
 
 Takes the allocator: `spillway` or `torch`. CPU time of the whole process, because backward passes run on
 a thread of their own. The arms take turns, each round begins with another one, and from each the time
-without hooks just before and after it is taken off. A turn is several steps, as in training; its first one is
-not counted, because it pays for what another arm has left behind: memory in other places, cold caches.
+without hooks just before and after it is taken off. A turn is several steps, as jobs enter one manager in
+each of theirs; the first one is not counted: it finds memory and caches as another arm has left them.
 Python's collector runs between steps, not in them.
 """
 

@@ -118,20 +118,21 @@ def functorch_gradients_work_inside_a_region():
 
 @case
 def autocast_training_equals_plain():
-    def train(ratio):
+    def train(ratio, dtype):
         torch.manual_seed(3)
         net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3))).cuda()
         x = torch.randn(32, 64, device="cuda")
         with (
             spillway.CPUOffload(ratio, tag=f"autocast {ratio}"),
-            torch.autocast("cuda", dtype=torch.bfloat16),
+            torch.autocast("cuda", dtype=dtype),
         ):
             loss = net(x).float().square().mean()
         loss.backward()
         return [p.grad for p in net.parameters()]
 
-    with Moved() as moved:
-        ours = train(1)
-    # The batch, its cast, the other layers' inputs, and what the loss squares: casts of weights stay.
-    assert moved.out == 32 * 64 * (3 * 2 + 4), moved.out
-    assert all(same_bits(a, b) for a, b in zip(ours, train(0), strict=True))
+    for dtype in (torch.bfloat16, torch.float64):
+        with Moved() as moved:
+            ours = train(1, dtype)
+        # The batch's cast, the other layers' inputs, and what the loss squares: casts of weights stay.
+        assert moved.out == 32 * 64 * (3 * dtype.itemsize + 4), (dtype, moved.out)
+        assert all(same_bits(a, b) for a, b in zip(ours, train(0, dtype), strict=True))
