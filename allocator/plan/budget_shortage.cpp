@@ -9,9 +9,8 @@
 namespace spillway {
 namespace {
 
-/// The next step needs such a share more or less: allocators give it blocks that were others'. Of
-/// GPT-2 XL behind other ways of training it was 0.07 %.
-constexpr std::uint64_t kOtherwiseShare = 1024;
+/// The next step needs such a share more or less: allocators give it blocks that were others'.
+constexpr std::uint64_t kOtherwiseShare = 4096;
 
 /// The same step again, which begins with what this one's optimizer has made. Before that was made,
 /// what the backward pass began with may have gone.

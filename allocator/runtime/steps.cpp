@@ -10,9 +10,8 @@
 namespace spillway {
 namespace {
 
-/// What is told needs so little more or less that it is not told twice: twice of what the end of an
-/// optimizer's step adds for what varies.
-constexpr std::uint64_t kAlikeShare = 512;
+/// What is told needs so little more or less that it is not told twice.
+constexpr std::uint64_t kAlikeShare = 1024;
 
 }  // namespace
 

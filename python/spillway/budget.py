@@ -35,8 +35,7 @@ class BudgetError(RuntimeError):
 
     ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes: over
     Spillway's allocator with room for what lies between blocks, which is held too. The states that an
-    optimizer has made in the step are in it, and 0.1 % then for what varies between steps; gradients that
-    are kept for the next one are not. It is
+    optimizer has made in the step are in it, gradients that are kept for the next one are not. It is
     only a ``lower_bound`` where the step has not been followed to the end of its optimizer's step, nor one
     that began with as many bytes live: an optimizer may need more than the backward pass.
     """

@@ -149,8 +149,9 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
 
 
 def within(step: Step, budget: int, tag: str) -> dict[str, Any]:
-    """Within the smallest budget where this one cannot be met."""
-    for _ in range(4):
+    """Within the smallest budget where this one cannot be met. What a try leaves in the heap of this one
+    process may take some pages more from the next."""
+    for _ in range(8):
         try:
             return under(step, budget, f"{tag}-{budget}")
         except spillway.BudgetError as error:  # the first one's is a lower bound
