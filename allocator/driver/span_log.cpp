@@ -348,7 +348,10 @@ void SpanLog::drop(const Device& device, const Begun& begun) {
   if (begun.event != nullptr) ended(device, begun, nullptr);
 }
 
-void SpanLog::Scope::begin(Span::Kind kind, Bytes bytes, std::uint64_t other) {
+SpanLog::Scope::Scope(
+    const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other)
+    : device_(device), stream_(stream) {
+  if (!on()) return;
   begun_ = instance().begin(device_, stream_, kind);
   begun_->span.other = other;
   begun_->span.bytes = bytes;

@@ -137,14 +137,11 @@ class SpanLog {
   /// In the place of end(), where nothing was submitted after all.
   void drop(const Device& device, const Begun& begun);
 
-  /// The same, while it lives; not of a kernel.
+  /// The same, while it lives; not of a kernel. Where the log is off, nothing is begun.
   class Scope {
    public:
     Scope(
-        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0)
-        : device_(device), stream_(stream) {
-      if (on()) begin(kind, bytes, other);
-    }
+        const Device& device, Stream stream, Span::Kind kind, Bytes bytes, std::uint64_t other = 0);
 
     ~Scope() {
       if (begun_) instance().end(device_, stream_, *begun_);
@@ -154,8 +151,6 @@ class SpanLog {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    void begin(Span::Kind kind, Bytes bytes, std::uint64_t other);
-
     const Device& device_;
     const Stream stream_;
     std::optional<Begun> begun_;
