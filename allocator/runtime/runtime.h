@@ -178,9 +178,8 @@ class Runtime {
   void fetched(const Site& site, Bytes bytes);
 
   /// A packed handle began or ended to live; `unpacked` says that the backward pass has begun.
-  /// True where a step has ended with the handle.
   void handle_made();
-  bool handle_gone();
+  bool handle_gone();  // true where a step has ended with it
   void unpacked();
 
   /// A backward pass is over, with all that others have asked it for.

@@ -24,6 +24,7 @@ def section(result: dict[str, Any]) -> str:
         f"Predicted for an H200 by dry runs with `{' '.join(result['command'])}`, {result['date']}, {used}. "
         "Each way of saving memory, what the device holds then at its peak, and a budget of that, rounded up "
         "to a MiB; or the smallest budget, where that is more:",
+        *(["", result["notes"]] if "notes" in result else []),
         "",
         "| model | way | held, GiB | ms a step | with a budget, ms |",
         "|---|---|---|---|---|",

@@ -295,7 +295,8 @@ def test_pages_of_ended_processes_are_removed_and_others_left(tmp_path, monkeypa
     ended = tmp_path / f"spillway-top-{of_user}-{namespace}-{os.getpid()}-1"
     foreign = tmp_path / f"spillway-top-{of_user + 1}-{namespace}-{os.getpid()}-1"
     elsewhere = tmp_path / f"spillway-top-{of_user}-{int(namespace) + 1}-{os.getpid()}-1"
-    for path in (alive, ended, foreign, elsewhere):
+    another = tmp_path / f"{os.getpid()}-1"  # no page
+    for path in (alive, ended, foreign, elsewhere, another):
         path.touch(0o600)
     pages.remove_stale()
-    assert sorted(tmp_path.iterdir()) == sorted([alive, foreign, elsewhere])
+    assert sorted(tmp_path.iterdir()) == sorted([alive, foreign, elsewhere, another])

@@ -149,8 +149,8 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
 
 
 def within(step: Step, budget: int, tag: str) -> dict[str, Any]:
-    """Within the smallest budget where this one cannot be met. What a try leaves in the heap of this one
-    process may take some pages more from the next."""
+    """Within the smallest budget where this one cannot be met. All tries are in one process: each may leave
+    some pages of its heap stranded, which the next one lacks."""
     for _ in range(8):
         try:
             return under(step, budget, f"{tag}-{budget}")

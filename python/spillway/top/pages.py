@@ -14,7 +14,6 @@ import stat
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-_NUMBERS = re.compile(r"(\d+)-(\d+)")  # of a process, and when it began
 
 
 def start_of(process: int) -> int | None:
@@ -62,12 +61,10 @@ def is_private(path: Path) -> bool:
 def remove_stale() -> None:
     """Removes this user's pages whose processes have ended, of those whose numbers mean something here:
     containers may share the folder and not the numbers."""
-    prefix = _prefix()
+    of_process = re.compile(re.escape(_prefix()) + r"(\d+)-(\d+)")  # its number, and when it began
     with contextlib.suppress(OSError):
         for path in FOLDER.iterdir():
-            if not path.name.startswith(prefix):
-                continue
-            name = _NUMBERS.fullmatch(path.name.removeprefix(prefix))
+            name = of_process.fullmatch(path.name)
             if name is None or not is_private(path):
                 continue
             if start_of(int(name[1])) != int(name[2]):
