@@ -19,23 +19,31 @@ namespace {
 
 std::atomic<bool> in_use{false};  // Python has an error of its own
 
-std::string text_of(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound) {
-  return "Spillway: a budget of " + std::to_string(budget) + " bytes cannot be met on GPU " +
-         std::to_string(device) + " by moving activations: with all of them moved, or to be " +
-         "computed again, the step needs " + std::to_string(smallest) +
-         " bytes, with what lies between its blocks, " +
-         (lower_bound ? "a lower bound of the budget: an optimizer's step, and the states that it "
-                        "keeps, may need more"
-                      : "which is the smallest budget that would do");
+std::string text_of(const BudgetMiss& missed) {
+  const std::string smallest = readable(missed.shortage.least);
+  return "Spillway: a budget of " + std::to_string(missed.budget.count()) + " bytes (" +
+         readable(missed.budget) + ") is too small on GPU " +
+         std::to_string(static_cast<int>(missed.device)) +
+         ": with all of its activations offloaded or recomputed, step " +
+         std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ") needs " +
+         (missed.shortage.lower_bound
+              ? "at least " + smallest + " (a lower bound: an optimizer's step may need more)"
+              : smallest) +
+         ", " + readable(missed.shortage.begin) +
+         " of which were allocated before it saved its first activation. Use a budget of " +
+         std::to_string(missed.shortage.least.count()) +
+         " bytes, a smaller batch or a shorter sequence, or over_budget_warns to go on";
 }
 
-Budget budget_of(std::string_view text, double time_limit) {
+Budget budget_of(std::string_view text, const BudgetSettings& settings) {
+  const double time_limit = settings.time_limit;
   auto budget = Budget::of(text, "budget");
   TORCH_CHECK_VALUE(budget.ok(), "Spillway: ", budget.status().detail());
   if (time_limit != 0) {
     const Status limited = budget.value().limit_time(time_limit, "time_limit");
     TORCH_CHECK_VALUE(limited.ok(), "Spillway: ", limited.detail());
   }
+  budget.value().warns = settings.over_budget_warns;
   const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
   TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
                     "Spillway: budget: expected at most ",
@@ -46,7 +54,7 @@ Budget budget_of(std::string_view text, double time_limit) {
 }
 
 std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
-  const Budget budget = budget_of(text, settings.time_limit);
+  const Budget budget = budget_of(text, settings);
   const Status named = check_tag_name(settings.tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
   if (!in_use.exchange(true)) set_miss_teller(&throw_where_missed);
@@ -71,8 +79,12 @@ BudgetRegion::~BudgetRegion() {
   SPILLWAY_CHECK(leave_region(id_).ok());
 }
 
-BudgetError::BudgetError(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound)
-    : std::runtime_error(text_of(device, budget, smallest, lower_bound)),
+BudgetError::BudgetError(const std::string& text,
+                         int device,
+                         std::uint64_t budget,
+                         std::uint64_t smallest,
+                         bool lower_bound)
+    : std::runtime_error(text),
       device_(device),
       budget_(budget),
       smallest_(smallest),
@@ -82,7 +94,12 @@ void throw_where_missed() {
   if (!in_use) return;
   const auto missed = Runtime::instance().take_budget_miss();
   if (!missed) return;
-  throw BudgetError(static_cast<int>(missed->device),
+  if (missed->warns) {
+    TORCH_WARN(text_of(*missed));
+    return;
+  }
+  throw BudgetError(text_of(*missed),
+                    static_cast<int>(missed->device),
                     missed->budget.count(),
                     missed->shortage.least.count(),
                     missed->shortage.lower_bound);

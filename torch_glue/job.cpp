@@ -13,13 +13,15 @@ namespace spillway {
 
 namespace {
 
-/// Of SPILLWAY_BUDGET and SPILLWAY_TIME_LIMIT.
+/// Of SPILLWAY_BUDGET, SPILLWAY_TIME_LIMIT and SPILLWAY_OVER_BUDGET.
 Result<std::optional<Budget>> asked_budget() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto text, env::text("SPILLWAY_BUDGET"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::number("SPILLWAY_TIME_LIMIT"));
   if (!text && !limit) return std::optional<Budget>();
   SPILLWAY_ASSIGN_OR_RETURN(Budget budget, Budget::of(text.value_or("auto"), "SPILLWAY_BUDGET"));
   if (limit) SPILLWAY_RETURN_IF_ERROR(budget.limit_time(*limit, "SPILLWAY_TIME_LIMIT"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto over, env::text("SPILLWAY_OVER_BUDGET"));
+  if (over) SPILLWAY_RETURN_IF_ERROR(budget.set_over_budget(*over, "SPILLWAY_OVER_BUDGET"));
   return std::optional<Budget>(budget);
 }
 

@@ -98,7 +98,10 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
   return py::make_tuple(static_cast<int>(missed.device),
                         missed.budget.count(),
                         missed.shortage.least.count(),
-                        missed.shortage.lower_bound);
+                        missed.shortage.lower_bound,
+                        missed.shortage.begin.count(),
+                        missed.step,
+                        missed.shape);
 }
 
 /// At the end of a backward pass, without the Python lock. Behind an optimizer's step more is
@@ -112,6 +115,10 @@ void tell_budget_miss() {
   if (missed_now == Missed::kNow && python.attr("optimizers_to_step")().cast<int>() > 0) return;
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;
+  if (missed->warns) {
+    python.attr("warn")(*as_tuple(*missed));
+    return;
+  }
   throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
 }
 
@@ -172,8 +179,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
-  // Device, budget, what would have done, and whether that is a lower bound, of the last budget
-  // that was missed, once; not of another budget than `entered`.
+  // Whether it is only a warning, and the arguments of a BudgetError, of the last budget that was
+  // missed, once; not of another budget than `entered`.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {
@@ -181,7 +188,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
         if (entered && device_at(device).most(*entered) != missed->budget) return py::none();
-        return as_tuple(*missed);
+        return py::make_tuple(missed->warns, as_tuple(*missed));
       },
       py::arg("entered") = py::none());
   module.def("take_end_of_memory", &spillway::take_end_of_memory);

@@ -206,13 +206,14 @@ void learn_steps(const std::string& tag, int device, const std::vector<py::dict>
 
 void define_planning(py::module_& module) {
   py::class_<Budget>(module, "Budget")
-      .def(py::init([](std::uint64_t bytes, double share, bool rest, double slowdown) {
-             return Budget{Bytes{bytes}, share, rest, slowdown};
+      .def(py::init([](std::uint64_t bytes, double share, bool rest, double slowdown, bool warns) {
+             return Budget{Bytes{bytes}, share, rest, slowdown, warns};
            }),
            py::arg("bytes") = 0,
            py::arg("share") = 0.0,
            py::arg("rest") = false,
-           py::arg("slowdown") = 0.0)
+           py::arg("slowdown") = 0.0,
+           py::arg("warns") = false)
       .def_property_readonly_static("AUTO", [](const py::object&) { return Budget::kAuto; });
   module.def("explain", &explain, py::arg("tag"), py::arg("device"), py::arg("points"));
   module.def("records",

@@ -21,6 +21,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_MEMORY_LIMIT",
     "SPILLWAY_BUDGET",
     "SPILLWAY_TIME_LIMIT",
+    "SPILLWAY_OVER_BUDGET",
     "SPILLWAY_PLANS",
     "SPILLWAY_OFFLOAD_RATIO",
     "SPILLWAY_TAG_RATIO",

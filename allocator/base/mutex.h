@@ -61,6 +61,11 @@ class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
     lock_contended();
   }
 
+  /// Whether it is the caller's now; never waits.
+  bool try_lock() SPILLWAY_ATTRIBUTE(try_acquire_capability(true)) {
+    return !held_.exchange(true, std::memory_order_acquire);
+  }
+
   void unlock() SPILLWAY_ATTRIBUTE(release_capability()) {
     held_.store(false, std::memory_order_release);
   }

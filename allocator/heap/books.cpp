@@ -165,8 +165,32 @@ void Books::stuck(Bytes size) {
 
 Bytes Books::room() const {
   const Lock lock(mutex_);
-  if (limit_.zero()) return Bytes{std::numeric_limits<std::uint64_t>::max()};
-  return limit_ > slow_.held ? limit_ - slow_.held : Bytes{};
+  Bytes room{std::numeric_limits<std::uint64_t>::max()};
+  for (const Bytes cap : {limit_, budget_}) {
+    if (!cap.zero()) room = std::min(room, cap > slow_.held ? cap - slow_.held : Bytes{});
+  }
+  return room;
+}
+
+void Books::set_budget(Bytes budget) {
+  const Lock lock(mutex_);
+  budget_ = budget;
+}
+
+Bytes Books::budget() const {
+  const Lock lock(mutex_);
+  return budget_;
+}
+
+bool Books::passes_budget(Bytes more) const {
+  const Lock lock(mutex_);
+  if (budget_.zero() || slow_.held + more <= budget_) return false;
+  return limit_.zero() || slow_.held + more <= limit_;
+}
+
+void Books::exceed_budget(Bytes more) {
+  const Lock lock(mutex_);
+  if (!budget_.zero()) budget_ = std::max(budget_, slow_.held + more);
 }
 
 void Books::set_limit(Bytes limit) {

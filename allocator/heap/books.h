@@ -42,8 +42,15 @@ class Books {
   void unmapped(Bytes size);
   void stuck(Bytes size);
 
-  /// How many more bytes may be held.
+  /// How many more bytes may be reserved: up to the limit, and up to the budget.
   [[nodiscard]] Bytes room() const;
+  /// Caps the reserved bytes beside the limit; zero: no cap.
+  void set_budget(Bytes budget);
+  [[nodiscard]] Bytes budget() const;
+  /// Whether reserving `more` bytes would pass the budget, but not the limit.
+  [[nodiscard]] bool passes_budget(Bytes more) const;
+  /// Raises the budget so that `more` bytes can be reserved; nothing where there is none.
+  void exceed_budget(Bytes more);
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
   void set_soft_limit(Bytes limit);
@@ -101,6 +108,7 @@ class Books {
 
   alignas(64) mutable Mutex mutex_;  // for what changes rarely
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes budget_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes soft_limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes target_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes target_peak_ SPILLWAY_GUARDED_BY(mutex_);

@@ -72,6 +72,8 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   Result<driver::DevicePtr> block = miss(key, rounded, size, tag);
   if (block.ok()) return block;
+  // Its caller can make room within a budget: memory has not run out yet.
+  if (books.passes_budget(rounded.rounded_up(addresses.granularity()))) return block.status();
   return heap.out_of_memory(size, block.status());
 }
 
@@ -122,8 +124,21 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
     }
   }
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
+  if (!block.ok() && key.tier != Tier::kSmall) {
+    // Where memory is short, sizes and lifetimes share chunks.
+    for (const Tier other : {Tier::kLarge, Tier::kKept, Tier::kSmall}) {
+      const RegionKey elsewhere{key.stream, key.pool, other};
+      if (other == key.tier || block.ok() || regions.of(elsewhere) == nullptr) continue;
+      block = allocate(elsewhere, size, requested, tag, other != Tier::kSmall);
+    }
+  }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    trim_for_room();
+    // A budget is the caller's to make room in: plans are not given up for it.
+    if (books.passes_budget(size.rounded_up(addresses.granularity()))) {
+      trim_cached();
+    } else {
+      trim_for_room();
+    }
     block = allocate(key, size, requested, tag, true);
   }
   return block;
@@ -360,6 +375,7 @@ Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   Status status = state_->restore(found);
   if (status.code() == Code::kOutOfDeviceMemory) {
     state_->trim_for_room();
+    state_->books.set_budget({});  // what was paused returns at the program's request
     status = state_->restore(found);
   }
   return status;

@@ -248,6 +248,20 @@ class Heap {
   /// Zero: streams wait before the heap grows. end_step() ends a target that was not set again in
   /// the step.
   void set_target(Bytes target);
+  /// Caps the reserved bytes at a budget, from now on; zero: no cap. Requests that it has no room
+  /// for fail with kOutOfDeviceMemory (passes_budget) after cached memory was released, so that
+  /// their caller can free memory and try again; plans of end_step() stay. end_step() ends it with
+  /// the target.
+  void set_budget(Bytes budget);
+  [[nodiscard]] Bytes budget() const;
+  /// Whether a failed request of `size` bytes is one that the budget has no room for, although the
+  /// limit has.
+  [[nodiscard]] bool passes_budget(Bytes size) const;
+  /// Lets the heap reserve `size` more bytes than it has now, beyond its budget, until that is set
+  /// again.
+  void exceed_budget(Bytes size);
+  /// The most bytes reserved since the target was set; zero where there is none.
+  [[nodiscard]] Bytes most_reserved() const;
   /// HeapStats::stranded when the target was set last, or when last no plan was followed then, but
   /// for the memory of plans. None where there is no target, or one of a few pages.
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;

@@ -79,7 +79,10 @@ void Heap::State::end_step() {
   {
     const Lock lock(mutex);
     const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);
-    if (!has_target) books.set_target({});
+    if (!has_target) {
+      books.set_target({});
+      books.set_budget({});
+    }
     if (!has_target && !options.replay) return rest();
     if (!follow_plan()) return;
   }

@@ -18,6 +18,8 @@ constexpr std::size_t kMostTargets = 256;
 constexpr int kFirstAlike = 2;
 /// With fewer, what blocks leave of theirs is no small share of all.
 constexpr std::uint64_t kFewestPages = 64;
+/// With fewer, chunks of their own would cost more than they save.
+constexpr std::uint64_t kFewestPagesToPart = 512;
 /// So often for each target; the rest is left to who has set it.
 constexpr int kMostGivenUp = 4;
 
@@ -32,6 +34,26 @@ void Heap::set_target(Bytes target) {
   state_->trim_beyond_target();
   state_->see_stranded();
   state_->books.begin_target_peak();
+}
+
+void Heap::set_budget(Bytes budget) {
+  state_->books.set_budget(budget);
+}
+
+Bytes Heap::budget() const {
+  return state_->books.budget();
+}
+
+bool Heap::passes_budget(Bytes size) const {
+  return state_->books.passes_budget(size.rounded_up(state_->addresses.granularity()));
+}
+
+void Heap::exceed_budget(Bytes size) {
+  state_->books.exceed_budget(size.rounded_up(state_->addresses.granularity()));
+}
+
+Bytes Heap::most_reserved() const {
+  return state_->books.target_peak();
 }
 
 std::optional<Bytes> Heap::stranded_at_target() const {
@@ -50,7 +72,9 @@ Bytes Heap::renewed() const {
 }
 
 void Heap::begin_tail() {
-  if (state_->tails_keep && state_->has_many_pages()) state_->large_tier = Tier::kKept;
+  const Bytes target = state_->books.target();
+  const bool many = target >= Bytes{granularity().count() * kFewestPagesToPart};
+  if (state_->tails_keep && many) state_->large_tier = Tier::kKept;
 }
 
 std::optional<Bytes> Heap::most_held_by_plan() const {

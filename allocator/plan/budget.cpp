@@ -40,6 +40,16 @@ Status Budget::limit_time(double times, std::string_view name) {
   return {};
 }
 
+Status Budget::set_over_budget(std::string_view text, std::string_view name) {
+  if (text != "error" && text != "warn") {
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        std::string(name) + "=" + std::string(text) + ": expected error or warn");
+  }
+  warns = text == "warn";
+  return {};
+}
+
 Bytes Budget::on(Bytes total, Bytes available) const {
   if (share <= 0) return bytes;
   const auto of = static_cast<double>((rest ? available : total).count());

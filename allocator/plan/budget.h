@@ -17,6 +17,8 @@ struct Budget {
   /// Above zero: the step is to need as little as it can while it takes at most so many times what
   /// it takes with everything kept.
   double slowdown = 0;
+  /// A step that exceeds it is a warning, not an error.
+  bool warns = false;
 
   /// The share of "auto": what lies between blocks needs room too.
   static constexpr double kAuto = 0.95;
@@ -28,6 +30,10 @@ struct Budget {
   Status limit_time(double times, std::string_view name);
 
   [[nodiscard]] Bytes on(Bytes total, Bytes available) const;
+  /// Of "error" and "warn": what a step that exceeds it is. Errors: kInvalidArgument for anything
+  /// else, naming `name`; nothing has changed then.
+  Status set_over_budget(std::string_view text, std::string_view name);
+
   /// For messages.
   [[nodiscard]] std::string text() const;
 

@@ -111,6 +111,7 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
 
 Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   const std::size_t index = sizes_.size();
+  rebuildable = rebuildable && recomputes_;
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
@@ -131,6 +132,7 @@ Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
     if (action == Action::kKeep) action = planned;
   }
   whole_ = whole_ && action == away;
+  recomputed_ = recomputed_ || action == Action::kRebuild;
   sizes_.push_back(size);
   rebuildable_.push_back(rebuildable);
   return action;
@@ -252,16 +254,16 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   }
   if (followed_last_ != nullptr) {
     over_in_a_row_ = 0;
-  } else if (whole_ && curve.peak() > budget_) {
+  } else if (whole_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
   settled_last_ = settled_;
-  const Bytes begin{curve.live.front()};
   const auto missing = shortage(curve, least, optimized);
-  if ((whole_ || least) && fits(curve.peak()))
-    shape->fitted = std::max(shape->fitted.value_or(begin), begin);
+  // The first time a plan may help, unless that was one.
+  const bool planned = counts_reserved(budget_) && followed_last_ != nullptr;
+  if (recomputed_ && exceeds(curve.peak()) && (planned || over_in_a_row_ > 1)) recomputes_ = false;
   if (optimized) {
-    optimized_begin_ = begin;
+    optimized_begin_ = Bytes{curve.live.front()};
     optimized_peak_ = curve.tail_peak();
   }
   abandon_step();
@@ -275,8 +277,8 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     // The first recording is the one that may have to be made again.
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
-  } else if (curve.peak() > budget_) {
-    if (!shape.rebased) shape.margin += curve.peak() - budget_;
+  } else if (exceeds(curve.peak())) {
+    if (!shape.rebased) shape.margin += less(std::max(curve.peak(), reserved_), budget_);
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();
@@ -327,8 +329,9 @@ void BudgetChooser::abandon_step() {
   rebuildable_.clear();
   candidates_.clear();
   whole_ = true;
+  recomputed_ = false;
   known_first_ = false;
-  held_ = lacking_ = Bytes{};
+  held_ = lacking_ = reserved_ = Bytes{};
   settled_ = true;
 }
 

@@ -20,6 +20,7 @@ namespace spillway {
 /// What a budget would have had to be.
 struct BudgetShortage {
   Bytes least;
+  Bytes begin;  // allocated when the step began
   /// A later step may need more: nothing is known yet of an optimizer's step after this one, or
   /// after one that began with the same bytes live.
   bool lower_bound = false;
@@ -42,7 +43,8 @@ struct PlannedStep {
 /// Pure: no clock, no CUDA.
 ///
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
-/// and moved otherwise. A known one follows the plan made from its recording (plan_step), for what
+/// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
+/// everything moves in later ones. A known one follows the plan made from its recording (plan_step), for what
 /// is live when it begins. While a step may still become several known ones, what any of them moves
 /// is moved. From the first difference to all of them on, everything is away, and the next step of
 /// that sequence is recorded. So is one that begins with other bytes live than when it was first
@@ -104,15 +106,25 @@ class BudgetChooser {
   /// little.
   void held(Bytes most) { held_ = most; }
 
+  /// The most bytes that the device has reserved in the step that is to end, as far as that is to
+  /// stay within the budget; budgets of `fewest` bytes and more count them, smaller ones what is
+  /// allocated.
+  void reserved(Bytes most, Bytes fewest) {
+    reserved_ = most;
+    fewest_reserved_ = fewest;
+  }
+
   /// Its memory has no places within the budget for steps like the one that is to end: plans are
   /// made for so much less.
   void lacks(Bytes bytes) { lacking_ = bytes; }
 
-  /// Within the budget that much may be live, as far as can be foreseen.
-  [[nodiscard]] bool fits(Bytes peak) const;
+  /// Whether the step that is to end has exceeded the budget: with so many bytes allocated at its
+  /// peak, or by what was reserved.
+  [[nodiscard]] bool exceeds(Bytes peak) const;
 
-  /// What is missing where everything was away, or a plan was followed that needs as little as any,
-  /// and the step, so far, needs more than the budget whatever else becomes of its storages.
+  /// What is missing where the step, so far, has exceeded the budget although everything was away,
+  /// or a plan was followed that needs as little as any, and no other plan would need less. What is
+  /// foreseen alone is no shortage.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
@@ -157,7 +169,6 @@ class BudgetChooser {
     bool settled = false;           // recorded again already, or found as it was
     Bytes margin{};                 // what planned steps have needed beyond the budget
     HeldMargin held_margin{};       // what was held beyond it
-    std::optional<Bytes> fitted{};  // the most that a step began with that met the budget
   };
 
   void make_plan(Shape& shape, Bytes live) const;
@@ -167,7 +178,8 @@ class BudgetChooser {
   [[nodiscard]] static bool has_least(const Shape& shape);
   [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;
-  [[nodiscard]] bool fits_still(Bytes peak, Bytes begin) const;
+  [[nodiscard]] bool counts_reserved(Bytes budget) const;
+  [[nodiscard]] Bytes smallest_for(Bytes needed, const StepCurve& curve) const;
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,
                                                        const std::optional<Bytes>& least,
                                                        bool optimized) const;
@@ -188,9 +200,13 @@ class BudgetChooser {
   std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything is away so far
+  bool recomputed_ = false;         // something of this step is to be recomputed
+  bool recomputes_ = true;          // what is not planned
   bool known_first_ = false;
   Bytes held_{};         // at the peak of this step
   Bytes lacking_{};      // for its places
+  Bytes reserved_{};     // at the peak of this step; zero where that does not count
+  Bytes fewest_reserved_{};
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;

@@ -11,6 +11,12 @@ namespace {
 
 /// The next step needs such a share more or less: allocators give it blocks that were others'.
 constexpr std::uint64_t kOtherwiseShare = 4096;
+/// Such a share of what one step reserved may the next one need besides: its blocks lie otherwise.
+constexpr std::uint64_t kReservedShare = 64;
+
+Bytes less(Bytes from, Bytes by) {
+  return from > by ? from - by : Bytes{};
+}
 
 /// The same step again, which begins with what this one's optimizer has made. Before that was made,
 /// what the backward pass began with may have gone.
@@ -35,8 +41,13 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
-bool BudgetChooser::fits(Bytes peak) const {
-  return foreseen_.budget_for(peak, sizes_.size()) <= budget_;
+/// The device's memory comes in pages, of several kinds: smaller budgets count allocated bytes.
+bool BudgetChooser::counts_reserved(Bytes budget) const {
+  return !reserved_.zero() && budget >= fewest_reserved_;
+}
+
+bool BudgetChooser::exceeds(Bytes peak) const {
+  return peak > budget_ || (counts_reserved(budget_) && reserved_ > budget_);
 }
 
 /// No plan needs less than its own.
@@ -51,15 +62,6 @@ std::optional<Bytes> BudgetChooser::least_planned() const {
   return planned_peak(*shape);
 }
 
-/// What is foreseen, and live when steps begin, changes a little from step to step: a budget that
-/// was met is not missed for that.
-bool BudgetChooser::fits_still(Bytes peak, Bytes begin) const {
-  const Shape* const shape = ended();
-  return shape != nullptr && shape->fitted &&
-         begin <= *shape->fitted + foreseen_.spare(budget_, sizes_.size()) &&
-         peak + foreseen_.margin(budget_, sizes_.size()) <= budget_;
-}
-
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
   return shortage(curve, least_planned(), false);
 }
@@ -67,19 +69,20 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) co
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
                                                       const std::optional<Bytes>& least,
                                                       bool optimized) const {
-  if (sizes_.empty() || curve.live.empty() || (!whole_ && !least)) return std::nullopt;
-  const Bytes begin{curve.live.front()};
-  const auto fits_here = [&](Bytes peak) {
-    return fits(peak) || fits_still(peak, begin);
-  };
-  if (fits_here(curve.peak())) return std::nullopt;
+  if (sizes_.empty() || curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
+  // What the next step of this kind needs is not more than this.
   Bytes peak = curve.peak();
-  if (!whole_) {
+  if (whole_) {
+    // A plan is of no use where no step comes twice.
+    if (over_in_a_row_ < kMostShapes) peak = least_of(curve);
+    if (recomputed_ && peak <= budget_) return std::nullopt;
+  } else if (least && curve.peak() > budget_) {
     peak = std::min(peak, *least);  // of what is beyond that the next plan takes care
-  } else if (over_in_a_row_ < kMostShapes) {
-    peak = least_of(curve);  // which is of no use where no step comes twice
+    if (peak <= budget_) return std::nullopt;
+  } else {
+    return std::nullopt;  // from here on everything is away
   }
-  if (fits_here(peak)) return std::nullopt;
+  const Bytes begin{curve.live.front()};
   const bool known = optimized_begin_ == begin;
   Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
   const bool foreseen = optimized && whole_ && over_in_a_row_ < kMostShapes;
@@ -88,7 +91,16 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
     const Bytes next = least_of(next_of(curve));
     needed = std::max(needed, next + Bytes{next.count() / kOtherwiseShare});
   }
-  return BudgetShortage{foreseen_.budget_for(needed, sizes_.size()), !known && !foreseen};
+  return BudgetShortage{smallest_for(needed, curve), begin, !known && !foreseen};
+}
+
+/// The budget for steps that need so many bytes allocated: what this one reserved beyond what it
+/// had allocated the next ones will, too, and a little more where their blocks lie otherwise.
+Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
+  if (!counts_reserved(needed)) return needed;
+  const Bytes beyond = less(reserved_, curve.peak());
+  const Bytes reserved = std::max(needed + beyond, reserved_);
+  return reserved + Bytes{reserved.count() / kReservedShare};
 }
 
 }  // namespace spillway

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace spillway {
 
@@ -57,7 +58,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   const PoolId where = pool == PoolId::kShared ? current_pool() : pool;
   Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, where);
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    block = allocate_by_eviction(size, stream, where);
+    block = allocate_under_pressure(size, stream, where);
   }
   if (curve_.on() && block.ok() && !size.zero()) curve_.born(heap_->find(block.value()).size);
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
@@ -113,6 +114,16 @@ Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
 Bytes DeviceRuntime::limit(Limit which) const {
   const Lock lock(limits_mutex_);
   return limits_.at(static_cast<std::size_t>(which));
+}
+
+void DeviceRuntime::set_budget_step(BudgetStep step) {
+  const Lock lock(limits_mutex_);
+  budget_step_ = std::move(step);
+}
+
+DeviceRuntime::BudgetStep DeviceRuntime::budget_step() const {
+  const Lock lock(limits_mutex_);
+  return budget_step_;
 }
 
 Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -39,6 +40,25 @@ struct RuntimeOptions {
   static Result<RuntimeOptions> from_environment();
 };
 
+/// While one lives, an allocation of this thread that the device, or the budget, has no room for
+/// fails at once: a prefetch is not worth offloading anything else. Threads: confined.
+class OptionalAllocation {
+ public:
+  OptionalAllocation() : outer_(std::exchange(open(), true)) {}
+
+  ~OptionalAllocation() { open() = outer_; }
+
+  OptionalAllocation(const OptionalAllocation&) = delete;
+  OptionalAllocation& operator=(const OptionalAllocation&) = delete;
+
+  static bool on() { return open(); }
+
+ private:
+  static bool& open();
+
+  const bool outer_;
+};
+
 /// One of each stage for one device, in stage order.
 /// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones; borrows `evictable`.
 class DeviceRuntime {
@@ -55,14 +75,29 @@ class DeviceRuntime {
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
   /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
-  /// programs. As Heap::allocate; where the device has no memory, tags that may be paused
-  /// (Evictable) are, and then it is tried again. `pool` kShared: this thread's PoolScope, if any.
+  /// programs. As Heap::allocate. Where the device, or the heap's budget, has no room, the reclaimer
+  /// offloads what it can; then the heap exceeds its budget, or, where it is the device that has no
+  /// memory, tags that may be paused (Evictable) are, and then it is tried again. `pool` kShared:
+  /// this thread's PoolScope, if any.
   /// Stream: no host wait except where the device has no memory.
   /// Errors: kOutOfDeviceMemory, whose text says who holds what and which tag's pause would have
   /// made room; then nothing is paused that was not before.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
+
+  /// Offloads storages of the device until some `wanted` bytes of it are free in stream order, as
+  /// far as it can, and returns how many are. Called where an allocation has no room, with whatever
+  /// locks its thread holds: it waits for none of them.
+  using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
+  /// For all devices; null for none.
+  static void set_reclaimer(Reclaimer reclaimer);
+
+  /// What the reclaimer has freed since the last call.
+  Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
+
+  /// How often the heap has exceeded its budget since creation.
+  [[nodiscard]] std::uint64_t exceeded() const { return exceeded_.load(std::memory_order_relaxed); }
 
   /// Gives back what allocate gave, with its host copy where it is paused; other processes cannot
   /// open it any more. As Heap::free.
@@ -119,6 +154,14 @@ class DeviceRuntime {
   /// What such a step costs, where a plan is to be made from it.
   StepRecording& step_recording() { return step_recording_; }
 
+  /// The running or last step of a region with a budget.
+  struct BudgetStep {
+    std::uint64_t number = 0;  // the process' first step is 1
+    std::string shape;         // of the first tensor that it saved, as "[8, 1024]"
+  };
+  void set_budget_step(BudgetStep step);
+  [[nodiscard]] BudgetStep budget_step() const;
+
   /// What the device has in all, and for this process, for budgets that are a share of it: asked
   /// for once, before the first step of such a budget.
   void offer(driver::MemoryInfo room) {
@@ -148,6 +191,7 @@ class DeviceRuntime {
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
+  Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
   Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
   /// What the driver lacks to give `size` more bytes.
   [[nodiscard]] Bytes missing(Bytes size) const;
@@ -158,9 +202,12 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> away_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
+  std::atomic<std::uint64_t> exceeded_{0};
+  std::atomic<std::uint64_t> reclaimed_{0};
   LiveCurve curve_;
   StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;
+  BudgetStep budget_step_ SPILLWAY_GUARDED_BY(limits_mutex_);
   std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<HostArena> arena_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/log.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -76,7 +78,18 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
+std::atomic<DeviceRuntime::Reclaimer> the_reclaimer{nullptr};
+
 }  // namespace
+
+bool& OptionalAllocation::open() {
+  thread_local bool open = false;
+  return open;
+}
+
+void DeviceRuntime::set_reclaimer(Reclaimer reclaimer) {
+  the_reclaimer = reclaimer;
+}
 
 Bytes DeviceRuntime::missing(Bytes size) const {
   const auto memory = driver::memory_info(device_);
@@ -126,6 +139,35 @@ Result<std::vector<TagId>> DeviceRuntime::make_room(Bytes size) {
   SPILLWAY_ASSIGN_OR_RETURN(Pauses::Blocks blocks, pauses_->begin_pause(tags, Contents::kKept));
   pauses_->finish_pause(std::move(blocks));
   return tags;
+}
+
+Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
+                                                                 driver::Stream stream,
+                                                                 PoolId pool) {
+  const Reclaimer reclaim = the_reclaimer.load();
+  bool trimmed = false;
+  // Each round offloads something, releases cached memory, exceeds the budget, or is the last.
+  while (true) {
+    auto block = heap_->allocate(size, stream, current_tag(), pool);
+    if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
+    if (OptionalAllocation::on()) return block;
+    if (reclaim != nullptr) {
+      const Bytes reclaimed = reclaim(*this, size);
+      reclaimed_ += reclaimed.count();
+      if (!reclaimed.zero()) continue;
+    }
+    if (!heap_->passes_budget(size)) return allocate_by_eviction(size, stream, pool);
+    if (!std::exchange(trimmed, true)) {
+      heap_->trim_sync();
+    } else {
+      if (log_enabled()) {
+        log("an allocation of " + readable(size) + " exceeds the budget of " +
+            readable(heap_->budget()) + ": " + heap_->report());
+      }
+      exceeded_.fetch_add(1, std::memory_order_relaxed);
+      heap_->exceed_budget(size);
+    }
+  }
 }
 
 Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,

@@ -234,6 +234,8 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   const Action action =
       chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
   decision.rebuild = action == Action::kRebuild;
+  // It leaves after all where the budget turns out to have no room for it.
+  decision.waits = action == Action::kKeep && !device->second->heap().budget().zero();
   if (!decision.rebuild) tag.step.movable += storage.size;
   decision.known = chooser.planned();
   decision.recording = chooser.recording();

@@ -47,6 +47,9 @@ struct BudgetMiss {
   DeviceId device{};
   Bytes budget;
   BudgetShortage shortage;
+  std::uint64_t step = 0;  // the first one is 1
+  std::string shape;       // of the first tensor that it saved
+  bool warns = false;      // it is a warning, not an error
 };
 
 /// What to pause, and whether its contents are kept.
@@ -222,6 +225,8 @@ class Runtime {
     bool whole = false;  // a step of it has had its backward pass
     bool tail = false;   // the last step's budgets wait for its optimizer's step
     Bytes told{};        // of a budget that the step has missed
+    Bytes warned{};      // the same, of all steps
+    std::map<DeviceId, Bytes> reserved{};  // up to the end of the step's backward pass
     TagStepStats step;   // of the running step
     TagStepStats last;   // of the last step that saved anything
   };
@@ -252,7 +257,10 @@ class Runtime {
   void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   void end_tails_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
-  void tell_locked(Tag& tag, const BudgetMiss& miss) SPILLWAY_REQUIRES(mutex_);
+  static BudgetMiss miss_on(const DeviceRuntime& device,
+                            const BudgetChooser& budget,
+                            const BudgetShortage& shortage);
+  void tell_locked(Tag& tag, BudgetMiss miss) SPILLWAY_REQUIRES(mutex_);
   /// The running step's tag with a budget, other than that one; null where there is none.
   [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);

@@ -10,8 +10,17 @@
 namespace spillway {
 namespace {
 
+/// Memory is reserved in pages, of several kinds.
+constexpr std::uint64_t kFewestPages = 16;
+
+Bytes fewest_reserved(DeviceRuntime& device) {
+  return Bytes{device.heap().granularity().count() * kFewestPages};
+}
+
 /// What is told needs so little more or less that it is not told twice.
 constexpr std::uint64_t kAlikeShare = 1024;
+/// The same for warnings of different steps.
+constexpr std::uint64_t kAlikeWarnings = 16;
 
 }  // namespace
 
@@ -264,11 +273,20 @@ void Runtime::begin_tail_locked(Tag& tag) {
     LiveCurve& curve = devices_.at(id)->curve();
     curve.begin_tail();
     devices_.at(id)->heap().begin_tail();
-    if (budget.fits(curve.peak())) continue;
+    tag.reserved[id] = devices_.at(id)->heap().most_reserved();
+    budget.reserved(tag.reserved[id], fewest_reserved(*devices_.at(id)));
+    if (!budget.exceeds(curve.peak())) continue;
     if (const auto missing = budget.shortage(curve.so_far())) {
-      tell_locked(tag, {id, budget.budget(), *missing});
+      tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
     }
   }
+}
+
+BudgetMiss Runtime::miss_on(const DeviceRuntime& device,
+                            const BudgetChooser& budget,
+                            const BudgetShortage& shortage) {
+  const DeviceRuntime::BudgetStep step = device.budget_step();
+  return {device.device().id, budget.budget(), shortage, step.number, step.shape};
 }
 
 void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
@@ -289,11 +307,16 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     Heap& heap = devices_.at(id)->heap();
     if (const auto held = heap.most_held_by_plan()) {
       if (held->zero() || heap.maps_plan()) budget.unsettled();
-      budget.held(*held);
+      // What the step had no room for and offloaded instead, it would have held.
+      const Bytes reclaimed = devices_.at(id)->take_reclaimed();
+      budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
     }
+    // Without an optimizer's step what came after the backward pass is not the step's.
+    budget.reserved(optimized ? heap.most_reserved() : tag.reserved[id],
+                    fewest_reserved(*devices_.at(id)));
     budget.lacks(heap.take_lacking());
     const auto missing = budget.end_step(curve, optimized);
-    if (missing) tell_locked(tag, {id, budget.budget(), *missing});
+    if (missing) tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
     for (auto& [other, each] : tags_) {
       const auto found = each.budgets.find(id);
       if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
@@ -302,8 +325,15 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
   tag.told = Bytes{};
 }
 
-void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
+void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
   const Bytes least = miss.shortage.least;
+  // What the device has is not for the program to change: only out of memory ends it.
+  if (tag.budget->rest) return;
+  miss.warns = tag.budget->warns;
+  if (miss.warns) {
+    if (least <= tag.warned + Bytes{tag.warned.count() / kAlikeWarnings}) return;
+    tag.warned = least;
+  }
   if (budget_miss_ && budget_miss_->device == miss.device && budget_miss_->budget == miss.budget) {
     // Nobody has taken that yet: the most that is needed is told.
     if (least < budget_miss_->shortage.least) return;
@@ -311,7 +341,7 @@ void Runtime::tell_locked(Tag& tag, const BudgetMiss& miss) {
     return;  // the optimizer's step says no more than the backward pass did, unless it needs more
   }
   tag.told = least;
-  budget_miss_ = miss;
+  budget_miss_ = std::move(miss);
 }
 
 Runtime::Missed Runtime::budget_missed() {

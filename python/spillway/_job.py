@@ -23,6 +23,8 @@ def wanted() -> dict[str, str]:
         raise LaunchError(f"{which} and SPILLWAY_OFFLOAD_RATIO: set one of them")
     if given["plans"] and not (given["budget"] or given["time_limit"]):
         raise LaunchError("SPILLWAY_PLANS needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT, whose plans it keeps")
+    if given["over_budget"] and not given["budget"]:
+        raise LaunchError("SPILLWAY_OVER_BUDGET needs SPILLWAY_BUDGET, which a step may exceed")
     of_a_report = [option for option in OF_A_REPORT if given[option] not in ("", "0")]
     if of_a_report and not given["report"]:
         raise LaunchError(f"SPILLWAY_REPORT_{of_a_report[0].upper()} needs SPILLWAY_REPORT, a folder")

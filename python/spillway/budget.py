@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -31,42 +32,81 @@ TAG = "budget"
 
 
 class BudgetError(RuntimeError):
-    """A step needed more GPU memory than its budget although everything was away that helps.
+    """A step exceeded its budget although all of its activations were offloaded or recomputed.
 
-    ``device`` is the GPU, ``budget`` what was asked for, ``smallest`` what would have done, in bytes: over
-    Spillway's allocator with room for what lies between blocks, which is held too. The states that an
-    optimizer has made in the step are in it, gradients that are kept for the next one are not. It is
-    only a ``lower_bound`` where the step has not been followed to the end of its optimizer's step, nor one
-    that began with as many bytes live: an optimizer may need more than the backward pass.
+    The step has run to its end, beyond the budget, where the GPU had room: parameters, gradients and optimizer
+    states are those of a whole step.
+
+    Attributes:
+        device: the GPU.
+        budget: what was asked for, in bytes.
+        smallest: a budget that this step would have fit, in bytes: from 32 MiB on what Spillway's allocator
+            reserves, otherwise what is allocated. It includes the states that an optimizer made in the step,
+            but not gradients that are kept for the next one.
+        lower_bound: whether later steps may need more than `smallest`: this step was not followed to the end
+            of its optimizer's step, nor was one that began with as many bytes allocated.
+        begin: bytes that were allocated when the step saved its first tensor: parameters, gradients and
+            optimizer states, mostly, which Spillway does not offload.
+        step: the number of the step in this process, from 1.
+        shape: the shape of the first tensor that the step saved for backward, such as ``"[8, 1024]"``.
     """
 
-    def __init__(self, device: int, budget: int, smallest: int, lower_bound: bool = False) -> None:
-        super().__init__(device, budget, smallest, lower_bound)
+    def __init__(
+        self,
+        device: int,
+        budget: int,
+        smallest: int,
+        lower_bound: bool = False,
+        begin: int = 0,
+        step: int = 0,
+        shape: str = "",
+    ) -> None:
+        super().__init__(device, budget, smallest, lower_bound, begin, step, shape)
         self.device = device
         self.budget = budget
         self.smallest = smallest
         self.lower_bound = lower_bound
+        self.begin = begin
+        self.step = step
+        self.shape = shape
 
     def __str__(self) -> str:
-        smallest = (
-            "a lower bound of the budget: an optimizer's step, and the states that it keeps, may need more"
+        need = (
+            f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states that it "
+            "keeps, may need more)"
             if self.lower_bound
-            else "which is the smallest budget that would do"
+            else f"needs {_mib(self.smallest)}"
         )
+        which = f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
         return (
-            f"budget={self.budget} cannot be met on GPU {self.device} by moving activations: with all "
-            f"of them moved, or to be computed again, the step needs {self.smallest} bytes, with what lies "
-            f"between its blocks, {smallest}"
+            f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
+            f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were allocated "
+            "before it saved its first activation (parameters, gradients, optimizer states). Use a budget of "
+            f"{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn' "
+            "(--over-budget warn) to go on beyond the budget"
         )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"
+
+
+def warn(*missed: Any) -> None:
+    """Warns of a step that exceeded its budget, with the arguments of a BudgetError."""
+    warnings.warn(str(BudgetError(*missed)), RuntimeWarning, stacklevel=3)
 
 
 def raise_where_missed(entered: Any = None) -> None:
-    """Raises BudgetError where a step has missed its budget, and nobody has been told. Where the budget
-    ``entered`` begins, a miss of another one is forgotten: that was a job that went no further."""
+    """Raises BudgetError, or warns, where a step has exceeded its budget and that was not reported yet. Where
+    the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no further."""
     missed = glue().take_budget_miss(entered)
-    if missed is not None:
-        device, budget, smallest, lower_bound = missed
-        raise BudgetError(device, budget, smallest, lower_bound or _others_may_need_more())
+    if missed is None:
+        return
+    only_warns, (device, budget, smallest, lower_bound, *rest) = missed
+    arguments = (device, budget, smallest, lower_bound or _others_may_need_more(), *rest)
+    if only_warns:
+        return warn(*arguments)
+    raise BudgetError(*arguments)
 
 
 def optimizers_to_step() -> int:
@@ -100,6 +140,7 @@ class BudgetRegion(Region):
         rebuild: bool = True,
         time_limit: float | None = None,
         plans: str | os.PathLike[str] | None = None,
+        over_budget: str = "error",
     ) -> None:
         super().__init__()
         self.tag = TAG if text_or_none("tag", tag) is None else tag
@@ -108,12 +149,15 @@ class BudgetRegion(Region):
         self.budget = _budget_of("auto" if budget is None else budget)
         self.time_limit = _time_limit_of(time_limit)
         self.rebuild = flag("rebuild", rebuild)
+        if over_budget not in ("error", "warn"):
+            raise ValueError(f'over_budget must be "error" or "warn", not {over_budget!r}')
+        self.over_budget = over_budget
         self.plans = None if plans is None else PlanFile.of(plans, self.tag)
 
     def _enter(self) -> int:
         import torch
 
-        budget = _as_glue_has_it(self.budget, self.time_limit)
+        budget = _as_glue_has_it(self.budget, self.time_limit, self.over_budget == "warn")
         raise_where_missed(budget)
         device = torch.cuda.current_device()
         total = torch.cuda.get_device_properties(device).total_memory
@@ -187,14 +231,14 @@ def _time_limit_of(given: Any) -> float | None:
     return float(given)
 
 
-def _as_glue_has_it(budget: int | float | str, time_limit: float | None) -> Any:
-    slowdown = time_limit or 0.0
+def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: bool) -> Any:
     make = glue().Budget
+    given: dict[str, Any] = {"slowdown": time_limit or 0.0, "warns": warns}
     if budget == "auto":
-        return make(share=make.AUTO, rest=True, slowdown=slowdown)
+        return make(share=make.AUTO, rest=True, **given)
     if isinstance(budget, float):
-        return make(share=budget, slowdown=slowdown)
-    return make(bytes=budget, slowdown=slowdown)
+        return make(share=budget, **given)
+    return make(bytes=budget, **given)
 
 
 def _say_lower_bound(error: BaseException | None) -> None:
@@ -215,6 +259,7 @@ def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
         if isinstance(region, BudgetRegion):
             region.tag, region.budget, region.rebuild = wanted.tag, wanted.budget, wanted.rebuild
             region.time_limit, region.plans = wanted.time_limit, wanted.plans
+            region.over_budget = wanted.over_budget
             return True
     return False
 
@@ -228,6 +273,7 @@ def offload(
     tag: str | None = None,
     rebuild: bool = True,
     plans: str | os.PathLike[str] | None = None,
+    over_budget: str = "error",
 ) -> BudgetRegion: ...
 @overload
 def offload(
@@ -238,6 +284,7 @@ def offload(
     tag: str | None = None,
     rebuild: bool = True,
     plans: str | os.PathLike[str] | None = None,
+    over_budget: str = "error",
 ) -> _Module: ...
 @overload
 def offload(
@@ -248,6 +295,7 @@ def offload(
     tag: str | None = None,
     rebuild: bool = True,
     plans: str | os.PathLike[str] | None = None,
+    over_budget: str = "error",
 ) -> _Function: ...
 def offload(
     model_or_region: Any = None,
@@ -257,6 +305,7 @@ def offload(
     tag: str | None = None,
     rebuild: bool = True,
     plans: str | os.PathLike[str] | None = None,
+    over_budget: str = "error",
 ) -> Any:
     """Keep what a GPU holds within `budget`, in the least time that a plan finds.
 
@@ -292,18 +341,21 @@ def offload(
             in steps of their own keep their plans under a tag each. Default: ``"budget"``.
         plans: a file that keeps what was recorded, so that the next run of the same job on such a GPU follows
             a plan from its first step on. It is made where it is missing.
+        over_budget: what happens when a step needs more than `budget` although all of its activations are
+            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on. ``"auto"`` never
+            raises: only the end of the GPU's memory ends such a job.
 
     Raises:
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
             that no such job has written. Another argument is none of what it may be.
-        BudgetError: from the end of the step: letting go of everything that helps was not enough. That is the
-            end of an optimizer's ``step`` where one has gradients, and of ``backward`` otherwise; or
-            ``spillway.step``, or the next entry, where that comes first.
+        BudgetError: at the end of a step that exceeded its budget although all of its activations were
+            offloaded or recomputed. That is the end of an optimizer's ``step`` where one has gradients, and of
+            ``backward`` otherwise; or ``spillway.step``, or the next entry, where that comes first.
     """
     import torch
 
-    region = BudgetRegion(budget, tag, rebuild, time_limit, plans)
+    region = BudgetRegion(budget, tag, rebuild, time_limit, plans, over_budget)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

@@ -157,6 +157,9 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
         env.get(_setting(each).variable) for each in ("budget", "time_limit")
     ):
         raise LaunchError(f"{named(plans)}: needs --budget or --time-limit, whose plans it keeps")
+    over_budget = _setting("over_budget")
+    if env.get(over_budget.variable) and not env.get(_setting("budget").variable):
+        raise LaunchError(f"{named(over_budget)}: needs --budget, which a step may exceed")
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and _is_on(env, setting):
             raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")

@@ -221,6 +221,13 @@ JOB = (
         "TIMES",
     ),
     Setting(
+        "over_budget",
+        "SPILLWAY_OVER_BUDGET",
+        _choice("error", "warn"),
+        "With --budget: whether a step that needs more ends the job (error) or is a warning (warn).",
+        "WHAT",
+    ),
+    Setting(
         "plans",
         "SPILLWAY_PLANS",
         _plans,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -99,6 +100,62 @@ TEST(BudgetShortageTest, TheNextStepMayNeedALittleMoreThanTheOneBehindWhichTheSm
 
   step(again, {100, 100}, 1'200'200, &missed, {1'000'000, 1'100'000, 1'000'000});
 
+  EXPECT_FALSE(missed);
+}
+
+/// A step of two storages of 100 bytes that can be recomputed; what it was to do with them.
+std::vector<Action> recomputable(BudgetChooser& chooser,
+                                 Bytes reserved,
+                                 std::optional<BudgetShortage>* missed = nullptr) {
+  std::vector<Action> actions;
+  for (int storage = 0; storage < 2; ++storage)
+    actions.push_back(chooser.choose(100_B, 1000_B, true));
+  chooser.reserved(reserved, 0_B);
+  const auto missing = chooser.end_step(nested({100, 100}, 1000), true);
+  if (missed != nullptr) *missed = missing;
+  return actions;
+}
+
+TEST(BudgetShortageTest, WhatIsOnlyForeseenIsNoShortage) {
+  BudgetChooser chooser(1000_B);
+  chooser.foresee(ForeseenHeld({600_B, 900_B, 100_B}));
+  std::optional<BudgetShortage> missed;
+
+  for (int steps = 0; steps < 5; ++steps) {
+    const auto moves = step(chooser, {100, 100}, 1000, &missed, {1000});
+    EXPECT_FALSE(missed);
+    EXPECT_EQ(moves, std::vector(2, true));  // no plan fits what is foreseen
+  }
+}
+
+TEST(BudgetShortageTest, WhatWasReservedIsAShortageAlthoughLessWasAllocated) {
+  for (const Bytes fewest : {0_B, 1051_B}) {
+    BudgetChooser chooser(1050_B);
+    std::optional<BudgetShortage> missed;
+    chooser.choose(100_B, 1000_B);
+    chooser.reserved(1100_B, fewest);
+    missed = chooser.end_step(nested({100}, 1000), true);
+
+    EXPECT_EQ(missed.has_value(), fewest.zero());  // small budgets count what is allocated
+    if (missed) {
+      EXPECT_GE(missed->least, 1100_B);
+      EXPECT_EQ(missed->begin, 1000_B);
+    }
+  }
+}
+
+TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAShortage) {
+  BudgetChooser chooser(1050_B);
+  std::optional<BudgetShortage> missed;
+  const std::vector all_moved(2, Action::kMove);
+  int steps = 0;
+  while (recomputable(chooser, 1100_B, &missed) != all_moved) {
+    EXPECT_FALSE(missed);
+    ASSERT_LT(++steps, 5);
+  }
+  EXPECT_TRUE(missed);
+
+  EXPECT_EQ(recomputable(chooser, 1040_B, &missed), all_moved);
   EXPECT_FALSE(missed);
 }
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -39,6 +40,9 @@ constexpr Bytes kPage{2U << 20U};
 /// Where a time is the limit such a share is given besides: in the last percent of room blocks wait
 /// for copies.
 constexpr std::uint64_t kToSpare = 64;
+
+/// Memory is reserved in pages, of several kinds: budgets of fewer count what is allocated.
+constexpr std::uint64_t kFewestPages = 16;
 
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
@@ -120,7 +124,10 @@ void learn_room(DeviceRuntime& device) {
   device.offer({room.value().free + held, room.value().total});
 }
 
-void follow_step(DeviceRuntime& device, driver::Stream stream, const RegionOptions& region) {
+void follow_step(DeviceRuntime& device,
+                 driver::Stream stream,
+                 const RegionOptions& region,
+                 at::IntArrayRef first) {
   LiveCurve& curve = device.curve();
   if (curve.on() && !curve.in_tail()) return;
   Runtime& runtime = Runtime::instance();
@@ -131,7 +138,15 @@ void follow_step(DeviceRuntime& device, driver::Stream stream, const RegionOptio
   runtime.time(device.device().id, times);
   if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
   if (region.budget->share > 0) learn_room(device);
-  if (serves_torch()) device.heap().set_target(target_for(device, region));
+  if (serves_torch()) {
+    device.heap().set_target(target_for(device, region));
+    const Bytes most = device.most(*region.budget);
+    device.heap().set_budget(most >= Bytes{kPage.count() * kFewestPages} ? most : Bytes{});
+    device.take_reclaimed();
+  }
+  std::ostringstream shape;
+  shape << first;
+  device.set_budget_step({runtime.step() + 1, shape.str()});
   begin_curve(device);
   recording.begin(stream);
 }
@@ -151,7 +166,7 @@ std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
                                            driver::Stream stream) {
   const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
   if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream, region);
+  follow_step(*device.value(), stream, region, whole.sizes());
   Decision decision = Runtime::instance().decide_rebuildable(
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
   saved_in_step(*device.value(), decision, stream);

@@ -16,9 +16,13 @@ namespace spillway {
 /// allocator its memory is of, and what it computes is timed. Called before the first decision of a
 /// step, which computes on `stream`; later calls do nothing. Spillway's heap holds up to what
 /// the budget of `region` allows, or a plan within its time needs, before it lets streams wait for
-/// memory. Stream: after a step that was recorded for a plan the host waits for the device to come
+/// memory. `first`: the sizes of the first tensor that the step saves, for errors. Stream: after a
+/// step that was recorded for a plan the host waits for the device to come
 /// to its end. Errors: c10::Error where PyTorch's allocator cannot be followed.
-void follow_step(DeviceRuntime& device, driver::Stream stream, const RegionOptions& region);
+void follow_step(DeviceRuntime& device,
+                 driver::Stream stream,
+                 const RegionOptions& region,
+                 at::IntArrayRef first);
 
 /// Asks once what the device has, for budgets that are a share of it. Errors: c10::Error.
 void learn_room(DeviceRuntime& device);

@@ -21,6 +21,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <mutex>
 #include <utility>
 
 namespace spillway {
@@ -114,7 +115,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (saved.decided != nullptr) {
     decision = *saved.decided;
   } else {
-    if (region.budget) follow_step(device_, saved.stream, region);
+    if (region.budget) follow_step(device_, saved.stream, region, saved.sizes);
     decision = Runtime::instance().decide(
         region.tag, device_.device().id, size_, at::sequence_number::peek());
     if (region.budget) saved_in_step(device_, decision, saved.stream);
@@ -157,22 +158,53 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
 }
 
 void SavedStorage::leave() {
-  std::unique_ptr<Waiting> left;  // whose storage ends without the lock
+  std::unique_ptr<Waiting> left;
   const LightLock lock(mutex_);
+  if (!leave(left)) Runtime::instance().stays(site_);
+}
+
+bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
   if (waiting_ == nullptr || used_ || hooks_ == 0 ||
       !is_of(*waiting_->storage.unsafeGetStorageImpl()) || why_not_now(waiting_->stream)) {
-    return Runtime::instance().stays(site_);
+    return false;
   }
   Bytes copied;
   for (const auto& [bytes, version] : waiting_->saved) {
     const auto more =
         copy_out({waiting_->storage, bytes, version, waiting_->stream}, waiting_->region);
     // What is on the host by then is of no use, and the storage stays.
-    if (!more) return Runtime::instance().not_moved(site_, size_);
+    if (!more) {
+      Runtime::instance().not_moved(site_, size_);
+      return true;
+    }
     copied += *more;
+  }
+  if (site_.watched) {
+    device_.curve().watch(site_.step, address_of(waiting_->storage), site_.index);
   }
   has_left(waiting_->region, copied);
   left = std::move(waiting_);
+  return true;
+}
+
+Bytes SavedStorage::reclaim() {
+  std::unique_ptr<Waiting> left;
+  if (!mutex_.try_lock()) return {};
+  const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+  if (waiting_ == nullptr) return drop_arrival();
+  const auto alive = original();
+  constexpr std::size_t kOwn = 2;  // what waits, and `alive`
+  if (!alive || compat::holders(alive, *alive) > kOwn) return {};
+  return leave(left) && left != nullptr ? size_ : Bytes{};
+}
+
+Bytes SavedStorage::drop_arrival() {
+  if (!arrival_ || arrival_->used || order_ != nullptr || !arrived()) return {};
+  const Bytes bytes = arrival_->bytes.size();
+  copy_.set_away(true);
+  settle_arrival();
+  arrival_.reset();
+  return bytes;
 }
 
 bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
@@ -329,6 +361,7 @@ bool SavedStorage::bring_back_ahead(c10::cuda::CUDAStream consumer) {
   const DeviceId device = device_.device().id;
   const LightLock lock(mutex_);
   if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
+  const OptionalAllocation optional;
   try {
     const bool its_own = DeviceId{consumer.device_index()} == device;
     fetch(its_own ? consumer : current_stream(device), Haste::kAhead);
@@ -373,7 +406,7 @@ void SavedStorage::hook_gone(std::uint64_t round) {
 }
 
 void SavedStorage::one_waits_less() {
-  if (--arrival_->waiting > 0) return;
+  if (!arrival_ || --arrival_->waiting > 0) return;
   settle_arrival();
   arrival_->held = c10::Storage();
 }

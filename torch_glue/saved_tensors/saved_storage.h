@@ -53,6 +53,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const ByteRange& bytes;  // not empty
     const c10::VariableVersion& version;
     driver::Stream stream;              // the current one of its device
+    at::IntArrayRef sizes{};            // the tensor's
     const Decision* decided = nullptr;  // where it was, because it could be computed again
   };
 
@@ -79,6 +80,11 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// a hook may still ask for it and it is not there. True where a copy has begun. Errors: none;
   /// who unpacks it meets one that lasts.
   bool bring_back_ahead(c10::cuda::CUDAStream consumer);
+
+  /// The device has no room: what waits leaves now, and what was prefetched and is not used yet is
+  /// dropped. Returns the bytes that are free in stream order then; none where nothing could go,
+  /// others hold the storage, or a thread is at work on it. Stream: no wait.
+  Bytes reclaim();
 
   /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
   /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
@@ -123,6 +129,10 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   void has_left(const RegionOptions& region, Bytes copied) SPILLWAY_REQUIRES(mutex_);
   /// It moves now, if it can. Requires: the decision says so.
   void leave();
+  /// As leave(); `left` is to end without the lock. False where it stays.
+  bool leave(std::unique_ptr<Waiting>& left) SPILLWAY_REQUIRES(mutex_);
+  /// Ends what was prefetched and is not used yet, if anything; its bytes.
+  Bytes drop_arrival() SPILLWAY_REQUIRES(mutex_);
   /// Whether this is its first use.
   bool used_first() SPILLWAY_REQUIRES(mutex_);
   /// As bring_back(); where that is news to the step's plan, `news` is its site.

@@ -17,6 +17,8 @@ struct BudgetSettings {
   /// From 1 on: instead of the least time the least memory, with a predicted time of at most so
   /// many times that of the step with everything kept; the budget is kept first. 0: no limit.
   double time_limit = 0;
+  /// A step that exceeds the budget is a warning (TORCH_WARN), not a BudgetError.
+  bool over_budget_warns = false;
 };
 
 /// For C++ users: what tensors that autograd saves on this thread while it lives need of each
@@ -39,18 +41,22 @@ class SPILLWAY_TORCH_API BudgetRegion {
   std::uint64_t id_;
 };
 
-/// A step needed more of a device than its budget although everything was away that could be.
-/// Thrown once, by the end of its backward pass, end_step() or the next BudgetRegion, whichever
+/// A step exceeded its budget although all of its activations were offloaded or recomputed; it has
+/// run to its end beyond the budget. Never thrown for "auto". Thrown once, by the end of its backward pass, end_step() or the next BudgetRegion, whichever
 /// comes first.
 class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
  public:
-  BudgetError(int device, std::uint64_t budget, std::uint64_t smallest, bool lower_bound);
+  BudgetError(const std::string& text,
+              int device,
+              std::uint64_t budget,
+              std::uint64_t smallest,
+              bool lower_bound);
 
   [[nodiscard]] int device() const { return device_; }
 
   [[nodiscard]] std::uint64_t budget() const { return budget_; }  // bytes
 
-  /// The smallest budget, in bytes, that would have done.
+  /// A budget, in bytes, that the step would have fit.
   [[nodiscard]] std::uint64_t smallest() const { return smallest_; }
 
   /// An optimizer's step, and the states that it keeps, may need more than smallest().

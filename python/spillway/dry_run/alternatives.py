@@ -16,7 +16,7 @@ _MOVING = {setting.option: setting for setting in JOB if setting.option in ("rat
 _IN_THE_WAY = tuple(
     each
     for each in JOB
-    if each.option in ("ratio", "budget", "time_limit", "plans", "tag_ratio", "rebuild", "report")
+    if each.option in ("ratio", "budget", "time_limit", "over_budget", "plans", "tag_ratio", "rebuild", "report")
 )
 
 

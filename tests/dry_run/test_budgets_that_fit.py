@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A budget never ends a job that fits, and a budget that an error names works: over random models, optimizers and
+sequence lengths, in dry runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import spillway
+
+JOB = Path(__file__).parent / "budget_job.py"
+SEEDS = range(12)
+DRY = ("--emulate", "h200", "--shape-only")
+
+
+def job(seed: int, *options: str) -> subprocess.CompletedProcess[str]:
+    return spillway("run", *DRY, *options, "--", sys.executable, JOB, str(seed))
+
+
+def reserved(result: subprocess.CompletedProcess[str]) -> list[int]:
+    assert result.returncode == 0, result.stderr[-2000:]
+    found: list[int] = json.loads(result.stdout.splitlines()[0])
+    return found
+
+
+@cache
+def at_ratio_1(seed: int) -> int:
+    return max(reserved(job(seed, "--ratio", "1")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_ratio_1_reserves_is_a_budget_that_is_kept_in_each_step(seed: int) -> None:
+    for share in (1.0, 1.02, 1.2):
+        budget = int(share * at_ratio_1(seed))
+
+        found = reserved(job(seed, "--budget", str(budget)))
+
+        assert max(found) <= budget, (found, budget, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_budget_that_an_error_names_works(seed: int) -> None:
+    failed = job(seed, "--budget", str(at_ratio_1(seed) // 2))
+    if failed.returncode == 0:
+        return  # the budget was enough
+
+    named = re.search(r"Use a budget of (\d+) bytes", failed.stderr)
+    assert named, failed.stderr[-2000:]
+    budget = int(named[1])
+    assert budget > at_ratio_1(seed) // 2
+    if "a lower bound" not in failed.stderr:
+        assert max(reserved(job(seed, "--budget", str(budget)))) <= budget
+
+
+def test_auto_never_raises() -> None:
+    assert reserved(job(0, "--budget", "auto"))

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/heap/heap_fixture.h"
+
+namespace spillway {
+namespace {
+
+/// A heap whose reserved bytes a budget caps.
+class HeapBudgetTest : public HeapTest {
+ protected:
+  Result<driver::DevicePtr> request(Bytes size) {
+    return heap_->allocate(size, main_, TagId::kUntagged);
+  }
+};
+
+TEST_F(HeapBudgetTest, ARequestThatItHasNoRoomForFailsAndReservesNothing) {
+  heap_->set_budget(8_MiB);
+  allocate(6_MiB);
+
+  EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
+  EXPECT_TRUE(heap_->passes_budget(4_MiB));
+  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().out_of_memory, 0U);  // its caller can still make room
+  EXPECT_FALSE(heap_->passes_budget(2_MiB));
+  allocate(2_MiB);
+}
+
+TEST_F(HeapBudgetTest, CachedMemoryIsReleasedBeforeARequestFails) {
+  heap_->set_budget(8_MiB);
+  free(allocate(6_MiB));
+
+  allocate(8_MiB);
+
+  EXPECT_EQ(heap_->stats().held, 8_MiB);
+}
+
+TEST_F(HeapBudgetTest, ItIsExceededByNoMoreThanWasAskedFor) {
+  heap_->set_budget(8_MiB);
+  allocate(6_MiB);
+
+  heap_->exceed_budget(3_MiB);
+
+  allocate(3_MiB);  // two pages
+  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_TRUE(heap_->passes_budget(2_MiB));
+  heap_->set_budget(8_MiB);
+  EXPECT_TRUE(heap_->passes_budget(2_MiB));
+}
+
+TEST_F(HeapBudgetTest, WhereALimitIsInTheWayTheBudgetIsNot) {
+  heap_->set_budget(8_MiB);
+  heap_->set_limit(4_MiB);
+  allocate(4_MiB);
+
+  EXPECT_FALSE(request(6_MiB).ok());
+  EXPECT_FALSE(heap_->passes_budget(6_MiB));
+  EXPECT_EQ(heap_->stats().out_of_memory, 1U);
+}
+
+TEST_F(HeapBudgetTest, ItEndsWithAStepThatSetsNone) {
+  heap_->set_target(8_MiB);
+  heap_->set_budget(8_MiB);
+  heap_->end_step();
+  EXPECT_EQ(heap_->budget(), 8_MiB);
+
+  heap_->end_step();
+
+  EXPECT_EQ(heap_->budget(), 0_B);
+  allocate(16_MiB);
+}
+
+}  // namespace
+}  // namespace spillway

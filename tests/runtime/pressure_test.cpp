@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an allocation does that a budget has no room for.
+#include "tests/runtime/runtime_fixture.h"
+
+#include <optional>
+
+namespace spillway {
+namespace {
+
+/// A device with a budget of 8 MiB, 6 of them in blocks that the reclaimer may free.
+class PressureTest : public RuntimeTest {
+ protected:
+  void SetUp() override {
+    device_ = runtime_->device(DeviceId{0}).value();
+    device_->heap().set_target(8_MiB);
+    device_->heap().set_budget(8_MiB);
+    for (int block = 0; block < 3; ++block)
+      reclaimable().push_back(allocate(2_MiB).value());
+    DeviceRuntime::set_reclaimer([](DeviceRuntime& device, Bytes) {
+      if (reclaimable().empty()) return Bytes{};
+      device.free(reclaimable().back());
+      reclaimable().pop_back();
+      return 2_MiB;
+    });
+  }
+
+  void TearDown() override {
+    DeviceRuntime::set_reclaimer(nullptr);
+    for (const driver::DevicePtr at : reclaimable())
+      device_->free(at);
+    reclaimable().clear();
+    for (const driver::DevicePtr at : allocated_)
+      device_->free(at);
+    RuntimeTest::TearDown();
+  }
+
+  Result<driver::DevicePtr> allocate(Bytes size) { return device_->allocate(size, kStream); }
+
+  void keep(const Result<driver::DevicePtr>& block) {
+    ASSERT_TRUE(block.ok()) << block.status().message();
+    allocated_.push_back(block.value());
+  }
+
+  [[nodiscard]] Bytes reserved() const { return device_->heap().held(); }
+
+  static std::vector<driver::DevicePtr>& reclaimable() {
+    static std::vector<driver::DevicePtr> blocks;
+    return blocks;
+  }
+
+  DeviceRuntime* device_ = nullptr;
+  std::vector<driver::DevicePtr> allocated_;
+};
+
+TEST_F(PressureTest, NothingIsReclaimedWhereThereIsRoom) {
+  keep(allocate(2_MiB));
+
+  EXPECT_EQ(reclaimable().size(), 3U);
+  EXPECT_EQ(device_->take_reclaimed(), 0_B);
+}
+
+TEST_F(PressureTest, AsMuchIsReclaimedAsTheRequestNeeds) {
+  keep(allocate(4_MiB));
+
+  EXPECT_EQ(reclaimable().size(), 2U);
+  EXPECT_EQ(device_->take_reclaimed(), 2_MiB);
+  EXPECT_EQ(device_->exceeded(), 0U);
+  EXPECT_EQ(reserved(), 8_MiB);
+}
+
+TEST_F(PressureTest, TheBudgetIsExceededWhereNothingIsLeftToReclaim) {
+  keep(allocate(10_MiB));
+
+  EXPECT_TRUE(reclaimable().empty());
+  EXPECT_EQ(device_->exceeded(), 1U);
+  EXPECT_EQ(reserved(), 10_MiB);
+}
+
+TEST_F(PressureTest, AnOptionalAllocationNeitherReclaimsNorExceeds) {
+  const OptionalAllocation optional;
+
+  EXPECT_EQ(allocate(4_MiB).status().code(), Code::kOutOfDeviceMemory);
+
+  EXPECT_EQ(reclaimable().size(), 3U);
+  EXPECT_EQ(reserved(), 6_MiB);
+  keep(allocate(2_MiB));  // where there is room, it is one like any other
+}
+
+TEST_F(PressureTest, WhereTheDeviceHasNoMemoryWhatCanGoGoesToo) {
+  ASSERT_TRUE(device_->set_limit(DeviceRuntime::Limit::kAbsolute, 6_MiB).ok());
+  device_->heap().set_budget({});
+
+  keep(allocate(2_MiB));
+
+  EXPECT_EQ(reclaimable().size(), 2U);
+  EXPECT_EQ(reserved(), 6_MiB);
+}
+
+}  // namespace
+}  // namespace spillway
