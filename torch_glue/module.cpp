@@ -104,15 +104,13 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shape);
 }
 
-/// At the end of a backward pass, without the Python lock. Behind an optimizer's step more is
-/// known: where one is to come it is told then, and where none came by the end of another pass.
+/// At the end of a backward pass, without the Python lock. Where an optimizer's step is to come, its
+/// end reports it: more is known then, and the parameters are those of a whole step.
 void tell_budget_miss() {
-  using Missed = spillway::Runtime::Missed;
-  const Missed missed_now = spillway::Runtime::instance().budget_missed();
-  if (missed_now == Missed::kNo) return;
+  if (!spillway::Runtime::instance().budget_missed()) return;
   const py::gil_scoped_acquire locked;
   const py::module_ python = py::module_::import("spillway.budget");
-  if (missed_now == Missed::kNow && python.attr("optimizers_to_step")().cast<int>() > 0) return;
+  if (python.attr("optimizers_to_step")().cast<int>() > 0) return;
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;
   if (missed->warns) {
@@ -179,8 +177,10 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
-  // Whether it is only a warning, and the arguments of a BudgetError, of the last budget that was
-  // missed, once; not of another budget than `entered`.
+  module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
+  // Whether it is only a warning, whether the step was the first with an optimizer's, and the
+  // arguments of a BudgetError, of the budget that was missed, once; not of another one than
+  // `entered`.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {
@@ -188,7 +188,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
         if (entered && device_at(device).most(*entered) != missed->budget) return py::none();
-        return py::make_tuple(missed->warns, as_tuple(*missed));
+        return py::make_tuple(missed->warns, missed->first, as_tuple(*missed));
       },
       py::arg("entered") = py::none());
   module.def("take_end_of_memory", &spillway::take_end_of_memory);

@@ -44,11 +44,6 @@ bool LiveCurve::in_tail() const {
   return on() && tail_.has_value();
 }
 
-void LiveCurve::backward_over() {
-  const Lock lock(mutex_);
-  if (on()) curve_.passed = curve_.live.size();
-}
-
 StepCurve LiveCurve::end(bool with_tail) {
   const Lock lock(mutex_);
   if (!on_.exchange(false)) return {};

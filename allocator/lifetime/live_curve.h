@@ -38,9 +38,6 @@ struct StepCurve {
   /// From here on its storages were back or given up and the optimizer ran: live.size() where that
   /// was not followed.
   std::size_t tail = 0;
-  /// Where its last backward pass was over, which in its tail makes gradients still; zero where
-  /// that is not known.
-  std::size_t passed = 0;
   std::vector<Absence> absences;  // in the order of their ends
   std::vector<Ask> asks;          // in their order
   /// By storage, as far as any was computed again: the most bytes that it took besides what was
@@ -63,8 +60,6 @@ class LiveCurve {
   /// Its backward pass is over; what follows may be its optimizer's step, or none of it.
   void begin_tail();
   [[nodiscard]] bool in_tail() const;
-  /// A backward pass of the step has made all that it makes.
-  void backward_over();
   /// Ends it, with or without what came after begin_tail(); empty where none is running, or where
   /// it had more events than are kept.
   StepCurve end(bool with_tail = true);

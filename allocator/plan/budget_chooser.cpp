@@ -263,6 +263,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   const bool planned = counts_reserved(budget_) && followed_last_ != nullptr;
   if (recomputed_ && exceeds(curve.peak()) && (planned || over_in_a_row_ > 1)) recomputes_ = false;
   if (optimized) {
+    ++optimized_steps_;
     optimized_begin_ = Bytes{curve.live.front()};
     optimized_peak_ = curve.tail_peak();
   }

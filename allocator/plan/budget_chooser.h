@@ -128,6 +128,9 @@ class BudgetChooser {
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
+  /// How many steps have ended with an optimizer's.
+  [[nodiscard]] std::uint64_t optimized_steps() const { return optimized_steps_; }
+
   /// Closes a step that had no backward pass.
   void abandon_step();
 
@@ -212,6 +215,7 @@ class BudgetChooser {
   bool free_at_once_ = false;
   ForeseenHeld foreseen_{};
   std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
+  std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;

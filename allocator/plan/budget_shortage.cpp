@@ -9,24 +9,13 @@
 namespace spillway {
 namespace {
 
-/// The next step needs such a share more or less: allocators give it blocks that were others'.
-constexpr std::uint64_t kOtherwiseShare = 4096;
-/// Such a share of what one step reserved may the next one need besides: its blocks lie otherwise.
-constexpr std::uint64_t kReservedShare = 64;
+/// So much more than one step reserved may the next one need, whose blocks lie otherwise: a share,
+/// and a quarter of the smallest budget that counts what is reserved, a few pages.
+constexpr std::uint64_t kReservedShare = 128;
+constexpr std::uint64_t kPagesShare = 4;
 
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
-}
-
-/// The same step again, which begins with what this one's optimizer has made. Before that was made,
-/// what the backward pass began with may have gone.
-StepCurve next_of(StepCurve curve) {
-  if (curve.passed == 0 || curve.passed > curve.live.size()) return curve;
-  const auto over = curve.live.begin() + static_cast<std::ptrdiff_t>(curve.passed) - 1;
-  const auto before = std::min_element(over, curve.live.end());
-  const std::uint64_t made = curve.live.back() - *before;
-  std::for_each(curve.live.begin(), before + 1, [made](std::uint64_t& live) { live += made; });
-  return curve;
 }
 
 }  // namespace
@@ -84,14 +73,8 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   }
   const Bytes begin{curve.live.front()};
   const bool known = optimized_begin_ == begin;
-  Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
-  const bool foreseen = optimized && whole_ && over_in_a_row_ < kMostShapes;
-  if (foreseen) {
-    // Gradients are gone when the next one begins.
-    const Bytes next = least_of(next_of(curve));
-    needed = std::max(needed, next + Bytes{next.count() / kOtherwiseShare});
-  }
-  return BudgetShortage{smallest_for(needed, curve), begin, !known && !foreseen};
+  const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
+  return BudgetShortage{smallest_for(needed, curve), begin, !known && !optimized};
 }
 
 /// The budget for steps that need so many bytes allocated: what this one reserved beyond what it
@@ -100,7 +83,8 @@ Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
   if (!counts_reserved(needed)) return needed;
   const Bytes beyond = less(reserved_, curve.peak());
   const Bytes reserved = std::max(needed + beyond, reserved_);
-  return reserved + Bytes{reserved.count() / kReservedShare};
+  return reserved + Bytes{reserved.count() / kReservedShare} +
+         Bytes{fewest_reserved_.count() / kPagesShare};
 }
 
 }  // namespace spillway

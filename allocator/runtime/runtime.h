@@ -50,6 +50,8 @@ struct BudgetMiss {
   std::uint64_t step = 0;  // the first one is 1
   std::string shape;       // of the first tensor that it saved
   bool warns = false;      // it is a warning, not an error
+  /// No optimizer's step had ended before it: the states that one makes are in no step yet.
+  bool first = false;
 };
 
 /// What to pause, and whether its contents are kept.
@@ -185,9 +187,6 @@ class Runtime {
   bool handle_gone();  // true where a step has ended with it
   void unpacked();
 
-  /// A backward pass is over, with all that others have asked it for.
-  void backward_over();
-
   /// The steps with a budget whose backward pass is over have no optimizer's step any more that
   /// counts: another one begins.
   void end_tails();
@@ -195,15 +194,9 @@ class Runtime {
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
 
-  enum class Missed : std::uint8_t {
-    kNo,
-    kNow,    // and nobody has asked since
-    kStill,  // and whoever asked has not taken it
-  };
-
-  /// Whether a step has missed its budget and nobody has taken that.
-  Missed budget_missed();
-  /// The last budget that a step has missed, once. Whoever asks tells the program.
+  /// Whether a step has missed its budget and that was not taken.
+  [[nodiscard]] bool budget_missed() const;
+  /// The budget that a step has missed, once, for the caller to report.
   std::optional<BudgetMiss> take_budget_miss();
 
   [[nodiscard]] RuntimeStats stats() const;
@@ -285,7 +278,6 @@ class Runtime {
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
-  bool miss_seen_ SPILLWAY_GUARDED_BY(mutex_) = false;
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);       // of those that a ratio decides on
   bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan

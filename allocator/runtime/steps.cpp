@@ -196,12 +196,6 @@ std::uint64_t Runtime::step() const {
   return in_forked_child() ? 0 : step_.load();
 }
 
-void Runtime::backward_over() {
-  if (in_forked_child()) return;
-  for (DeviceRuntime* const device : made_devices())
-    device->curve().backward_over();
-}
-
 void Runtime::end_tails() {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
@@ -286,7 +280,9 @@ BudgetMiss Runtime::miss_on(const DeviceRuntime& device,
                             const BudgetChooser& budget,
                             const BudgetShortage& shortage) {
   const DeviceRuntime::BudgetStep step = device.budget_step();
-  return {device.device().id, budget.budget(), shortage, step.number, step.shape};
+  BudgetMiss miss{device.device().id, budget.budget(), shortage, step.number, step.shape};
+  miss.first = budget.optimized_steps() == 0;
+  return miss;
 }
 
 void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
@@ -317,6 +313,10 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     budget.lacks(heap.take_lacking());
     const auto missing = budget.end_step(curve, optimized);
     if (missing) tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
+    if (optimized && budget_miss_ && budget_miss_->device == id) {
+      budget_miss_->first = budget.optimized_steps() == 1;
+      budget_miss_->shortage.lower_bound = false;  // its micro-batches are followed to their end
+    }
     for (auto& [other, each] : tags_) {
       const auto found = each.budgets.find(id);
       if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
@@ -344,17 +344,15 @@ void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
   budget_miss_ = std::move(miss);
 }
 
-Runtime::Missed Runtime::budget_missed() {
-  if (in_forked_child()) return Missed::kNo;
+bool Runtime::budget_missed() const {
+  if (in_forked_child()) return false;
   const LightLock lock(mutex_);
-  if (!budget_miss_) return Missed::kNo;
-  return std::exchange(miss_seen_, true) ? Missed::kStill : Missed::kNow;
+  return budget_miss_.has_value();
 }
 
 std::optional<BudgetMiss> Runtime::take_budget_miss() {
   if (in_forked_child()) return std::nullopt;
   const LightLock lock(mutex_);
-  miss_seen_ = false;
   return std::exchange(budget_miss_, std::nullopt);
 }
 

@@ -71,18 +71,19 @@ class BudgetError(RuntimeError):
         self.shape = shape
 
     def __str__(self) -> str:
-        need = (
-            f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states that it "
-            "keeps, may need more)"
-            if self.lower_bound
-            else f"needs {_mib(self.smallest)}"
-        )
+        need, least = f"needs {_mib(self.smallest)}", ""
+        if self.lower_bound:
+            least = "at least "
+            need = (
+                f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states that "
+                "it keeps, may need more)"
+            )
         which = f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
         return (
             f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
             f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were allocated "
             "before it saved its first activation (parameters, gradients, optimizer states). Use a budget of "
-            f"{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn' "
+            f"{least}{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn' "
             "(--over-budget warn) to go on beyond the budget"
         )
 
@@ -96,13 +97,19 @@ def warn(*missed: Any) -> None:
     warnings.warn(str(BudgetError(*missed)), RuntimeWarning, stacklevel=3)
 
 
-def raise_where_missed(entered: Any = None) -> None:
+def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
     """Raises BudgetError, or warns, where a step has exceeded its budget and that was not reported yet. Where
-    the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no further."""
+    the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no further; one
+    of the same budget waits for the optimizer's step that is to come, as with micro-batches. ``optimized``: an
+    optimizer's step has ended."""
+    if entered is not None and glue().budget_missed() and optimizers_to_step():
+        return
     missed = glue().take_budget_miss(entered)
     if missed is None:
         return
-    only_warns, (device, budget, smallest, lower_bound, *rest) = missed
+    only_warns, is_first, (device, budget, smallest, lower_bound, *rest) = missed
+    if optimized and is_first:
+        return  # the next step has the optimizer's states, and names a budget for all steps
     arguments = (device, budget, smallest, lower_bound or _others_may_need_more(), *rest)
     if only_warns:
         return warn(*arguments)

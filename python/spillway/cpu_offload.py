@@ -31,11 +31,15 @@ def step() -> None:
     Needed only where no optimizer of ``torch.optim`` steps and graphs outlive the step: otherwise a step
     ends by itself, when the backward pass has released everything that was saved.
     """
+    _end_step(optimized=False)
+
+
+def _end_step(optimized: bool) -> None:
     from spillway.budget import raise_where_missed
 
     glue().end_step()
     _log_totals()
-    raise_where_missed()
+    raise_where_missed(optimized=optimized)
 
 
 @functools.cache
@@ -47,7 +51,7 @@ def end_steps_with_optimizers() -> None:
     def stepped(*_: object) -> None:
         # An optimizer that steps inside the backward pass ends nothing: the pass goes on.
         if torch._C._current_graph_task_id() == -1:
-            step()
+            _end_step(optimized=True)
 
     register_optimizer_step_post_hook(stepped)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job of a random model, optimizer and sequence of lengths: `budget_job.py SEED`, under whatever
-options it runs. Prints its peaks of reserved memory, one for each step, as JSON."""
+"""A training job of a random model, optimizer and sequence of lengths: `budget_job.py SEED [fixed]`, where
+`fixed` lengths do not vary, under whatever options it runs. Prints its peaks of reserved memory, one for each step, as JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def optimizer_of(choose: random.Random, parameters: Any) -> torch.optim.Optimize
     )()
 
 
-def main(seed: int, steps: int = 8) -> None:
+def main(seed: int, fixed: bool, steps: int = 8) -> None:
     choose = random.Random(seed)
     width = choose.choice((256, 512, 1024))
     model = nn.Sequential(*(block(choose, width) for _ in range(choose.randint(2, 8)))).cuda()
@@ -65,7 +65,7 @@ def main(seed: int, steps: int = 8) -> None:
     for _ in range(steps):
         torch.cuda.reset_peak_memory_stats()
         for _ in range(accumulates):
-            length = choose.randint(longest // 4, longest) if varies else longest
+            length = choose.randint(longest // 4, longest) if varies and not fixed else longest
             x = torch.randn(batch, length, width, device="cuda")
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
                 loss = model(x).float().square().mean()
@@ -78,4 +78,4 @@ def main(seed: int, steps: int = 8) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), "fixed" in sys.argv)

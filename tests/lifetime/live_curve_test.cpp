@@ -136,22 +136,6 @@ TEST(LiveCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOptimizer
   }
 }
 
-TEST(LiveCurveTest, WhatABackwardPassMakesInTheTailIsNotTheOptimizers) {
-  LiveCurve curve;
-  curve.begin(7, 100_B);
-  curve.begin_tail();
-  curve.born(50_B);  // a gradient
-  curve.backward_over();
-  curve.born(900_B);
-
-  const StepCurve step = curve.end();
-
-  EXPECT_EQ(step.tail, 1U);
-  EXPECT_EQ(step.passed, 2U);
-  curve.begin(8, 100_B);
-  EXPECT_EQ(curve.end().passed, 0U);
-}
-
 TEST(LiveCurveTest, AnAllocatorMayCorrectTheLastLevel) {
   LiveCurve curve;
   curve.begin(7, 100_B);

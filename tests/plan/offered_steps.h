@@ -30,7 +30,7 @@ inline std::vector<bool> step(BudgetChooser& chooser,
     for (std::size_t place = away.from; place < away.to; ++place)
       curve.live[place] += away.bytes;
   }
-  curve.tail = curve.passed = curve.live.size();
+  curve.tail = curve.live.size();
   curve.live.insert(curve.live.end(), optimizer.begin(), optimizer.end());
   const auto missing = chooser.end_step(curve, !optimizer.empty());
   if (missed != nullptr) *missed = missing;

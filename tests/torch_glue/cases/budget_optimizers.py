@@ -62,8 +62,11 @@ def what_the_optimizer_needs_counts_in_the_budget():
             bounds.append(error.lower_bound)
             smallest = error.smallest
             assert ("lower bound" in str(error)) == error.lower_bound, str(error)
-    assert places[2:] == ["optimizer"] * 2, places
-    assert bounds[-1] is False, bounds
+            assert error.step > 0 and "[32, 256]" in error.shape and error.shape in str(error), str(error)
+            assert 0 < error.begin < error.smallest, error
+    # The first step has not made the optimizer's states yet.
+    assert places == [None] + ["optimizer"] * 3, places
+    assert bounds == [False] * 3, bounds
     assert all(same_bits(a, b) for a, b in zip(training.bits(), expected, strict=True))
     del training
     spillway.step()
@@ -96,10 +99,9 @@ def the_first_error_names_a_budget_that_is_met():
     plain_training(1, rows=4096)
     plain, expected = plain_training(5, rows=4096)
     errors, peaks, budget, bits = trained_as_errors_say()
-    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer")], errors
+    assert [(steps, place) for steps, _, place in errors] == [(2, "optimizer")], errors
     assert not errors[0][1].lower_bound and budget < max(plain), (errors, plain)
-    # Until the optimizer has its states, steps are recorded.
-    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
+    assert all(peak <= budget for peak in peaks), (peaks, budget)
     totals = last("training")
     assert totals["moved_bytes"] + totals["left_to_rebuild_bytes"] > 0, totals
     assert all(same_bits(a, b) for a, b in zip(bits, expected, strict=True))
@@ -119,6 +121,7 @@ def with_another_optimizer_the_smallest_is_a_lower_bound():
     for has_gradient in (False, True):
         training = Training(1)
         other.grad = torch.ones_like(other) if has_gradient else None
+        training.step()
         _, error, place = training.step()
         assert (place, error.lower_bound) == ("optimizer", has_gradient), (place, error)
         del training
@@ -126,16 +129,34 @@ def with_another_optimizer_the_smallest_is_a_lower_bound():
 
 
 @case
-def a_step_that_no_optimizer_ends_is_told_of_at_the_next_entry():
+def micro_batches_are_reported_by_the_optimizers_step():
     training = Training(1)
-    training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()  # the optimizer is to come
+    training.step()
+    for _ in range(3):
+        training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()
+    try:
+        training.optimizer.step()
+    except spillway.BudgetError as error:
+        assert error.smallest > 1 and not error.lower_bound, error
+    else:
+        raise AssertionError("nothing was reported")
+    training.optimizer.zero_grad()
+    end_missed()
+
+
+@case
+def a_missed_step_that_no_optimizer_is_to_end_is_reported_at_the_next_entry():
+    training = Training(1)
+    loss = training.model(torch.randn(32, 256, device="cuda")).square().sum()
+    loss.backward(retain_graph=True)
+    training.optimizer.zero_grad()
+    del loss
     try:
         training.model(torch.randn(32, 256, device="cuda"))
     except spillway.BudgetError as error:
         assert error.lower_bound, error
     else:
-        raise AssertionError("nothing was told")
-    training.optimizer.zero_grad()
+        raise AssertionError("nothing was reported")
     end_missed()
 
 
@@ -151,7 +172,7 @@ def what_a_job_that_went_no_further_has_missed_is_not_the_next_ones():
 
 
 @case
-def gradients_that_stay_are_in_the_next_error():
+def gradients_that_stay_are_in_the_error():
     errors, peaks, budget, _ = trained_as_errors_say(keeps_gradients=True)
-    assert [(steps, place) for steps, _, place in errors] == [(1, "optimizer"), (2, "optimizer")], errors
-    assert all(peak <= budget for peak in peaks[2:]), (peaks, budget)
+    assert [(steps, place) for steps, _, place in errors] == [(2, "optimizer")], errors
+    assert all(peak <= budget for peak in peaks), (peaks, budget)
