@@ -121,6 +121,10 @@ struct SharedMemory {
 /// at no fence: their timelines may be gone.
 class Heap {
  public:
+  /// Targets and budgets of fewer pages (granularity()) are for tests: what lies between blocks is
+  /// no small share of them, and they count what is allocated.
+  static constexpr std::uint64_t kFewestPages = 16;
+
   static Result<std::unique_ptr<Heap>> create(const driver::Device& device,
                                               const HeapOptions& options);
   ~Heap();

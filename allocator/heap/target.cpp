@@ -16,8 +16,6 @@ constexpr int kMostTrims = 4;
 constexpr std::size_t kMostTargets = 256;
 /// The first step of a plan also holds what its blocks were in before.
 constexpr int kFirstAlike = 2;
-/// With fewer, what blocks leave of theirs is no small share of all.
-constexpr std::uint64_t kFewestPages = 64;
 /// With fewer, chunks of their own would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
 /// So often for each target; the rest is left to who has set it.
@@ -138,7 +136,7 @@ void Heap::State::see_stranded() {
 }
 
 bool Heap::State::has_many_pages() const {
-  return books.target() >= Bytes{addresses.granularity().count() * kFewestPages};
+  return books.target() >= Bytes{addresses.granularity().count() * Heap::kFewestPages};
 }
 
 Bytes Heap::State::to_leave(const KnownTarget& here) const {

@@ -13,6 +13,10 @@ namespace {
 /// Steps take a little more or less each, on a device whose clocks follow its power.
 constexpr std::size_t kMostSeconds = 9;
 
+/// Where reserved memory exceeds a budget, plans are made for so much less besides: a share of the
+/// smallest budget that counts what is reserved, a few pages.
+constexpr std::uint64_t kMoreShare = 8;
+
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
@@ -279,7 +283,12 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (exceeds(curve.peak())) {
-    if (!shape.rebased) shape.margin += less(std::max(curve.peak(), reserved_), budget_);
+    const Bytes more = less(std::max(curve.peak(), reserved_), budget_);
+    // By a page at a time, plans that are too large would be too many.
+    if (!shape.rebased) {
+      shape.margin += more;
+      if (counts_reserved(budget_)) shape.margin += Bytes{fewest_reserved_.count() / kMoreShare};
+    }
     shape.recorded.reset();
     shape.profile.reset();
     shape.plan.reset();

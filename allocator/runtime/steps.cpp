@@ -10,11 +10,8 @@
 namespace spillway {
 namespace {
 
-/// Memory is reserved in pages, of several kinds.
-constexpr std::uint64_t kFewestPages = 16;
-
 Bytes fewest_reserved(DeviceRuntime& device) {
-  return Bytes{device.heap().granularity().count() * kFewestPages};
+  return Bytes{device.heap().granularity().count() * Heap::kFewestPages};
 }
 
 /// What is told needs so little more or less that it is not told twice.

@@ -220,7 +220,7 @@ TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
 }
 
 TEST_F(HeapTargetTest, WithFewPagesOrNoTargetWhatIsStrandedIsNotSeen) {
-  for (const Bytes target : {0_B, 126_MiB}) {
+  for (const Bytes target : {0_B, 30_MiB}) {
     heap_->set_target(target);
     EXPECT_EQ(heap_->stranded_at_target(), std::nullopt);
   }

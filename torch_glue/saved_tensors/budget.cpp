@@ -41,9 +41,6 @@ constexpr Bytes kPage{2U << 20U};
 /// for copies.
 constexpr std::uint64_t kToSpare = 64;
 
-/// Memory is reserved in pages, of several kinds: budgets of fewer count what is allocated.
-constexpr std::uint64_t kFewestPages = 16;
-
 std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
 Bytes live_in_pytorch(c10::DeviceIndex device) {
@@ -141,7 +138,8 @@ void follow_step(DeviceRuntime& device,
   if (serves_torch()) {
     device.heap().set_target(target_for(device, region));
     const Bytes most = device.most(*region.budget);
-    device.heap().set_budget(most >= Bytes{kPage.count() * kFewestPages} ? most : Bytes{});
+    const Bytes fewest{device.heap().granularity().count() * Heap::kFewestPages};
+    device.heap().set_budget(most >= fewest ? most : Bytes{});
     device.take_reclaimed();
   }
   std::ostringstream shape;
