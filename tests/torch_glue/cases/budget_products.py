@@ -257,7 +257,8 @@ def adapters_train_under_a_tight_budget_with_the_same_bits():
     expected, peak, _ = trained(spillway.NoOpManager())
     kept = 4 * 2 * product(ROWS_OF_ADAPTED, item=2)  # of what frozen layers and activations give
     budget = peak - kept // 2 + SCRATCH
-    region = spillway.offload(budget=budget, tag="adapters")
+    # So little is left beside workspaces that pages alone exceed it.
+    region = spillway.offload(budget=budget, tag="adapters", over_budget="warn")
     actual, under, again = trained(region, "adapters")
     assert same(expected, actual)
     assert under <= budget, (under, peak, kept)

@@ -56,18 +56,16 @@ def plans_for_ever_new_shapes_leave_nothing_on_the_device_or_the_host():
 @case
 def a_model_that_is_given_another_budget_has_that_one_and_no_more_hooks():
     net = network()
+    torch.cuda.reset_peak_memory_stats()
     expected = [grad.clone() for grad in step(net, 64, spillway.NoOpManager())]
+    less = torch.cuda.max_memory_allocated() - 1
     net.zero_grad()
-    spillway.offload(net, budget=1, tag="given first")
-    try:
-        step(net, 64, contextlib.nullcontext())
-    except spillway.BudgetError as error:
-        least = error.smallest
-    net.zero_grad()
+    spillway.offload(net, budget="1GiB", tag="given first")
     counts, moved = [hooks(net)], []
     for tag in ("given again", "given first"):
-        for budget in (plenty(), least, plenty()):
-            assert spillway.offload(net, budget=budget, tag=tag) is net
+        for budget in (plenty(), less, plenty()):
+            # So little is left beside workspaces that pages alone exceed it.
+            assert spillway.offload(net, budget=budget, tag=tag, over_budget="warn") is net
             for _ in range(2):
                 with Moved() as out:
                     assert same(step(net, 64, contextlib.nullcontext()), expected)
