@@ -4,9 +4,11 @@
 #include "torch_glue/saved_tensors/wrapped.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -43,9 +45,26 @@ at::Tensor wrap(const Recipe& recipe, const std::vector<at::Tensor>& inner) {
   return made.cast<at::Tensor>().detach();
 }
 
-std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
+bool attempt(c10::function_ref<void()> ask) {
   const py::gil_scoped_acquire locked;
-  const py::object object = py::cast(tensor);
+  try {
+    ask();
+    return true;
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  } catch (python_error& error) {
+    // Of a call through PyTorch's dispatcher, which leaves it set.
+    error.persist();
+    error.restore();
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;
+    PyErr_Clear();
+  } catch (const std::exception& error) {
+    static_cast<void>(error);
+  }
+  return false;
+}
+
+std::optional<WrappedTensor> unwrap_object(const py::object& object) {
   if (!py::hasattr(object, "__tensor_flatten__")) return std::nullopt;
   // What a collective still writes to (AsyncCollectiveTensor): a copy of it now would be of
   // nothing.
@@ -74,10 +93,22 @@ std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
   return wrapped;
 }
 
+std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
+  // Symbolic sizes, such as those of a jagged nested tensor, belong to the tensors that it wraps
+  // now: others in their place would give it other sizes.
+  if (tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    return std::nullopt;
+  }
+  std::optional<WrappedTensor> wrapped;
+  // What raises does not allow it in this place: the tensor stays on the device.
+  if (!attempt([&] { wrapped = unwrap_object(py::cast(tensor)); })) return std::nullopt;
+  return wrapped;
+}
+
 }  // namespace
 
 void unwrap_python_classes() {
-  set_unwrap(unwrap);
+  set_python_classes(unwrap, attempt);
 }
 
 }  // namespace spillway

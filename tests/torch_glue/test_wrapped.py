@@ -61,3 +61,89 @@ report([seen, spillway.stats()["tags"]["noted"]["last"]["moved_bytes"]])
 @pytest.mark.parametrize("set_up", ["spillway.use_allocator()", ""])
 def test_what_is_no_tensor_is_kept_as_it_is(program, set_up):
     assert program(SOURCE.replace("SET_UP", set_up)) == [[[True, True, True]], 4 << 16]
+
+
+LAZY = """
+import spillway, torch
+import torch.nn.functional as F
+
+
+class Lazy(torch.Tensor):
+    # As AsyncCollectiveTensor: operators take what it wraps; only detach() and views wrap their result.
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    REFUSES
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        plain = [each.inner if isinstance(each, Lazy) else each for each in args]
+        result = function(*plain, **(kwargs or {}))
+        wraps = function in (torch.ops.aten.detach.default, torch.ops.aten.view.default)
+        return cls(result) if wraps else result
+
+
+class MakeLazy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Lazy(x.clone())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.inner if isinstance(gradient, Lazy) else gradient
+
+
+SIZE = 128
+weight = torch.randn(SIZE, SIZE, device="cuda", requires_grad=True)
+FUNCTIONS = {
+    "sin": lambda y: y * y.sin(),
+    "silu": lambda y: F.silu(y).cos(),
+    "gelu": lambda y: F.gelu(y) * F.gelu(y),
+    "relu": lambda y: F.relu(y).sin(),
+    "softmax": lambda y: y.softmax(-1).square(),
+    "norm": lambda y: F.layer_norm(y, (SIZE,)).sin(),
+    "dropout": lambda y: F.dropout(y, 0.3).sin(),
+    "sum": lambda y: (y + 1).sin() * (y - y.cos()).sin(),
+    "product": lambda y: (y @ weight).sin() @ weight,
+    "linear": lambda y: F.gelu(F.linear(y, weight, weight[0])),
+    "cast": lambda y: y.double().sin().float().square(),
+    "negated": lambda y: (-y).sin() * y.abs(),
+    "view": lambda y: F.silu(y.view(-1)).sin(),
+}
+
+
+def gradients(function, region):
+    torch.manual_seed(4)
+    torch.cuda.manual_seed_all(4)
+    x = torch.randn(SIZE, SIZE, device="cuda", requires_grad=True)
+    with region():
+        loss = function(MakeLazy.apply(x * 2)).sum()
+    return torch.autograd.grad(loss, [x, weight], allow_unused=True)
+
+
+REGIONS = {
+    "offloaded": lambda: spillway.CPUOffload(1.0, tag="lazy"),
+    "recomputed": spillway.rebuild,
+    "in a budget": lambda: spillway.offload(budget="1GiB"),
+}
+wrong = []
+for name, function in FUNCTIONS.items():
+    plain = gradients(function, spillway.NoOpManager)
+    for region in REGIONS:
+        for _ in range(3):
+            found = gradients(function, REGIONS[region])
+            if not all(a is b or torch.equal(a, b) for a, b in zip(found, plain)):
+                wrong.append([name, region])
+report(wrong)
+"""
+
+
+@pytest.mark.parametrize("refuses", ["pass", "__tensor_flatten__ = lambda self: 1 / 0"])
+def test_recomputation_does_not_run_below_the_dispatch_of_a_wrapper(program, refuses):
+    assert program(LAZY.replace("REFUSES", refuses)) == []

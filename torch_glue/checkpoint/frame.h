@@ -5,6 +5,7 @@
 #include "torch_glue/checkpoint/forward_state.h"
 #include "torch_glue/checkpoint/parameters_used.h"
 #include "torch_glue/saved_tensors/region_stack.h"
+#include "torch_glue/saved_tensors/wrapped.h"
 
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -55,9 +56,8 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
     c10::Device device;
 
     static Shape of(const at::Tensor& tensor) {
-      // A nested tensor has no sizes.
-      auto sizes = tensor.is_nested() ? std::vector{tensor.numel()} : tensor.sizes().vec();
-      return {std::move(sizes), tensor.scalar_type(), tensor.device()};
+      const auto sizes = sizes_or_none(tensor);
+      return {{sizes.begin(), sizes.end()}, tensor.scalar_type(), tensor.device()};
     }
 
     bool operator==(const Shape&) const = default;

@@ -110,8 +110,7 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
   if (is_of_parameter(tensor)) return false;
   auto wrapped = unwrapped(tensor);
   if (!wrapped) return false;
-  parts_ =
-      std::make_unique<Parts>(Parts{at::DimVector(tensor.sizes()), std::move(wrapped->wrap), {}});
+  parts_ = std::make_unique<Parts>(Parts{sizes_or_none(tensor), std::move(wrapped->wrap), {}});
   for (const at::Tensor& inner : wrapped->inner) {
     parts_->hooks.push_back(std::make_unique<PackHook>(region_));
     parts_->hooks.back()->call_pack_hook(inner);
@@ -135,7 +134,7 @@ bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
 }
 
 std::shared_ptr<PackHook> PackHook::share() const {
-  if (parts_ != nullptr) return nullptr;
+  if (is_wrapped()) return nullptr;
   if (mask_ != nullptr) return mask_->share();
   auto other = make_pooled<PackHook>(nullptr);
   other->version_ = version_;
@@ -151,6 +150,7 @@ std::shared_ptr<PackHook> PackHook::share() const {
 }
 
 std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint32_t saved) {
+  if (is_wrapper(tensor)) return nullptr;
   const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
   if (version.enabled() && version.current_version() != saved) return nullptr;
   auto hook = make_pooled<PackHook>(nullptr);
@@ -161,6 +161,7 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
 
 std::optional<PackHook::Trace> PackHook::trace() const {
   using Kept = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  if (is_wrapped()) return std::nullopt;
   if (kept_.defined()) return Trace{version_, Kept(kept_.getIntrusivePtr()), {}, {}};
   if (storage_ == nullptr) return std::nullopt;
   return Trace{version_, Kept(at::Tensor().getIntrusivePtr()), storage_, *layout_};
@@ -194,6 +195,10 @@ void PackHook::pack_as_decided(const at::Tensor& tensor,
                                const Decision& decided) {
   version_ = SavedVersion(tensor);
   if (!move(tensor, stream, decided)) keep(tensor);
+}
+
+bool PackHook::is_wrapped() const {
+  return parts_ != nullptr || (kept_.defined() && is_wrapper(kept_));
 }
 
 int PackHook::chain() const {
@@ -243,15 +248,17 @@ void PackHook::keep(const at::Tensor& tensor) {
   // Never the variable itself: an output saved by its own node would hold the node for ever, and an
   // input's Python object would live as long as the graph, which costs more than another tensor.
   const auto* const impl = tensor.unsafeGetTensorImpl();
-  kept_ = impl->key_set().has(c10::DispatchKey::Python)
-              ? tensor.detach()
-              : at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
+  if (!impl->key_set().has(c10::DispatchKey::Python)) {
+    kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
+    return;
+  }
+  // Itself as autograd keeps it, which could not save such an output of its own node either.
+  kept_ = detached_or_itself(tensor);
 }
 
-at::IntArrayRef PackHook::sizes() const {
+at::DimVector PackHook::sizes() const {
   if (parts_ != nullptr) return parts_->sizes;
-  if (!kept_.defined()) return layout_->sizes();
-  return kept_.is_nested() ? at::IntArrayRef() : kept_.sizes();  // a nested tensor has none
+  return kept_.defined() ? sizes_or_none(kept_) : at::DimVector(layout_->sizes());
 }
 
 at::Tensor PackHook::call_unpack_hook() {

@@ -45,12 +45,13 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
     return kept_.defined() ? nullptr : storage_;
   }
 
-  /// Another handle of the same, which need not end with this one; null for tensors that wrap
-  /// others. Requires: the tensor is packed.
+  /// Another handle of the same, which need not end with this one; null for wrappers (is_wrapper):
+  /// recomputation runs operators below the dispatch of Python and functorch, which they need.
+  /// Requires: the tensor is packed.
   [[nodiscard]] std::shared_ptr<PackHook> share() const;
 
   /// A handle of a tensor that was kept elsewhere, at its version `saved`; null where it has been
-  /// changed since.
+  /// changed since, and for wrappers.
   static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
 
   /// A handle of a tensor that is computed again.
@@ -65,7 +66,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
     Layout layout;  // where it moved
   };
 
-  /// None of a tensor that is computed again, and of one that wraps others.
+  /// None of a tensor that is recomputed, and of wrappers.
   [[nodiscard]] std::optional<Trace> trace() const;
 
   /// A handle of the same tensor at its version `saved`; null where all who had it have ended, or
@@ -101,7 +102,8 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
             const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
-  [[nodiscard]] at::IntArrayRef sizes() const;
+  [[nodiscard]] bool is_wrapped() const;
+  [[nodiscard]] at::DimVector sizes() const;
 
   /// Whether recipes may ask what it packs. Requires: the tensor is not packed yet.
   [[nodiscard]] bool serves_recipes() const { return region_ == nullptr || region_->rebuild; }

@@ -139,3 +139,106 @@ def integers_masks_and_expanded_tensors_move():
     graph.backward()
     assert all(same_bits(back, tensor) for back, tensor in zip(seen, made(), strict=True))
     assert moved.out > 0 and seen[2].stride() == (0, 1)
+
+
+def ragged(*rows):
+    values = [torch.randn(n, ROWS, device="cuda") for n in rows]
+    return torch.nested.as_nested_tensor(values, layout=torch.jagged)
+
+
+@case
+def jagged_nested_tensors_train_in_regions_and_checkpoints():
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(ROWS, ROWS).cuda()
+    nested = ragged(5, 17, 9)
+
+    def work(x):
+        return torch.nn.functional.gelu(linear(x)) * linear(x).sin() + x
+
+    def gradients(call):
+        linear.zero_grad()
+        padded = torch.nested.to_padded_tensor(call(nested), 0.0)
+        padded.square().mean().backward()
+        return [p.grad for p in linear.parameters()]
+
+    def inside(region):
+        def call(x):
+            with region():
+                return work(x)
+
+        return call
+
+    plain = gradients(work)
+    for number, call in enumerate(
+        (
+            inside(lambda: spillway.CPUOffload(1.0, tag="jagged")),
+            inside(spillway.rebuild),
+            inside(lambda: spillway.OffloadActivations(min_offload_size=0)),
+            inside(spillway.NoOpManager),
+            lambda x: spillway.checkpoint(work, x),
+            lambda x: spillway.checkpoint(work, x, offload_to_cpu=True),
+        )
+    ):
+        assert same(gradients(call), plain), number
+
+
+@case
+def jagged_nested_tensors_stay_and_are_counted():
+    for back in kept("jagged", "subclass", 0, ragged(ROWS, ROWS), ragged(3, 4)):
+        assert back.layout == torch.jagged
+
+
+class Refuses(torch.Tensor):
+    """Wraps a tensor, and refuses what it is asked beyond arithmetic."""
+
+    refused = ()
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        if "flatten" in self.refused:
+            raise RuntimeError("flatten")
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, context, size, stride):
+        return Refuses(parts["inner"])
+
+    def size(self, *_):
+        if "size" in self.refused:
+            raise TypeError("size")
+        return self.inner.size()
+
+    def stride(self, *_):
+        if "stride" in self.refused:
+            raise TypeError("stride")
+        return self.inner.stride()
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if "detach" in cls.refused and function is torch.ops.aten.detach.default:
+            raise NotImplementedError("detach")
+        plain = [each.inner if isinstance(each, Refuses) else each for each in args]
+        return cls(function(*plain, **(kwargs or {})))
+
+
+@case
+def a_tensor_stays_whatever_its_class_refuses():
+    for refused in ("flatten", "size", "stride", "flatten detach"):
+        Refuses.refused = refused.split()
+        tensor, seen = Refuses(plain()), []
+        with spillway.CPUOffload(1, tag=f"refuses {refused}"):
+            graph = save(seen, tensor)
+        Refuses.refused = ()  # autograd itself detaches what hooks return
+        graph.backward()
+        spillway.step()
+        (back,) = seen
+        assert type(back) is Refuses and same_bits(back.inner, plain()), refused
+        assert last(f"refuses {refused}")["skipped"] == {"subclass": {"storages": 1, "bytes": 0}}, refused
