@@ -7,12 +7,17 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <gtest/gtest.h>
 
 #include <spillway/torch/checkpoint.h>
 #include <spillway/torch/region.h>
+
+#include <cstddef>
+#include <functional>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -149,6 +154,53 @@ TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
 
   EXPECT_TRUE(offloaded.grad().equal(plain.grad()));
   EXPECT_EQ(last(intern_tag("c++")).moved, Bytes{4096 * sizeof(float)});
+}
+
+/// Hands a buffer over to be saved and writes it afterwards, in its own forward pass.
+struct FilledLater : torch::autograd::Function<FilledLater> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    at::Tensor kept = at::empty_like(x);
+    context->save_for_backward({kept});
+    at::cos_out(kept, x);
+    return x * kept;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0] * context->get_saved_variables()[0]};
+  }
+};
+
+TEST_F(OffloadRegionTest, WhatAnOperatorOrFunctionWritesAfterItWasSavedIsCopiedAfterwards) {
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> functions{
+      [](const at::Tensor& x) { return FilledLater::apply(x); },
+      [](const at::Tensor& x) { return at::rrelu(x.neg(), 0.1, 0.3, /*training=*/true); },
+      [](const at::Tensor& x) {
+        at::Tensor y = x.neg();
+        return at::rrelu_(y, 0.1, 0.3, /*training=*/true);
+      }};
+  for (std::size_t number = 0; number < functions.size(); ++number) {
+    const auto gradient = [&](const auto& way) {
+      at::manual_seed(3);
+      const at::Tensor x = input();
+      torch::autograd::backward({way(x.mul(1)).sum()}, {});
+      end_step();
+      return x.grad();
+    };
+    const auto& function = functions[number];
+    const at::Tensor plain = gradient(function);
+    const at::Tensor moved = gradient([&](const at::Tensor& x) {
+      const OffloadRegion region(1.0, "late", {.min_bytes = 1});
+      return function(x);
+    });
+    const at::Tensor checkpointed = gradient([&](const at::Tensor& x) {
+      return checkpoint([&](const std::vector<at::Tensor>& inputs) { return function(inputs[0]); },
+                        {x});
+    });
+    EXPECT_TRUE(moved.equal(plain)) << number;
+    EXPECT_TRUE(checkpointed.equal(plain)) << number;
+    EXPECT_GT(last(intern_tag("late")).moved, Bytes{}) << number;
+  }
 }
 
 TEST_F(OffloadRegionTest, NothingMovesAfterItsEnd) {

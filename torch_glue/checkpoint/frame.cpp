@@ -3,6 +3,7 @@
 
 #include "torch_glue/checkpoint/running_statistics.h"
 #include "torch_glue/compat.h"
+#include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include <ATen/core/grad_mode.h>
@@ -129,7 +130,8 @@ class CheckpointFrame::Collector final : public SavingRules,
         ". It must depend on nothing but its inputs, parameters and random numbers.");
     used.saved(tensor, memory_of_parameters_counts());
     values.push_back(tensor.detach());
-    if (complete()) throw CollectedAll();
+    // Not before the operator has written what it has saved.
+    if (complete() && !LateWrites::running()) throw CollectedAll();
   }
 
   [[nodiscard]] bool complete() const { return values.size() == expected_.size(); }

@@ -4,6 +4,7 @@
 #include "allocator/runtime/fork.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
@@ -100,6 +101,7 @@ ProxyEngine* proxy = nullptr;
 void install_engine() {
   static std::once_flag once;
   std::call_once(once, [] {
+    watch_late_writes();
     proxy = new ProxyEngine(autograd::Engine::get_default_engine());
     autograd::set_default_engine_stub([]() -> autograd::Engine& { return *proxy; });
   });

@@ -9,12 +9,15 @@
 #include "torch_glue/rebuild/rebuilt_storage.h"
 #include "torch_glue/rebuild/relu_mask.h"
 #include "torch_glue/rebuild/results_elsewhere.h"
+#include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
 #include "torch_glue/saved_tensors/source.h"
 #include "torch_glue/saved_tensors/tensor_names.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 #include "torch_glue/streams.h"
+
+#include <utility>
 
 namespace spillway {
 
@@ -41,6 +44,7 @@ PackHook::PackHook(const RegionOptions* region) : region_(region) {
 }
 
 PackHook::~PackHook() {
+  if (deferred_) LateWrites::cancel_deferred(*this);
   if (storage_ != nullptr) storage_->hook_gone(round_);
   if (rebuilt_ != nullptr) rebuilt_->hook_gone(round_);
   // Before the handle is counted off: a step that ends with it finds the host memory given back.
@@ -54,9 +58,28 @@ PackHook::~PackHook() {
 }
 
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
+  if (defer(tensor)) return;
   pack(tensor);
   if (region_ != nullptr && region_->rebuild && !region_->budget) note_result(tensor, *this);
   if (serves_recipes()) settle_relu_masks(false);
+}
+
+bool PackHook::defer(const at::Tensor& tensor) {
+  LateWrites* const writes = LateWrites::of(tensor);
+  if (writes == nullptr) return false;
+  version_ = SavedVersion(tensor);
+  keep(tensor);
+  writes->defer(*this);
+  deferred_ = true;
+  return true;
+}
+
+void PackHook::pack_deferred() {
+  const at::Tensor tensor = std::exchange(kept_, {});
+  const SavedVersion saved = version_;
+  deferred_ = false;
+  call_pack_hook(tensor);
+  version_ = saved;  // an edit after the save counts
 }
 
 void PackHook::pack(const at::Tensor& tensor) {

@@ -73,6 +73,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// it was at another version or has been changed.
   static std::shared_ptr<PackHook> of_trace(const Trace& trace, std::uint32_t saved);
 
+  /// Packs the tensor of a handle that LateWrites has deferred. Its operator has ended.
+  void pack_deferred();
+
   /// As call_pack_hook, which also looks at the results of ReLU that wait (settle_relu_masks).
   void pack(const at::Tensor& tensor);
 
@@ -102,6 +105,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
             const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
+  bool defer(const at::Tensor& tensor);
   [[nodiscard]] bool is_wrapped() const;
   [[nodiscard]] at::DimVector sizes() const;
 
@@ -118,6 +122,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   std::uint64_t round_ = 0;
   std::optional<Layout> layout_;  // none of a tensor that is kept, and of one that wraps others
   int chain_ = 0;                 // what chain() would be, had a plan not kept or moved it
+  bool deferred_ = false;         // LateWrites has its address
   std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, null for every other one
 };
 

@@ -23,6 +23,7 @@ MODULES = (
     "compiled",
     "costs",
     "graphs",
+    "late_writes",
     "layouts",
     "managers",
     "microbatches",
