@@ -61,7 +61,8 @@ std::vector<torch::autograd::SavedVariable> saved_on_host(const std::vector<at::
 std::vector<torch::autograd::SavedVariable> saved_arguments(const std::vector<at::Tensor>& tensors,
                                                             bool offload_to_cpu) {
   const OffloadedRegion* const around = innermost_region();
-  if (around == nullptr || around->rules == nullptr || !around->moves) {
+  if (around == nullptr || around->rules == nullptr || !around->moves ||
+      around->moves->moves_nothing()) {
     return offload_to_cpu ? saved_on_host(tensors) : saved(tensors);
   }
   // A region that moves by its own rules has them, whether they were to leave or not.

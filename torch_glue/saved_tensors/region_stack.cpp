@@ -97,6 +97,8 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
 
 Result<std::uint64_t> enter_rebuilding_region() {
   const auto* const outer = innermost_region();
+  // The second run of a checkpoint collects what its first run recorded, here too.
+  if (nothing_moves) return open(std::nullopt, outer != nullptr ? outer->rules : nullptr);
   RegionOptions options{intern_tag("rebuild"), Ratio::of(0).value()};
   if (outer != nullptr && outer->moves) options = *outer->moves;
   options.rebuild = true;

@@ -113,7 +113,8 @@ class EnteredRegion {
   const std::uint64_t id_;
 };
 
-/// While it lives, regions that this thread opens keep their tensors: they are saved for nobody.
+/// While it lives, regions that this thread opens keep their tensors: they are saved for nobody. A
+/// rebuilding region does what the region around it does.
 class NothingMoves {
  public:
   NothingMoves();

@@ -28,6 +28,7 @@ MODULES = (
     "managers",
     "microbatches",
     "nesting",
+    "nesting_generated",
     "normalized",
     "parity",
     "parts",
