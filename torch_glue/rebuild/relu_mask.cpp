@@ -43,7 +43,7 @@ at::Tensor bits_of(const at::Tensor& dense) {
   at::Tensor flags = at::zeros({bytes * kBits}, dense.options().dtype(at::kByte));
   flags.narrow(0, 0, count).copy_(at::le(flat(dense), 0));
   flags.view(at::kLong).mul_(std::int64_t{0x0102040810204080});
-  return flags.view({bytes, kBits}).select(1, kBits - 1).clone();
+  return flags.view({bytes, kBits}).select(1, kBits - 1).clone(at::MemoryFormat::Contiguous);
 }
 
 /// By another hook, which keeps or moves its storage.

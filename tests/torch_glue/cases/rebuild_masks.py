@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of a ReLU's result that only its own backward pass needs, bits are kept."""
 
+import contextlib
 import functools
 
 import spillway
@@ -250,3 +251,32 @@ def nothing_is_left_of_bits():
         gradients(spillway.rebuild())
     spillway.step()
     assert (torch.cuda.memory_allocated(), spillway.stats()["live_handles"]) == before
+
+
+@case
+def results_of_any_size_have_plains_gradients():
+    shapes = [
+        (),
+        *((n,) for n in range(1, 18)),
+        (63,),
+        (64,),
+        (65,),
+        (3, 3),
+        (1, 1, 1),
+        (2, 1, 4),
+        (0,),
+        (0, 3),
+    ]
+    for shape in shapes:
+        for dtype in (torch.float32, torch.float16, torch.float64):
+            found = []
+            for region in (spillway.NoOpManager, spillway.OffloadActivations):
+                count = torch.Size(shape).numel()
+                x = torch.linspace(-1, 1, count, device="cuda").to(dtype).reshape(shape).requires_grad_()
+                around = region() if region is spillway.NoOpManager else region(min_offload_size=0)
+                inside = contextlib.nullcontext() if region is spillway.NoOpManager else spillway.rebuild()
+                with around, inside:
+                    loss = F.relu(x * 2).sum()
+                loss.backward()
+                found.append(x.grad)
+            assert same(found[:1], found[1:]), (shape, dtype)
