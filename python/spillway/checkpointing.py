@@ -63,8 +63,8 @@ def checkpoint(
     Gradients reach everything that they reach without it: inputs, parameters and tensors that the function
     finds elsewhere. Results are passed on as they are. Works under ``backward``, ``torch.autograd.grad``,
     with retained graphs, double backward and nested; random numbers of all devices, autocast and the
-    running statistics of batch norm layers are as if the function had run once. Without gradients the
-    function simply runs.
+    running statistics of batch norm layers are as if the function had run once. Without gradients, and
+    inside ``torch.func.vmap``, ``grad`` and the other transforms, the function simply runs.
 
     Args:
         function: does the same each time it is given the same arguments. Batch norm layers inside
@@ -119,7 +119,7 @@ def _run(
     import torch
     from torch.utils import _pytree as pytree
 
-    if _state.disabled or not torch.is_grad_enabled():
+    if _state.disabled or not torch.is_grad_enabled() or _in_function_transform():
         return function(*args, **kwargs)
 
     leaves, shape = pytree.tree_flatten((args, kwargs))
@@ -143,6 +143,13 @@ def _run(
         first, tensors, again, offload_to_cpu, preserve_rng_state, torch.cuda.is_initialized()
     )
     return result
+
+
+def _in_function_transform() -> bool:
+    """Whether a transform of ``torch.func`` runs: its tensors are of no use to a run after it has ended."""
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class _Runner:
@@ -173,7 +180,9 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
     # Not by an attribute's way: what torch.compile gives passes attributes on to the module inside.
-    module.__dict__["_spillway_offload_to_cpu"] = flag("offload_to_cpu", offload_to_cpu)
+    # FairScale's takes any false value, such as an empty dictionary of options.
+    offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False
+    module.__dict__["_spillway_offload_to_cpu"] = offload
     _out_of_the_compiler()  # for whoever compiles what is around it
     if not hasattr(type(module), "_spillway_base"):
         # A forward of the object's own comes before its class's.

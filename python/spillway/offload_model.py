@@ -50,6 +50,7 @@ class OffloadModel(nn.Module):
 
     Raises:
         TypeError, ValueError: what cannot be used, by name, with what can be. Nothing has changed then.
+            The forward pass raises RuntimeError inside the reverse-mode transforms of ``torch.func``.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class OffloadModel(nn.Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """As ``model(*inputs, **kwargs)``. A list's modules get a tuple that the one before returns as
         several arguments; keyword arguments go to the first."""
+        _check_hooks()
         pieces = self._split((inputs, kwargs))
         self._give_buffers_back()
         self._check_parameters()
@@ -194,9 +196,23 @@ class OffloadModel(nn.Module):
         return pytree.tree_unflatten(joined, flat[0][1])
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Conversions that change nothing are allowed: ``cpu()``, ``to("cpu")``, ``float()`` of float32."""
+        with torch.no_grad():
+            for name, tensor in (*self.named_parameters(), *self.named_buffers()):
+                converted = fn(tensor)
+                if converted is tensor:
+                    continue
+                raise RuntimeError(
+                    f"the parameters of an OffloadModel stay on the host in their dtype, but this conversion "
+                    f"makes {name} {_described(converted)} on {converted.device} (it is "
+                    f"{_described(tensor)} on {tensor.device}): convert the model before wrapping it"
+                )
+        return self
+
+    def share_memory(self) -> Any:
         raise RuntimeError(
-            "the parameters of an OffloadModel stay on the host in their dtype: convert the model before "
-            "wrapping it"
+            "the parameters of an OffloadModel are in pinned memory of this process, which cannot be shared: "
+            "share the model's state_dict instead"
         )
 
 
@@ -211,6 +227,16 @@ def _places(part: nn.Module, kind: str) -> list[_Place]:
         for name, tensor in getattr(module, kind).items()
         if tensor is not None
     ]
+
+
+def _check_hooks() -> None:
+    """Weights that autograd saves are loaded again by hooks, which reverse-mode transforms switch off."""
+    if torch.is_grad_enabled() and not torch._C._autograd._saved_tensors_hooks_is_enabled():
+        raise RuntimeError(
+            "an OffloadModel cannot run where saved-tensor hooks are disabled, as inside torch.func.grad, "
+            "vjp, jacrev and hessian: its weights are not on the GPU in the backward pass then. Use "
+            "backward(), torch.autograd.grad, or torch.func.jvp and jacfwd"
+        )
 
 
 def _described(assigned: torch.Tensor | None) -> str:

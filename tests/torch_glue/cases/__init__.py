@@ -22,6 +22,7 @@ MODULES = (
     "checkpoints",
     "compiled",
     "costs",
+    "function_transforms",
     "graphs",
     "late_writes",
     "layouts",

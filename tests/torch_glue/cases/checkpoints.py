@@ -111,6 +111,21 @@ def results_that_are_no_tensors_are_passed_on():
 
 
 @case
+def any_false_value_leaves_the_arguments_on_the_device():
+    for value in (False, None, 0, {}, (), ""):
+        net = wrapped(blocks(1), offload_to_cpu=value)
+        with Moved() as moved:
+            assert same(gradients(net, batch()), gradients(blocks(1), batch())), value
+        assert moved.out == 0, value
+    for value in ("yes", 1, {"offload": True}):
+        try:
+            spillway.checkpoint_wrapper(nn.Linear(2, 2), value)
+            raise AssertionError(f"{value} was to be refused")
+        except TypeError as error:
+            assert "offload_to_cpu must be True or False" in str(error), error
+
+
+@case
 def a_module_trains_whose_inputs_need_no_gradient():
     net = spillway.checkpoint_wrapper(blocks(1)[0], offload_to_cpu=True)
     plain = blocks(1)[0]

@@ -158,6 +158,46 @@ def the_parameters_of_a_model_in_parts_keep_their_dtype():
 
 
 @case
+def conversions_of_a_model_in_parts_that_change_nothing_are_allowed():
+    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "cuda", num_slices=2)
+    around = nn.Sequential(net)
+    before = [(id(t), t.data_ptr()) for t in net.state_dict(keep_vars=True).values()]
+    x = torch.randn(8, 2, device="cuda")
+    net(x).sum().backward()
+    for convert in (
+        lambda m: m.cpu(),
+        lambda m: m.to("cpu"),
+        lambda m: m.to(torch.float32),
+        lambda m: m.to(torch.ones(1)),
+        lambda m: m.float(),
+        lambda m: m.eval(),
+        lambda m: m.train(),
+    ):
+        assert convert(net) is net and convert(around) is around
+        net(x).sum().backward()
+    assert [(id(t), t.data_ptr()) for t in net.state_dict(keep_vars=True).values()] == before
+
+
+@case
+def conversions_of_a_model_in_parts_that_change_something_are_refused():
+    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "cuda", num_slices=2)
+    for convert in (
+        lambda m: m.cuda(),
+        lambda m: m.to("cuda"),
+        lambda m: m.double(),
+        lambda m: m.bfloat16(),
+        lambda m: m.to_empty(device="cpu"),
+        lambda m: m.share_memory(),
+    ):
+        try:
+            convert(net)
+            raise AssertionError("it was to raise")
+        except RuntimeError:
+            assert {(p.device.type, p.dtype) for p in net.parameters()} == {("cpu", torch.float32)}
+            assert not any(p.is_shared() for p in net.parameters())
+
+
+@case
 def replaced_parameters_are_refused():
     net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
     state = {name: torch.zeros_like(value) for name, value in net.state_dict().items()}
