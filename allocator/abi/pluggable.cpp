@@ -11,6 +11,8 @@
 #include <atomic>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <typeinfo>
 
 namespace spillway {
 namespace {
@@ -39,6 +41,34 @@ Throw torch_thrower() {
   const std::string text = out_of_memory_text(runtime, size, why);
   if (static const Throw thrower = torch_thrower(); thrower != nullptr) thrower(text.c_str());
   throw std::runtime_error(text);
+}
+
+/// Any object of a C++ class with virtual functions: enough to ask for its type.
+class Polymorphic {
+ public:
+  Polymorphic() = default;
+  virtual ~Polymorphic() = default;
+  Polymorphic(const Polymorphic&) = delete;
+  Polymorphic& operator=(const Polymorphic&) = delete;
+};
+
+/// c10::cuda::CUDACachingAllocator::allocator; null in a process without PyTorch.
+const std::atomic<const Polymorphic*>* allocator_of_torch() {
+  void* const library = dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  return reinterpret_cast<const std::atomic<const Polymorphic*>*>(
+      dlsym(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
+}
+
+/// Whether the process's tensors come from an allocator of PyTorch's own. It then asks
+/// spillway_malloc for the segments of MemPools alone, caches them, and frees them with their pool.
+bool torch_caches() {
+  static const auto* const current = allocator_of_torch();
+  const Polymorphic* const allocator = current == nullptr ? nullptr : current->load();
+  if (allocator == nullptr) return false;
+  const std::string_view type = typeid(*allocator).name();
+  return type.find("NativeCaching") != std::string_view::npos ||
+         type.find("MallocAsync") != std::string_view::npos;
 }
 
 std::atomic<const TorchMemory*> torch_memory{nullptr};
@@ -74,5 +104,7 @@ void spillway_free(void* at, size_t, int device, void*) {
   const auto* const torch = spillway::torch_memory.load(std::memory_order_acquire);
   if (torch != nullptr) return torch->release(at);
   auto* const runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
-  if (runtime != nullptr) runtime->free(spillway::driver::DevicePtr(at));
+  if (runtime == nullptr) return;
+  runtime->free(spillway::driver::DevicePtr(at));
+  if (spillway::torch_caches()) runtime->heap().trim_sync();
 }

@@ -29,7 +29,10 @@ extern "C" {
 /// what is not a lack of memory.
 __attribute__((visibility("default"))) void* spillway_malloc(size_t size, int device, void* stream);
 
-/// Gives back what spillway_malloc gave. `size` and `stream` are PyTorch's books and are not read.
+/// Frees what spillway_malloc allocated. `size` and `stream` are not read. Where PyTorch's own
+/// allocator takes the segments of a MemPool here and frees one, unused memory is returned to the
+/// driver at once, as by cudaFree: PyTorch's allocator would not find it. Waits for the device
+/// then.
 __attribute__((visibility("default"))) void spillway_free(void* at,
                                                           size_t size,
                                                           int device,

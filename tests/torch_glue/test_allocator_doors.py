@@ -365,6 +365,42 @@ report(facts + [live()])
     assert live >= 4 << 20 and value == 3.0 * (1 << 20) and gone == 0
 
 
+PLAIN_DOOR = """torch.cuda.memory.CUDAPluggableAllocator(
+    spillway.library_path(), "spillway_malloc", "spillway_free")"""
+
+
+@pytest.mark.skipif(not EMULATED, reason="a device of a known size")
+@pytest.mark.parametrize("door", ["spillway.pluggable_allocator()", PLAIN_DOOR], ids=["pluggable", "plain"])
+@pytest.mark.parametrize("release", ["del pool", "del pool; torch.cuda.empty_cache()"])
+def test_the_memory_of_a_mempool_is_there_for_the_native_allocator_when_the_pool_has_ended(
+    program, door, release
+):
+    assert program(
+        BEGIN
+        + f"""
+import gc
+MiB = 1 << 20
+held = []
+for round in range(3):
+    door = {door}
+    pool = torch.cuda.MemPool(door.allocator())
+    with torch.cuda.use_mem_pool(pool):
+        x = [torch.full((20 * MiB,), 1, dtype=torch.uint8, device="cuda") for _ in range(2)]
+        ones = [int(each.sum()) for each in x]
+    del x
+    {release}
+    gc.collect()
+    held.append(spillway.stats()["devices"][0]["heap"]["held_bytes"])
+    y = torch.empty(50 * MiB, dtype=torch.uint8, device="cuda")  # of 64
+    del y
+    torch.cuda.empty_cache()
+report([ones, held])
+""",
+        SPILLWAY_EMULATE_MEMORY="64MiB",
+        fresh=True,
+    ) == [[20 << 20] * 2, [0, 0, 0]]
+
+
 def test_another_allocator_gets_no_hooks(program):
     assert program(
         BEGIN
