@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <string_view>
 
 namespace spillway::interpose {
 namespace {
@@ -25,6 +26,14 @@ void* others(void* handle, const char* name, const char* version) {
   return reinterpret_cast<Dlvsym*>(spillway_next_dlvsym)(handle, name, version);
 }
 
+/// The emulated runtime's function for one of a libcudart that a program opened itself; null where
+/// the runtime is not emulated or lacks the function.
+void* emulated(const char* name, void* found) {
+  if (object_of(found) != Object::kRuntime) return nullptr;
+  void* behind = next_in_scope(name);
+  return behind != nullptr && object_of(behind) == Object::kEmulator ? behind : nullptr;
+}
+
 /// Nothing, with dlerror set: callers read it without looking.
 void* missing(const char* name) {
   return plain_dlsym(RTLD_NEXT, name);
@@ -36,12 +45,17 @@ Answer look_up(void* handle, const char* name, const char* version, const void* 
   const bool inert = mode() == Mode::kPassThrough;
   if (inert && !stopped()) return kGoOn;  // so early that nothing of the C library may be called
   const auto entry = entry_named(name);
-  if (!entry) return kGoOn;
+  if (!entry && !std::string_view(name).starts_with("cuda")) return kGoOn;
   // The driver looks its own parts up, and Spillway the driver that it is for.
   const Object who = object_of(caller);
   if (who == Object::kDriver || who == Object::kOurs || who == Object::kEmulator) return kGoOn;
   void* found = others(handle, name, version);
   if (found == nullptr) return kGoOn;  // the caller's own scope may have it, where ours does not
+  if (void* instead = emulated(name, found); instead != nullptr) {
+    if (inert || !entry) return {.ours = true, .result = instead};
+    found = instead;
+  }
+  if (!entry) return kGoOn;
   if (object_of(found) == Object::kSelf) {
     // The global scope: our function stands there whether or not the process has CUDA.
     found = next_definition(*entry);

@@ -38,10 +38,16 @@ void* plain_dlsym(void* handle, const char* name) {
   return function(handle, name);
 }
 
+void* next_in_scope(const char* name) {
+  void* found = plain_dlsym(RTLD_NEXT, name);
+  if (found == nullptr) dlerror();  // clears it: the program did not ask
+  return found;
+}
+
 void* next_definition(Entry entry) {
   const Function& is = function_of(entry);
   const char* name = is.symbol.data();  // made from literals
-  if (void* found = plain_dlsym(RTLD_NEXT, name); found != nullptr) return found;
+  if (void* found = next_in_scope(name); found != nullptr) return found;
   // A library that was loaded with RTLD_LOCAL, as Python extensions are, is not behind us in the
   // search order.
   const bool driver = is.library == Library::kDriver;

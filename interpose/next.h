@@ -9,6 +9,10 @@ namespace spillway::interpose {
 /// look-ups use this one: the public name is our own function. Threads: safe.
 void* plain_dlsym(void* handle, const char* name);
 
+/// The definition of `name` after ours in the search order, null where there is none; dlerror
+/// reports no error then. Threads: safe.
+void* next_in_scope(const char* name);
+
 /// The definition of a wrapped function that comes after ours, null where there is none. Threads:
 /// safe.
 void* next_definition(Entry entry);

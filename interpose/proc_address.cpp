@@ -25,6 +25,15 @@ constexpr auto kByName = [] {
   return sorted;
 }();
 
+/// Whether calls by name reach another function than `found`: another interposer's, or that of
+/// another libcudart. The driver may have several addresses for one function.
+bool leads_elsewhere(Entry entry, const void* found) {
+  const void* by_name = next_definition(entry);
+  if (by_name == nullptr || by_name == found) return false;
+  const Library library = function_of(entry).library;
+  return library == Library::kRuntime || !defines(by_name, library);
+}
+
 }  // namespace
 
 std::optional<Entry> entry_named(const char* symbol) {
@@ -58,6 +67,7 @@ std::optional<Entry> entry_for(const char* base, int version, std::uint64_t flag
 void* wrapped(Entry entry, void* found) {
   void* none = nullptr;
   std::atomic<void*>& next = next_of(entry);
+  if (next.load() == nullptr && leads_elsewhere(entry, found)) return nullptr;
   if (!next.compare_exchange_strong(none, found) && none != found) return nullptr;
   return exported(entry);
 }

@@ -22,8 +22,9 @@ void wrap_found(
 void wrap_found(
     const char* base, void** found, unsigned version, std::uint64_t flags, const void* status);
 
-/// Our exported function; the one that passes calls on to `found` from now on. Null where calls
-/// already go elsewhere: `found` is then another function than the wrapper stands for.
+/// Our exported function, which passes its calls on to `found` from now on. Null where calls by
+/// name go elsewhere, now or later: a look-up does not change what other calls reach. Threads:
+/// safe.
 void* wrapped(Entry entry, void* found);
 
 /// The entry of an exported name; none for others, however they begin. Threads: safe.

@@ -15,6 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from children import CLIENTS, DRIVER, EMULATOR, SHIM, environment, python, run
 
+CUDART = CLIENTS / "runtime" / "libcudart.so.13"
+
 GET = f"""
 driver = ctypes.CDLL({str(DRIVER)!r})
 driver.stub_last.restype = c_char_p
@@ -210,6 +212,96 @@ print(process.cudaMalloc(byref(at), c_size_t(4096)), process.chain_calls(), coun
         SPILLWAY_EMULATE="1",
     )
     assert printed == "0 1 1"
+
+
+#: A libcudart that the program opened itself, beside the one that its calls by name reach.
+BY_HANDLE = f"""
+runtime = ctypes.CDLL({str(CUDART)!r})
+runtime.stub_runtime_last.restype = c_char_p
+runtime.stub_runtime_answer(35)
+process.dlvsym.restype = process.dlsym.restype = c_void_p
+at, device = c_void_p(), c_int()
+wrapped = "cudaMalloc cudaFree cudaMemcpyAsync cudaStreamSynchronize cudaHostAlloc".split()
+others = "cudaSetDevice cudaGetDevice cudaPeekAtLastError".split()
+"""
+
+
+def test_a_libcudart_by_handle_gives_the_emulated_functions() -> None:
+    printed = python(
+        BY_HANDLE
+        + """
+print({owner(address(getattr(runtime, name)))[0] for name in wrapped})
+print({owner(address(getattr(runtime, name)))[0] for name in others})
+print(owner(address(runtime.cudaNobodyHasThis))[0])
+print(runtime.cudaMalloc(byref(at), c_size_t(4096)), at.value is not None, count("cudaMalloc"))
+print(runtime.cudaGetDevice(byref(device)), runtime.cudaPeekAtLastError(), runtime.cudaFree(at))
+print(process.cudaMalloc(byref(at), c_size_t(4096)), count("cudaMalloc"), runtime.stub_runtime_last())
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_EMULATE="1",
+    )
+    assert printed.splitlines() == [
+        "{'libspillway_preload.so'}",
+        "{'libspillway_emulator.so'}",
+        "libcudart.so.13",
+        "0 True 1",
+        "0 0 0",
+        "0 2 b''",
+    ]
+
+
+def test_so_it_does_where_we_are_inert() -> None:
+    body = (
+        BY_HANDLE
+        + """
+print({owner(address(getattr(runtime, name)))[0] for name in wrapped + others}, runtime.cudaFree(None))
+sys.stdout.flush()
+if os.environ.get("SPILLWAY_DISABLE") is None and os.fork() == 0:
+    print({owner(address(getattr(ctypes.CDLL(runtime._name), name)))[0] for name in wrapped + others})
+    sys.stdout.flush()
+    os._exit(0)
+os.environ.get("SPILLWAY_DISABLE") or os.wait()
+"""
+    )
+    emulated = "{'libspillway_emulator.so'}"
+    disabled = python(body, SHIM, EMULATOR, SPILLWAY_EMULATE="1", SPILLWAY_DISABLE="1")
+    assert disabled == f"{emulated} 0"
+    assert python(body, SHIM, EMULATOR, SPILLWAY_EMULATE="1").splitlines()[-1] == emulated
+
+
+def test_a_look_up_alone_changes_nothing() -> None:
+    look = "".join(f"runtime.{name}\n" for name in ("cudaMalloc", "cudaFree"))
+    use = """
+print(process.cudaMalloc(byref(at), c_size_t(4096)), at.value is not None, runtime.stub_runtime_last())
+print(process.dlerror())
+"""
+    emulated = dict(SPILLWAY_EMULATE="1")
+    with_emulator = [python(BY_HANDLE + first + use, SHIM, EMULATOR, **emulated) for first in ("", look)]
+    assert with_emulator == ["0 True b''\n0"] * 2
+    through_another = "process.chain_calls\n" + use + "print(process.chain_calls())\n"
+    chain = CLIENTS / "libchain.so"
+    without = [python(BY_HANDLE + first + through_another, SHIM, chain, CUDART) for first in ("", look)]
+    assert without == ["35 False b'cudaMalloc'\n0\n1"] * 2
+
+
+def test_two_runtimes_keep_their_own_functions() -> None:
+    """As where one package brings libcudart.so.12 and another libcudart.so.13."""
+    printed = python(
+        BY_HANDLE
+        + f"""
+import pathlib, shutil, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    copy = shutil.copy({str(CUDART)!r}, pathlib.Path(folder) / "libcudart-other.so")
+    other = ctypes.CDLL(copy)
+    other.stub_runtime_last.restype = c_char_p
+other.stub_runtime_answer(2)
+print(other.cudaFree(None), runtime.cudaFree(None), process.cudaFree(None))
+""",
+        SHIM,
+        CUDART,
+    )
+    assert printed == "2 35 35"
 
 
 def test_a_malloc_that_looks_itself_up_is_no_obstacle() -> None:

@@ -14,6 +14,17 @@ STUB_EXPORT void stub_runtime_answer(int with) {
   result = with;
 }
 
+// Functions that the preload library does not wrap.
+#define STUB_OTHER(symbol)   \
+  STUB_EXPORT int symbol() { \
+    last = #symbol;          \
+    return result;           \
+  }
+STUB_OTHER(cudaSetDevice)
+STUB_OTHER(cudaGetDevice)
+STUB_OTHER(cudaPeekAtLastError)
+STUB_OTHER(cudaNobodyHasThis)
+
 #define SPILLWAY_DRIVER(...)
 #define SPILLWAY_RUNTIME(symbol, ...) \
   STUB_EXPORT int symbol() {          \
