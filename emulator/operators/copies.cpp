@@ -3,7 +3,9 @@
 
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/assumed_values.h"
 #include "emulator/operators/shapes/host_reads.h"
+#include "emulator/operators/shapes/shape_rules.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
@@ -57,6 +59,10 @@ void CopyKernel::operator()(const c10::OperatorHandle& op,
     copy_between_devices(to, from, non_blocking);
   } else {
     at::native::copy_(to, from, non_blocking);
+    if (same_device && emulated_runtime().shape_only && is_strided(to) && is_strided(from) &&
+        to.nbytes() <= kSmallBytes && is_known(from)) {
+      note_filled(to);
+    }
     if (emulated_runtime().shape_only && to.is_cpu() && to.numel() == 1 && !non_blocking) {
       count_read(to);
     }

@@ -238,7 +238,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
     }
     results.push_back(tensors.to_device(meta[i], [&](const at::Tensor& made) {
       const auto everywhere = assumed_everywhere(name_, call.arguments, made);
-      if (made.storage().nbytes() <= kSmallBytes) {
+      if (made.nbytes() <= kSmallBytes) {
         fill_small(made, everywhere.value_or(assumed_value(name_, made)));
       } else if (everywhere) {
         remember_value(made, *everywhere);
@@ -246,12 +246,26 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
     }));
   }
   tensors.resize_arguments();
+  fill_outputs(call);
   if (finds_infinities_ && !captured) {
     fill_small(call.arguments[1].toTensor(), 1 - runtime.assumed.finite);
   }
   tell_cost(call, results);
   if (captured) add_idle_node(call.stream);
   return true;
+}
+
+/// The arguments `out=`: results as well, which the caller made.
+void EmulatedKernel::fill_outputs(const Call& call) const {
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!written_[i] || !arguments[i].kwarg_only()) continue;
+    for_each_tensor(call.arguments[i], [&](const at::Tensor& out) {
+      if (out.defined() && out.is_cuda() && out.nbytes() <= kSmallBytes) {
+        fill_small(out, assumed_value(name_, out));
+      }
+    });
+  }
 }
 
 /// What a captured operator is at each launch of a graph where nothing is computed: its time.

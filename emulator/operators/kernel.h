@@ -53,6 +53,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   /// False where the call is not shape-only, or small enough to be computed; nothing has happened
   /// then.
   bool estimate(const Call& call, c10::Stack& results) const;
+  void fill_outputs(const Call& call) const;
   void add_idle_node(CUstream stream) const;
 
   const char* name_;       // never freed: order-checker reports point to it

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/assumed_values.h"
 
+#include "emulator/operators/accesses.h"
 #include "emulator/operators/aliasing.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/shape_rules.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 
@@ -24,56 +27,64 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, kCount>
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Results that hold one value each; few, and forgotten when they are met again after their end.
+/// What is known of storages, until they end.
+template <class Value>
 class Known {
  public:
-  std::optional<double> find(const at::Tensor& tensor) {
-    if (!tensor.has_storage() || is_written(tensor)) return std::nullopt;
+  std::optional<Value> find(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return std::nullopt;
     const std::scoped_lock lock(mutex_);
-    const auto found = values_.find(tensor.storage().unsafeGetStorageImpl());
-    if (found == values_.end()) return std::nullopt;
+    const auto found = entries_.find(tensor.storage().unsafeGetStorageImpl());
+    if (found == entries_.end()) return std::nullopt;
     if (found->second.storage.expired()) {
-      values_.erase(found);
+      entries_.erase(found);
       return std::nullopt;
     }
     return found->second.value;
   }
 
-  void put(const at::Tensor& tensor, double value) {
+  void put(const at::Tensor& tensor, Value value) {
     const c10::Storage& storage = tensor.storage();
     const std::scoped_lock lock(mutex_);
-    if (values_.size() >= kMany) forget_ended();
-    values_.insert_or_assign(
+    if (entries_.size() >= kMany) forget_ended();
+    entries_.insert_or_assign(
         storage.unsafeGetStorageImpl(),
-        Value{c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl()), value});
+        Entry{c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl()), value});
   }
 
  private:
   static constexpr size_t kMany = 1024;
 
-  struct Value {
+  struct Entry {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    double value;
+    Value value;
   };
 
-  /// Inference tensors have no version: who writes to such an answer is not seen.
-  static bool is_written(const at::Tensor& tensor) {
-    return !tensor.is_inference() && tensor._version() != 0;
-  }
-
   void forget_ended() {
-    for (auto each = values_.begin(); each != values_.end();) {
-      each = each->second.storage.expired() ? values_.erase(each) : std::next(each);
+    for (auto each = entries_.begin(); each != entries_.end();) {
+      each = each->second.storage.expired() ? entries_.erase(each) : std::next(each);
     }
   }
 
   std::mutex mutex_;
-  ska::flat_hash_map<const c10::StorageImpl*, Value> values_;
+  ska::flat_hash_map<const c10::StorageImpl*, Entry> entries_;
 };
 
-Known& known() {
-  static auto* const values = new Known;
+/// The value of every element of a large result. Never destroyed: tensors outlive statics.
+Known<double>& known() {
+  static auto* const values = new Known<double>;
   return *values;
+}
+
+/// The bytes of a large storage that hold a small result. Never destroyed, as above.
+Known<Extent>& filled() {
+  static auto* const extents = new Known<Extent>;
+  return *extents;
+}
+
+/// Writes to inference tensors are not seen: they have no version.
+bool is_written(const at::Tensor& tensor) {
+  return !tensor.is_inference() && tensor._version() != 0;
 }
 
 std::optional<double> value_of(const c10::IValue& argument) {
@@ -134,7 +145,7 @@ void remember_value(const at::Tensor& result, double value) {
 }
 
 std::optional<double> remembered_value(const at::Tensor& tensor) {
-  return known().find(tensor);
+  return is_written(tensor) ? std::nullopt : known().find(tensor);
 }
 
 double assumed_value(std::string_view name, const at::Tensor& result) {
@@ -158,6 +169,25 @@ void fill_small(const at::Tensor& tensor, double value) {
                            c10::GetCPUAllocator(),
                            /*resizable=*/false);
   shaped(bytes, tensor, c10::DispatchKey::CPU).fill_(value);
+  note_filled(tensor);
+}
+
+void note_filled(const at::Tensor& tensor) {
+  if (tensor.storage().nbytes() > kSmallBytes) filled().put(tensor, extent_of(tensor));
+}
+
+bool is_known(const at::Tensor& tensor) {
+  return tensor.storage().nbytes() <= kSmallBytes || is_filled(tensor);
+}
+
+bool is_filled(const at::Tensor& tensor) {
+  if (tensor.storage().nbytes() <= kSmallBytes) return false;
+  const auto written = filled().find(tensor);
+  if (!written) return false;
+  const Extent read = extent_of(tensor);
+  const auto* const begin = static_cast<const std::byte*>(written->at);
+  const auto* const first = static_cast<const std::byte*>(read.at);
+  return first >= begin && first + read.bytes <= begin + written->bytes;
 }
 
 }  // namespace spillway::operators

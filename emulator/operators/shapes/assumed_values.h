@@ -28,7 +28,19 @@ std::optional<double> remembered_value(const at::Tensor& tensor);
 /// where numbers are assumed not to be finite.
 double assumed_value(std::string_view name, const at::Tensor& result);
 
-/// Writes it into all elements of a small tensor of the device. Requires: its stream is drained.
+/// Writes it into all elements of a small tensor of the device, which is filled from then on.
+/// Requires: its stream is drained. Threads: safe for different tensors.
 void fill_small(const at::Tensor& tensor, double value);
+
+/// The tensor has been written, by fill_small or a copy of what is known, although its storage is
+/// large, as that of a loss that was reduced in place. Does nothing for small storages. Threads:
+/// safe.
+void note_filled(const at::Tensor& tensor);
+/// Whether that was the last part of its large storage to be noted: operators on it can be
+/// computed. Threads: safe.
+bool is_filled(const at::Tensor& tensor);
+/// Whether what the tensor holds is true, or what is documented: its storage is small, or it was
+/// filled. Threads: safe.
+bool is_known(const at::Tensor& tensor);
 
 }  // namespace spillway::operators

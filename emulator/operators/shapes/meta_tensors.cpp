@@ -4,6 +4,7 @@
 #include "emulator/operators/aliasing.h"
 #include "emulator/operators/layouts.h"
 #include "emulator/operators/lists.h"
+#include "emulator/operators/shapes/assumed_values.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -49,28 +50,34 @@ const c10::Storage& MetaTensors::meta_of(const c10::Storage& storage) {
   if (const auto known = by_device_.find(storage.unsafeGetStorageImpl())) {
     return storages_[*known].meta;
   }
-  add(storage_over(storage.nbytes(),
-                   at::DataPtr(nullptr, at::Device(at::kMeta)),
-                   c10::GetAllocator(c10::kMeta)),
-      storage);
+  add({storage_over(storage.nbytes(),
+                    at::DataPtr(nullptr, at::Device(at::kMeta)),
+                    c10::GetAllocator(c10::kMeta)),
+       storage,
+       /*is_argument=*/true});
   return storages_.back().meta;
 }
 
-void MetaTensors::add(c10::Storage meta, c10::Storage device) {
-  by_meta_.add(meta.unsafeGetStorageImpl());
-  by_device_.add(device.unsafeGetStorageImpl());
-  storages_.push_back({std::move(meta), std::move(device)});
+void MetaTensors::add(Pair pair) {
+  by_meta_.add(pair.meta.unsafeGetStorageImpl());
+  by_device_.add(pair.device.unsafeGetStorageImpl());
+  storages_.push_back(std::move(pair));
 }
 
 size_t MetaTensors::largest(c10::ArrayRef<c10::IValue> results) const {
   size_t bytes = 0;
-  for (const Pair& each : storages_)
-    bytes = std::max({bytes, each.meta.nbytes(), each.device.nbytes()});
+  for (const Argument& each : arguments_) {
+    const size_t whole = each.original.storage().nbytes();
+    bytes = std::max(bytes, is_filled(each.original) ? each.original.nbytes() : whole);
+  }
+  for (const Pair& each : storages_) {
+    if (each.meta.nbytes() > each.device.nbytes()) bytes = std::max(bytes, each.meta.nbytes());
+  }
   for (const c10::IValue& result : results) {
     for_each_tensor(result, [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.has_storage()) {
-        bytes = std::max(bytes, tensor.storage().nbytes());
-      }
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      if (by_meta_.find(tensor.storage().unsafeGetStorageImpl())) return;  // an argument's
+      bytes = std::max(bytes, tensor.storage().nbytes());
     });
   }
   return bytes;
@@ -90,15 +97,16 @@ at::Tensor MetaTensors::to_device(const at::Tensor& tensor,
   TORCH_CHECK_NOT_IMPLEMENTED(
       is_strided(tensor), name_, ": its result is not strided; run this without --shape-only");
   auto* const meta = tensor.storage().unsafeGetStorageImpl();
-  const bool is_new = !by_meta_.find(meta).has_value();
-  if (is_new) {
+  if (!by_meta_.find(meta)) {
     auto* const allocator = c10::cuda::CUDACachingAllocator::get();
     const size_t bytes = tensor.storage().nbytes();
-    add(tensor.storage(), storage_over(bytes, allocator->allocate(bytes), allocator));
+    add({tensor.storage(),
+         storage_over(bytes, allocator->allocate(bytes), allocator),
+         /*is_argument=*/false});
   }
-  at::Tensor result =
-      shaped(storages_[*by_meta_.find(meta)].device, tensor, c10::DispatchKey::CUDA);
-  if (is_new) made(result);
+  const Pair& pair = storages_[*by_meta_.find(meta)];
+  at::Tensor result = shaped(pair.device, tensor, c10::DispatchKey::CUDA);
+  if (!pair.is_argument) made(result);
   return result;
 }
 

@@ -23,11 +23,13 @@ class MetaTensors {
   /// Errors: raises where a CUDA tensor is sparse or nested.
   [[nodiscard]] c10::IValue to_meta(const c10::IValue& value);
 
-  /// Of the arguments' storages and of those that the results made, the largest, in bytes.
+  /// Of the arguments' storages and of those that the results made, the largest, in bytes. An
+  /// argument in a larger storage counts as itself if it has been filled (fill_small).
   [[nodiscard]] size_t largest(c10::ArrayRef<c10::IValue> results) const;
 
-  /// The result for the caller. What the Meta kernel made has memory from the current CUDA
-  /// allocator then, in the order of the results, which nobody has touched; `made` hears of it.
+  /// The result for the caller. Storages that the Meta kernel made get memory from the current CUDA
+  /// allocator, in the order of the results, with undefined contents. `made` is called for each
+  /// result that lies in one of them.
   ///
   /// Errors: the allocator's; raises for results that are not strided.
   [[nodiscard]] c10::IValue to_device(const c10::IValue& result,
@@ -47,13 +49,14 @@ class MetaTensors {
   struct Pair {
     c10::Storage meta;
     c10::Storage device;
+    bool is_argument;
   };
 
   at::Tensor to_meta(const at::Tensor& tensor);
   const c10::Storage& meta_of(const c10::Storage& storage);
   at::Tensor to_device(const at::Tensor& tensor,
                        c10::function_ref<void(const at::Tensor& made)> made);
-  void add(c10::Storage meta, c10::Storage device);
+  void add(Pair pair);
 
   const char* name_;
   c10::SmallVector<Argument, 4> arguments_;
