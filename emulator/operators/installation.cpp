@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/installation.h"
 
+#include "emulator/operators/collective_types.h"
 #include "emulator/operators/collectives.h"
 #include "emulator/operators/copies.h"
 #include "emulator/operators/kernel.h"
@@ -176,7 +177,7 @@ Chosen choose_for_layout(const std::string& name,
 }
 
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
-  auto collective = collective_kernel(name);
+  auto collective = for_all_types(op, collective_kernel(name));
   if (emulated_runtime().shape_only) {
     if (auto modelled = modelled_collective(op, collective)) return {"body", std::move(modelled)};
     if (name == "aten::_local_scalar_dense") return {"native", counted_item()};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/modelled_collectives.h"
 
+#include "emulator/operators/boxed_call.h"
 #include "emulator/operators/runtime.h"
 
 #include <ATen/core/stack.h>
@@ -10,7 +11,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -61,22 +61,6 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& into) {
     for (const c10::IValue& each : value.toListRef())
       collect(each, into);
   }
-}
-
-using BoxedCall =
-    std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*)>;
-
-/// `kernel`, or else what PyTorch has.
-BoxedCall call_of(const c10::OperatorHandle& op, std::optional<c10::KernelFunction> kernel) {
-  if (kernel) {
-    return [kernel = std::move(*kernel)](const auto& called, auto keys, auto* stack) {
-      kernel.callBoxed(called, keys, stack);
-    };
-  }
-  return [kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CUDA)](
-             const auto& called, auto keys, auto* stack) {
-    kernel.callBoxed(called, keys, stack);
-  };
 }
 
 /// A stream for each group and device.
