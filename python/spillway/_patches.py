@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's Python part asks for that the emulated GPU has in another way: a compiler, CUPTI, and NCCL.
+"""What the emulated GPU has in another way for PyTorch's Python part: a compiler, CUPTI, triton and NCCL.
 
 Applied by `_autoload` where the GPU is emulated, and nowhere else. Each substitution says so once, in a line
 on stderr. Nothing is imported for it: what may never be used is changed when it is imported.
@@ -18,6 +18,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from spillway import _emulated_nccl, _emulated_triton
+from spillway._substitutions import say
 from spillway.dry_run.emulator import is_dry
 
 
@@ -26,8 +28,10 @@ def apply(torch: ModuleType) -> None:
     wrapper.__call__ = _compile_eagerly(wrapper.__call__)
     _after_import("torch._dynamo.backends.inductor", _patch_inductor_backend)
     _after_import("torch._inductor", _patch_inductor)
-    _after_import("triton.runtime.jit", _patch_triton)
-    _after_import("torch.distributed.distributed_c10d", _patch_distributed)
+    _after_import("triton.runtime.autotuner", _emulated_triton.patch)  # the last of triton.runtime's modules
+    _after_import("triton.runtime.interpreter", _emulated_triton.patch_interpreter)
+    _after_import("torch.distributed.distributed_c10d", _emulated_nccl.patch_groups)
+    _emulated_nccl.patch_devices(torch)
     _patch_profiler(torch.autograd.profiler)
     if is_dry():
         from spillway import _dry_checkpoints, _dry_time
@@ -43,11 +47,6 @@ def _let_autograd_end() -> None:
     that wants the interpreter's lock when that is ending aborts the process. After a step on a GPU there is
     time for it, but not after one that computes nothing."""
     time.sleep(0.05)
-
-
-@functools.cache
-def _say(what: str) -> None:
-    print(f"spillway-emulator: {what}", file=sys.stderr, flush=True)
 
 
 # --- torch.compile
@@ -67,9 +66,9 @@ def _aot_eager(model: Any, inputs: Any) -> Any:
     if is_dry():
         from spillway import _dry_compile
 
-        _say("torch.compile is modelled: what inductor fuses is one kernel")
+        say("torch.compile is modelled: what inductor fuses is one kernel")
         return _dry_compile.backend(model, inputs)
-    _say("torch.compile runs with backend aot_eager: the emulated GPU runs no code that inductor generates")
+    say("torch.compile runs with backend aot_eager: the emulated GPU runs no code that inductor generates")
     return aot_eager(model, inputs)
 
 
@@ -106,16 +105,6 @@ def _patch_inductor(module: ModuleType) -> None:
     module.aoti_compile_and_package = refuse
 
 
-def _patch_triton(module: ModuleType) -> None:
-    def run(self: Any, *arguments: Any, **options: Any) -> Any:
-        raise NotImplementedError(
-            f"the emulated GPU does not run triton kernels, so not {self.fn.__module__}.{self.fn.__name__}: "
-            "call a PyTorch implementation of it"
-        )
-
-    module.JITFunction.run = run
-
-
 # --- torch.profiler
 
 
@@ -133,41 +122,6 @@ def _patch_profiler(module: ModuleType) -> None:
 
     module.profile.__init__ = with_cpu
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # no warnings that CUPTI is not there
-
-
-# --- NCCL
-
-
-def _patch_distributed(module: ModuleType) -> None:
-    original = module._new_process_group_helper
-
-    @functools.wraps(original)
-    def helper(
-        size: int, rank: int, ranks: Any, backend: Any, store: Any, *arguments: Any, **options: Any
-    ) -> Any:
-        used = _without_nccl(str(backend))
-        if used == str(backend):
-            return original(size, rank, ranks, backend, store, *arguments, **options)
-        _say("process groups that ask for nccl run over gloo: the emulated GPU has no NCCL")
-        options.pop("backend_options", None)  # NCCL's
-        group, prefixed = original(size, rank, ranks, used, store, *arguments, **options)
-        if group in module._world.pg_map:
-            # Scripts ask for the backend to decide which device their tensors go to.
-            module._world.pg_map[group] = (backend, prefixed)
-            group._set_default_backend(module.ProcessGroup.BackendType.GLOO)
-        return group, prefixed
-
-    module._new_process_group_helper = helper
-
-
-def _without_nccl(backend: str) -> str:
-    """The backend with gloo in NCCL's place, for the same devices: NCCL alone still refuses CPU tensors."""
-    if backend.lower() in ("nccl", "undefined"):
-        return "cuda:gloo"
-    return ",".join(
-        f"{pair.rpartition(':')[0]}:gloo" if pair.lower().endswith(":nccl") else pair
-        for pair in backend.split(",")
-    )
 
 
 # --- changes to modules that may come later

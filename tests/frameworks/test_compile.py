@@ -70,25 +70,6 @@ def test_starting_imports_no_compiler(python):
     assert done.stdout == "False False\n"
 
 
-KERNEL = """
-import torch, triton
-
-@triton.jit
-def copy_all(source, target):
-    pass
-
-copy_all[(1,)](torch.ones(4, device="cuda"), torch.ones(4, device="cuda"))
-"""
-
-
-def test_a_triton_kernel_is_refused_by_name(python, tmp_path):
-    script = tmp_path / "kernel.py"
-    script.write_text(KERNEL)
-    done = python(script)
-    assert done.returncode == 1
-    assert "does not run triton kernels, so not __main__.copy_all" in done.stderr
-
-
 def test_ahead_of_time_compilation_is_refused_by_name():
     exported = torch.export.export(torch.nn.Linear(2, 2).cuda(), (torch.ones(1, 2, device="cuda"),))
     with pytest.raises(NotImplementedError, match="aoti_compile_and_package"):

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kernels in triton's interpreter, as `TRITON_INTERPRET=1` does, but on the device's own bytes: the host can
+address the emulated device's memory. Functions that were decorated for a GPU stay what they are."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice as any_libdevice
+from triton.language.extra.cuda import libdevice
+from triton.runtime import interpreter
+
+from spillway import _triton_numbers
+
+_running = threading.RLock()  # the interpreter has one grid for the whole process
+_scopes: list[_Scope] = []
+
+
+class _Scope:
+    """Triton's language as the interpreter has it, while a kernel runs."""
+
+    def __init__(self) -> None:
+        self._restore: list[Callable[[], Any]] = []
+        self._seen: set[int] = set()
+        language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+        self._restore.append(language.restore)
+        for module in (libdevice, any_libdevice):
+            self._replace(module.__dict__)
+
+    def _replace(self, names: dict[str, Any]) -> None:
+        """Builtins in a module get the interpreter's semantics."""
+        if id(names) in self._seen:
+            return
+        self._seen.add(id(names))
+        for name, value in list(names.items()):
+            if not isinstance(value, FunctionType):
+                continue
+            if value.__module__ == any_libdevice.__name__:  # stands for that of the device's backend
+                builtin = getattr(_LIBDEVICE, value.__name__, None)
+            else:
+                builtin = value if tl.core.is_builtin(value) else None
+            if builtin is not None:
+                names[name] = _with_semantic(builtin)
+                self._restore.append(functools.partial(names.__setitem__, name, value))
+
+    def function(self, fn: Any) -> Any:
+        """The function as the interpreter calls it."""
+        self._replace(fn.__globals__)
+        return interpreter.InterpretedFunction(fn).rewrite()
+
+    def restore(self) -> None:
+        for each in reversed(self._restore):
+            each()
+
+
+_LIBDEVICE = SimpleNamespace(**libdevice.__dict__)  # as it is while no kernel runs
+
+
+def _with_semantic(builtin: FunctionType) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        return builtin(*arguments, **{**options, "_semantic": interpreter.interpreter_semantic})
+
+    return call
+
+
+@contextlib.contextmanager
+def _scope() -> Iterator[_Scope]:
+    with _running:
+        _scopes.append(_Scope())
+        try:
+            yield _scopes[-1]
+        finally:
+            _scopes.pop().restore()
+
+
+def is_running() -> bool:
+    return bool(_scopes)
+
+
+def call(function: Any, *arguments: Any, **options: Any) -> Any:
+    """What a kernel calls: another JITFunction."""
+    return _scopes[-1].function(function.fn)(*arguments, **options)
+
+
+def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> None:
+    """Errors: NotImplementedError with the kernel's name, from what the interpreter raised."""
+    if kernel.is_gluon():
+        raise NotImplementedError(f"the emulated GPU does not run gluon kernels, so not {name}")
+    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    with _scope() as scope:
+        try:
+            function = scope.function(kernel.fn)
+            given = {
+                key: value if key in constants else interpreter._implicit_cvt(value)
+                for key, value in arguments.items()
+            }
+            builder = interpreter.interpreter_builder
+            builder.set_grid_dim(*grid)
+            for place in np.ndindex(*grid):
+                builder.set_grid_idx(*place)
+                function(**given)
+        except Exception as error:
+            raise NotImplementedError(
+                f"the emulated GPU runs triton kernels in triton's interpreter, which could not run {name}: "
+                f"{error!r}. Call a PyTorch implementation of it"
+            ) from error
+
+
+# --- CUDA's mathematical functions (libdevice), by those of PyTorch
+
+_NAMES = (
+    "abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor fmod hypot "
+    "lgamma log log10 log1p log2 pow rsqrt sin sinh sqrt tan tanh trunc"
+).split()
+_ALIASES = {"fabs": "abs", "rint": "round", "nearbyint": "round", "fmax": "fmax", "fmin": "fmin"}
+
+
+def _operator(symbol: str) -> Callable[..., torch.Tensor] | None:
+    name = symbol.removeprefix("__nv_").removeprefix("fast_")
+    for each in (name, name.removesuffix("f"), name.removeprefix("f").removesuffix("_rn")):
+        if each in _NAMES:
+            return getattr(torch, each)  # type: ignore[no-any-return]
+        if each in _ALIASES:
+            return getattr(torch, _ALIASES[each])  # type: ignore[no-any-return]
+    return None
+
+
+def _extern(self: Any, library: str, path: str, symbol: str, arguments: Any, result: Any, pure: bool) -> Any:
+    operator = _operator(symbol)
+    if operator is None:
+        raise NotImplementedError(f"the interpreter has no {symbol}")
+    values = [torch.from_numpy(np.ascontiguousarray(each.data)) for each in arguments]
+    return interpreter.TensorHandle(operator(*values).numpy(), getattr(result, "scalar", result))
+
+
+interpreter.InterpreterBuilder.create_extern_elementwise = _extern
+_triton_numbers.install()
