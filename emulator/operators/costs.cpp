@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/costs.h"
 
+#include "emulator/operators/shapes/cudnn_recurrent.h"
 #include "emulator/operators/traffic.h"
 
 #include <ATen/Context.h>
@@ -155,6 +156,14 @@ double attention_backward(Values arguments, Values /*results*/) {
                       arguments[kCausal].toBool());
 }
 
+double recurrent(Values arguments, Values /*results*/) {
+  return cudnn_recurrent_flops(arguments);
+}
+
+double recurrent_backward(Values arguments, Values /*results*/) {
+  return cudnn_recurrent_backward_flops(arguments);
+}
+
 constexpr Rule kRules[] = {
     {"aten::mm", first_two},
     {"aten::bmm", first_two},
@@ -167,6 +176,8 @@ constexpr Rule kRules[] = {
     {"aten::_grouped_mm", groups},
     {"aten::_scaled_grouped_mm", groups},
     {"aten::_scaled_grouped_mm_v2", groups},
+    {"aten::_cudnn_rnn", recurrent, Kernel::kProduct, true},
+    {"aten::_cudnn_rnn_backward", recurrent_backward, Kernel::kProduct, true},
     {"aten::convolution_backward", convolution_backward, Kernel::kProduct, true},
     {"aten::convolution", convolution, Kernel::kProduct, true},
     {"aten::_flash_attention_forward", packed_attention<0, 3, 8>, Kernel::kAttention},

@@ -7,6 +7,7 @@
 #include "emulator/operators/kernel.h"
 #include "emulator/operators/point_to_point.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/cudnn_recurrent.h"
 #include "emulator/operators/shapes/host_draws.h"
 #include "emulator/operators/shapes/host_reads.h"
 #include "emulator/operators/shapes/modelled_collectives.h"
@@ -180,6 +181,7 @@ Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   auto collective = for_all_types(op, collective_kernel(name));
   if (emulated_runtime().shape_only) {
     if (auto modelled = modelled_collective(op, collective)) return {"body", std::move(modelled)};
+    if (is_cudnn_recurrent(name)) return {"emulated", boxed<EmulatedKernel>(op)};
     if (name == "aten::_local_scalar_dense") return {"native", counted_item()};
   }
   if (collective) return {"body", std::move(collective)};
@@ -234,14 +236,26 @@ void install_on_host(Installation& into) {
   }
 }
 
+void install_recurrent(Installation& into) {
+  for (auto& [name, kernel] : recurrent_layers()) {
+    for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCUDA}) {
+      into.registrations.push_back(c10::Dispatcher::singleton().registerImpl(
+          name, key, kernel, std::nullopt, nullptr, "spillway dry run"));
+    }
+  }
+}
+
 Installation* make_installation() {
   auto made = std::make_unique<Installation>();
   const Quiet quiet;
   for (const Layout& layout : kLayouts)
     install_for(layout, *made);
-  if (emulated_runtime().shape_only) install_on_host(*made);
+  if (emulated_runtime().shape_only) {
+    install_on_host(*made);
+    install_recurrent(*made);
+  }
   // cuDNN's own operators are refused; without this, batch norm and recurrent layers would choose
-  // them.
+  // them. Dry runs model its recurrent layers.
   at::globalContext().setUserEnabledCuDNN(false);
   return made.release();
 }

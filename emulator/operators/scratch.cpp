@@ -2,6 +2,7 @@
 #include "emulator/operators/scratch.h"
 
 #include "emulator/operators/ledger.h"
+#include "emulator/operators/shapes/cudnn_recurrent.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -112,6 +113,8 @@ constexpr Named kRules[] = {
     {"aten::_scaled_dot_product_cudnn_attention_backward", cudnn_backward},
     {"aten::_scaled_dot_product_efficient_attention_backward", efficient_backward},
     {"aten::embedding_dense_backward", embedding_backward},
+    {"aten::_cudnn_rnn", cudnn_recurrent_scratch},
+    {"aten::_cudnn_rnn_backward", cudnn_recurrent_backward_scratch},
     {"aten::convolution", in_channels_last<0, 1>},
     {"aten::convolution_backward", in_channels_last<0, 1, 2>},
 };

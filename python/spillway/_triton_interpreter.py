@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs kernels in triton's interpreter, as `TRITON_INTERPRET=1` does, but on the device's own bytes: the host can
-address the emulated device's memory. Functions that were decorated for a GPU stay what they are."""
+"""Runs kernels in triton's interpreter, as `TRITON_INTERPRET=1` does, but on the device's own bytes: the host
+can address the emulated device's memory. Functions that were decorated for a GPU stay what they are."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class _Scope:
         self._seen: set[int] = set()
         language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         self._restore.append(language.restore)
+        tl.tensor.__index__ = _index
         for module in (libdevice, any_libdevice):
             self._replace(module.__dict__)
 
@@ -59,6 +60,20 @@ class _Scope:
     def restore(self) -> None:
         for each in reversed(self._restore):
             each()
+
+
+def _index(scalar: Any) -> int:
+    """NumPy makes no number of an array of one dimension any more."""
+    return int(scalar.handle.data.item())
+
+
+def _given(value: Any) -> Any:
+    """An argument that is no constant. A float is a tensor of no dimension, as on a GPU."""
+    if isinstance(value, float):
+        return tl.tensor(
+            interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32), tl.float32
+        )
+    return interpreter._implicit_cvt(value)
 
 
 _LIBDEVICE = SimpleNamespace(**libdevice.__dict__)  # as it is while no kernel runs
@@ -98,10 +113,7 @@ def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, i
     with _scope() as scope:
         try:
             function = scope.function(kernel.fn)
-            given = {
-                key: value if key in constants else interpreter._implicit_cvt(value)
-                for key, value in arguments.items()
-            }
+            given = {key: value if key in constants else _given(value) for key, value in arguments.items()}
             builder = interpreter.interpreter_builder
             builder.set_grid_dim(*grid)
             for place in np.ndindex(*grid):
@@ -116,10 +128,13 @@ def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, i
 
 # --- CUDA's mathematical functions (libdevice), by those of PyTorch
 
-_NAMES = (
-    "abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor fmod hypot "
-    "lgamma log log10 log1p log2 pow rsqrt sin sinh sqrt tan tanh trunc"
-).split()
+# fmt: off
+_NAMES = {
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf",
+    "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "lgamma", "log", "log10", "log1p",
+    "log2", "pow", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+}
+# fmt: on
 _ALIASES = {"fabs": "abs", "rint": "round", "nearbyint": "round", "fmax": "fmax", "fmin": "fmin"}
 
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that NumPy lacks, in triton's interpreter: it keeps bfloat16 as integers and would compute on those, and
-it loses the carry where a number is rounded to 8 bits. Here operators of bfloat16 compute in float32 and round
-their result, as they do on a GPU, and PyTorch rounds to 8 bits."""
+"""Numbers that NumPy lacks, in triton's interpreter.
+
+It keeps bfloat16 as integers and would compute on those, and loses the carry where a number is rounded to 8
+bits. Here operators of bfloat16 compute in float32 and round their result, as on a GPU, and PyTorch rounds to 8
+bits.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,15 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 # What moves bits, whatever they stand for, or converts them itself.
-_MOVES = set(
-    "load store masked_load masked_store tensor_pointer_load tensor_pointer_store descriptor_load "
-    "descriptor_store descriptor_gather descriptor_scatter select reshape trans expand_dims broadcast cat join "
-    "split splat unsplat gather bitcast int_to_ptr ptr_to_int fp_to_fp fp_ext fabs atomic_cas addptr"
-    " make_block_ptr make_tensor_descriptor advance and or xor".split()
-)
+# fmt: off
+_MOVES = {
+    "load", "store", "masked_load", "masked_store", "tensor_pointer_load", "tensor_pointer_store",
+    "descriptor_load", "descriptor_store", "descriptor_gather", "descriptor_scatter", "select", "reshape",
+    "trans", "expand_dims", "broadcast", "cat", "join", "split", "splat", "unsplat", "gather", "bitcast",
+    "int_to_ptr", "ptr_to_int", "fp_to_fp", "fp_ext", "fabs", "atomic_cas", "addptr", "make_block_ptr",
+    "make_tensor_descriptor", "advance", "and", "or", "xor",
+}
+# fmt: on
 
 
 def _scalar(value: Any) -> Any:

@@ -91,6 +91,12 @@ def test_the_driver_describes_the_device():
     assert found["max_shared_mem"] > 0
 
 
+def test_loops_over_arguments_and_numbers_that_are_converted():
+    x = random(7, 40)
+    factor = torch.tensor(0.1, device="cuda")  # in float32, as the argument is
+    assert torch.equal(kernels.by_rows(x, 0.1, 2.0), x * factor + 2.0)
+
+
 def test_what_it_cannot_run_stops_by_name():
     x = torch.zeros(16, dtype=torch.int32, device="cuda")
     with pytest.raises(

@@ -148,3 +148,19 @@ def add_op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     torch.library.wrap_triton(add_kernel)[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
     return out
+
+
+@triton.jit
+def rows_kernel(x, out, rows, width, factor, offset, BLOCK: tl.constexpr):
+    factor = factor.to(tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        for start in tl.range(0, width, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            value = tl.load(x + row * width + at, mask=at < width, other=0.0)
+            tl.store(out + row * width + at, value * factor + offset, mask=at < width)
+
+
+def by_rows(x, factor, offset):
+    out = torch.empty_like(x)
+    rows_kernel[(2,)](x, out, x.shape[0], x.shape[1], factor, offset, BLOCK=16)
+    return out

@@ -3,6 +3,7 @@
 
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
+#include "emulator/operators/shapes/cudnn_recurrent.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -229,6 +230,8 @@ struct Named {
 
 constexpr Named kSpecial[] = {
     {"aten::_convolution", convolution},
+    {"aten::_cudnn_rnn", cudnn_recurrent},
+    {"aten::_cudnn_rnn_backward", cudnn_recurrent_backward},
     {"aten::_logcumsumexp", like_first},
     {"aten::_thnn_fused_gru_cell", gru_cell},
     {"aten::_thnn_fused_gru_cell_backward", gru_cell_backward},
