@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers that NumPy lacks, in triton's interpreter.
 
-It keeps bfloat16 as integers and would compute on those, and loses the carry where a number is rounded to 8
-bits. Here operators of bfloat16 compute in float32 and round their result, as on a GPU, and PyTorch rounds to 8
-bits.
+It keeps bfloat16 as integers and would compute on those, and loses the carry where a number is rounded to
+8 bits. Here operators of bfloat16 compute in float32 and round their result, as on a GPU, and PyTorch rounds
+to 8 bits.
 """
 
 from __future__ import annotations

@@ -48,13 +48,11 @@ def convolutions():
 
 def products():
     a, batch = made(4096, 4096), made(8, 2048, 2048)
-    layer = torch.nn.LSTM(1024, 1024, device="cuda", dtype=torch.bfloat16)
     sequence = made(128, 64, 1024)
     return {
         "mm": lambda: a @ a,
         "einsum": lambda: torch.einsum("bij,bjk->bik", batch, batch),
         "linear": lambda: F.linear(sequence, a[:, :1024], a[0]),
-        "lstm": lambda: layer(sequence),
     }
 
 
