@@ -33,6 +33,7 @@ class _Scope:
         language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         self._restore.append(language.restore)
         tl.tensor.__index__ = _index
+        tl.range = _counted(tl.range)
         for module in (libdevice, any_libdevice):
             self._replace(module.__dict__)
 
@@ -41,6 +42,9 @@ class _Scope:
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
+        if "range" not in names:
+            names["range"] = _counted(range)
+            self._restore.append(functools.partial(names.__delitem__, "range"))
         for name, value in list(names.items()):
             if not isinstance(value, FunctionType):
                 continue
@@ -65,6 +69,34 @@ class _Scope:
 def _index(scalar: Any) -> int:
     """NumPy makes no number of an array of one dimension any more."""
     return int(scalar.handle.data.item())
+
+
+class _Counter(int):
+    """What a loop counts: a number of Python's that can be converted as one of triton's."""
+
+    def to(self, kind: Any, *arguments: Any, **options: Any) -> Any:
+        return interpreter._implicit_cvt(int(self)).to(kind, *arguments, **options)
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    operator = getattr(int, name)
+
+    def call(self: Any, other: Any) -> Any:
+        result = operator(self, other)
+        return _Counter(result) if isinstance(result, int) else result
+
+    return call
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "mod"):
+    setattr(_Counter, f"__{_name}__", _counting(f"__{_name}__"))
+
+
+def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def loop(*arguments: Any, **options: Any) -> Iterator[_Counter]:
+        return map(_Counter, original(*arguments, **options))
+
+    return loop
 
 
 def _given(value: Any) -> Any:

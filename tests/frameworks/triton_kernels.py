@@ -154,10 +154,11 @@ def add_op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def rows_kernel(x, out, rows, width, factor, offset, BLOCK: tl.constexpr):
     factor = factor.to(tl.float32)
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        x_row, out_row = x + row.to(tl.int64) * width, out + (row + 0).to(tl.int64) * width
         for start in tl.range(0, width, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            value = tl.load(x + row * width + at, mask=at < width, other=0.0)
-            tl.store(out + row * width + at, value * factor + offset, mask=at < width)
+            at = start.to(tl.int64) + tl.arange(0, BLOCK)
+            value = tl.load(x_row + at, mask=at < width, other=0.0)
+            tl.store(out_row + at, value * factor + offset, mask=at < width)
 
 
 def by_rows(x, factor, offset):
