@@ -7,7 +7,6 @@
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -165,14 +164,6 @@ void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
   if (made.dim() == 0) stack = {at::empty(each, made.options()).as_strided({}, {})};
 }
 
-/// The same where the caller gives the result.
-void loss_out(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
-  const at::Tensor out = stack.back().toTensor();
-  out.resize_(at::infer_size(stack[0].toTensor().sizes(), stack[1].toTensor().sizes()));
-  if (stack[2].toInt() != at::Reduction::None) out.resize_({});
-  stack = {out};
-}
-
 /// Repeats that are small have been computed, and so is what they ask for.
 void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const at::Tensor repeats = stack[0].toTensor();
@@ -244,11 +235,9 @@ constexpr Named kSpecial[] = {
     {"aten::_unique2", unique, true},
     {"aten::binary_cross_entropy", loss},
     {"aten::mse_loss", loss},
-    {"aten::mse_loss.out", loss_out},
     {"aten::nonzero", nonzero},
     {"aten::repeat_interleave.Tensor", repeat_interleave},
     {"aten::smooth_l1_loss", loss},
-    {"aten::smooth_l1_loss.out", loss_out},
     {"aten::unique_consecutive", unique_consecutive, true},
     {"aten::unique_dim", unique_dim, true},
     {"aten::unique_dim_consecutive", unique_dim_consecutive, true},
