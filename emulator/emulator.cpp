@@ -307,6 +307,14 @@ double spillway_emulator_now_ms() {
   return with_machine(0.0, [](emu::Machine& machine) { return machine.clock.now_ms(); });
 }
 
+int spillway_emulator_sleep(double seconds) {
+  return with_machine(0, [&](emu::Machine& machine) {
+    if (!machine.clock.is_virtual()) return 0;
+    machine.clock.host_works(seconds);
+    return 1;
+  });
+}
+
 double spillway_emulator_end_ms(int device) {
   return with_machine(0.0, [&](emu::Machine& machine) {
     return known_device(machine, device) ? machine.streams.end(device) * 1e3 : 0;

@@ -122,6 +122,9 @@ void spillway_emulator_cost(
 void spillway_emulator_collective(CUstream stream, uint64_t bytes);
 /// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
 double spillway_emulator_now_ms();
+/// Virtual: the host's time advances by so many seconds, in which it does nothing; no real time
+/// passes. Returns 1 then, and 0, having done nothing, where the clock is real.
+int spillway_emulator_sleep(double seconds);
 /// Virtual: when all that was given to the device so far has ended, and the host is there. To ask
 /// takes no time.
 double spillway_emulator_end_ms(int device);

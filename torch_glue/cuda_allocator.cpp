@@ -43,11 +43,11 @@ bool run_free_memory_callbacks() {
 
 void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIndex device) {
   if (!c10::memoryProfilingEnabled()) return;
-  const HeapStats stats = runtime.heap().stats();
+  const Heap& heap = runtime.heap();
   c10::reportMemoryUsageToProfiler(at,
                                    change,
-                                   stats.live.count(),
-                                   stats.held.count(),
+                                   heap.live().count(),
+                                   heap.held().count(),
                                    c10::Device(c10::DeviceType::CUDA, device));
 }
 
@@ -161,11 +161,11 @@ Result<void*> SpillwayAllocator::allocate_elsewhere(c10::DeviceIndex index,
 void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const Status& why) {
   DeviceRuntime& runtime = device(index);
   const auto [available, total] = getMemoryInfo(index);
-  const HeapStats stats = runtime.heap().stats();
-  const Bytes limit = runtime.heap().limit();
+  const Heap& heap = runtime.heap();
+  const Bytes limit = heap.limit();
   c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(size),
-                                   stats.live.count(),
-                                   stats.held.count(),
+                                   heap.live().count(),
+                                   heap.held().count(),
                                    c10::Device(c10::DeviceType::CUDA, index));
   if (history_.on()) {
     history_.record({TraceEntry::OOM, index, available, size, current_stream(index), {0, 0}},

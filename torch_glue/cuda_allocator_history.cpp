@@ -61,8 +61,7 @@ void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& 
 void SpillwayAllocator::tell_mapping(c10::DeviceIndex index,
                                      DeviceRuntime& runtime,
                                      const StackRef& stack) {
-  const HeapStats stats = runtime.heap().stats();
-  const std::uint64_t changes = stats.driver_allocations + stats.driver_releases;
+  const std::uint64_t changes = runtime.heap().mapping_changes();
   MappedRanges::Changes found;
   {
     const Lock lock(mutex_);
@@ -103,9 +102,8 @@ void SpillwayAllocator::look_at_mappings() {
   for (size_t index = 0; index < devices_.size(); ++index) {
     auto* const runtime = devices_[index].load(std::memory_order_acquire);
     if (runtime == nullptr) continue;
-    const HeapStats stats = runtime->heap().stats();
     Mapping& known = mappings_[static_cast<c10::DeviceIndex>(index)];
-    known.changes = stats.driver_allocations + stats.driver_releases;
+    known.changes = runtime->heap().mapping_changes();
     known.ranges.update(runtime->heap().segments());
   }
 }

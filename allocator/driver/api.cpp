@@ -2,8 +2,11 @@
 #include "allocator/driver/api.h"
 
 #include "allocator/base/env.h"
+#include "allocator/driver/handles.h"
 
 #include <dlfcn.h>
+
+#include <thread>
 
 namespace spillway::driver {
 namespace {
@@ -78,6 +81,16 @@ bool moves_no_bytes() {
   static const auto ask =
       reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_shape_only"));
   return emulated() && ask != nullptr && ask() != 0;
+}
+
+void sleep_for(std::chrono::microseconds duration) {
+  using Sleep = int (*)(double);
+  static const auto emulated_sleep =
+      reinterpret_cast<Sleep>(dlsym(RTLD_DEFAULT, "spillway_emulator_sleep"));
+  const std::chrono::duration<double> seconds = duration;
+  if (emulated() && emulated_sleep != nullptr && emulated_sleep(seconds.count()) != 0) return;
+  count_sleep();
+  std::this_thread::sleep_for(duration);
 }
 
 bool tags_are_reported() {

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <chrono>
 #include <string>
 
 namespace spillway::driver {
@@ -36,6 +37,12 @@ bool emulated();
 /// Whether an emulated GPU moves no bytes (a dry run): memory that only copies reach is never
 /// touched.
 bool moves_no_bytes();
+
+/// The calling thread sleeps for that much of the host's time. Where an emulated GPU's clock is
+/// virtual, the host's virtual time advances instead, and no real time passes. Use it between two
+/// queries of the device: a real sleep does not bring a virtual clock nearer to the event. Threads:
+/// safe. Real sleeps are counted in Counters::sleeps.
+void sleep_for(std::chrono::microseconds duration);
 
 /// Whether an emulated GPU writes reports that name tags.
 bool tags_are_reported();

@@ -10,6 +10,7 @@ std::atomic<std::uint64_t> allocations{0};
 std::atomic<std::uint64_t> registrations{0};
 std::atomic<std::uint64_t> host_syncs{0};
 std::atomic<std::uint64_t> lost_streams{0};
+std::atomic<std::uint64_t> sleeps{0};
 
 /// That a CurrentDevice of this thread made current. Asked for several times in each copy, so it is
 /// found without a call; see allocator/tag/tag.cpp.
@@ -55,7 +56,7 @@ CUmemAccessDesc access_of(DeviceId device) {
 }
 
 Counters counters() {
-  return {allocations.load(), registrations.load(), host_syncs.load(), lost_streams.load()};
+  return {allocations.load(), registrations.load(), host_syncs.load(), lost_streams.load(), sleeps.load()};
 }
 
 void count_allocation() {
@@ -72,6 +73,10 @@ void count_host_sync() {
 
 void count_lost_stream() {
   lost_streams.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_sleep() {
+  sleeps.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace spillway::driver

@@ -124,6 +124,7 @@ struct Counters {
   std::uint64_t registrations;  // cuMemHostRegister that succeeded
   std::uint64_t host_syncs;     // times the host waited for the device
   std::uint64_t lost_streams;   // of those: because a stream had been destroyed
+  std::uint64_t sleeps;         // sleep_for() of real time
 };
 
 Counters counters();
@@ -131,5 +132,6 @@ void count_allocation();
 void count_registration();
 void count_host_sync();
 void count_lost_stream();
+void count_sleep();
 
 }  // namespace spillway::driver

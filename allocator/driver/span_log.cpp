@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace spillway::driver {
@@ -170,7 +169,6 @@ void SpanLog::stop(Reader reader) {
 }
 
 void SpanLog::wait(std::chrono::milliseconds most) {
-  const auto until = std::chrono::steady_clock::now() + most;
   const auto behind = [this] {
     const Lock lock(mutex_);
     return std::any_of(state_->clocks.begin(), state_->clocks.end(), [](const auto& each) {
@@ -184,8 +182,9 @@ void SpanLog::wait(std::chrono::milliseconds most) {
       });
     });
   };
-  while (behind() && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  constexpr std::chrono::milliseconds kPause{1};
+  for (std::chrono::milliseconds slept{0}; behind() && slept < most; slept += kPause)
+    sleep_for(kPause);
 }
 
 void SpanLog::forget_kernels() {

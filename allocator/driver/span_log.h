@@ -78,8 +78,9 @@ class SpanLog {
   /// What has not been taken is forgotten, but for kernels and what is for plans.
   void stop(Reader reader = Reader::kReport);
 
-  /// Gives the devices until `most` has passed to reach what has not ended, but for kernels: those
-  /// spans can then be taken. Whoever cannot wait for a device that hangs asks so.
+  /// Blocks the host until the devices have reached the ends of all spans but kernels, so that
+  /// take() returns them, or until it has slept for `most` of the host's time (driver::sleep_for).
+  /// For callers that must not wait indefinitely for a device that hangs.
   void wait(std::chrono::milliseconds most);
 
   /// Spans that have ended and were not taken yet, but for kernels; with `device`, of that one.

@@ -248,6 +248,11 @@ void Books::count_out_of_memory() {
   ++slow_.out_of_memory;
 }
 
+std::uint64_t Books::driver_calls() const {
+  const Lock lock(mutex_);
+  return slow_.driver_allocations + slow_.driver_releases;
+}
+
 void Books::read(HeapStats& stats) const {
   const Lock lock(mutex_);
   stats = slow_;

@@ -71,6 +71,9 @@ class Books {
   [[nodiscard]] Bytes room_to_target() const;
   void count_out_of_memory();
 
+  /// Chunks that the driver has created and released.
+  [[nodiscard]] std::uint64_t driver_calls() const;
+
   /// Fills in what the books know.
   void read(HeapStats& stats) const;
   /// The tags with live blocks or a peak, by id: live, live_peak, blocks.

@@ -293,10 +293,15 @@ class Heap {
   /// nothing. Errors: kDriver; nothing has changed then.
   Status enable_peer(DeviceId peer);
 
+  /// Visits every block, as stats_by_tier(), tags() and segments() do: not for each allocation.
   [[nodiscard]] HeapStats stats() const;
-  /// As in stats(), for less.
+  /// As in stats(), without visiting the blocks.
   [[nodiscard]] Bytes live() const;
   [[nodiscard]] Bytes held() const;
+  /// driver_allocations + driver_releases: it changes whenever segments() gets or loses memory.
+  [[nodiscard]] std::uint64_t mapping_changes() const;
+  /// How often stats(), stats_by_tier(), tags() and segments() have visited the blocks. For tests.
+  [[nodiscard]] std::uint64_t walks() const;
   /// Of the small tier and of all others, by walking the blocks: what is live, free, held and
   /// stranded now, and the totals of what was handed out; no peaks. driver_allocations are the
   /// chunks that are held now.

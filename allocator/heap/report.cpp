@@ -58,7 +58,16 @@ Bytes Heap::held() const {
   return stats.held;
 }
 
+std::uint64_t Heap::mapping_changes() const {
+  return state_->books.driver_calls();
+}
+
+std::uint64_t Heap::walks() const {
+  return state_->walks.load(std::memory_order_relaxed);
+}
+
 HeapStats Heap::stats() const {
+  ++state_->walks;
   const Lock lock(state_->mutex);
   HeapStats stats;
   state_->write_books();
@@ -73,6 +82,7 @@ HeapStats Heap::stats() const {
 }
 
 std::vector<HeapTagInfo> Heap::tags() const {
+  ++state_->walks;
   const Lock lock(state_->mutex);
   state_->write_books();
   std::vector<HeapTagInfo> tags = state_->books.tags();
@@ -144,6 +154,7 @@ std::string Heap::report() const {
 }
 
 std::vector<HeapSegmentInfo> Heap::segments() const {
+  ++state_->walks;
   const Lock lock(state_->mutex);
   std::vector<HeapSegmentInfo> segments;
   for (const auto& region : state_->regions.all()) {

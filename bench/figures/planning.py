@@ -91,3 +91,10 @@ def planner(session: Session) -> float:
     """A plan is ready before the next step's forward pass has begun."""
     times = session.benchmark("plan_bench")
     return max(times["plan/5000"], times["plan_with_operands/5000"]) / 1e6
+
+
+@figure("plan_dry_run_time", "real time of a dry run's steps, under a budget / plain", "<= 2", "cpu")
+def dry_run_time(session: Session) -> float:
+    """Eight steps of a dry run under a budget, its recorded step among them, take at most twice plain's time."""
+    times = session.dry("h200", "dry_run_time", "llama-8b-8-layers", "0.5")
+    return times["budget"] / times["plain"]

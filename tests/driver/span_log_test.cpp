@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -112,6 +113,26 @@ TEST_F(SpanLogTest, ALateEndIsWaitedForButNotForEver) {
   EXPECT_EQ(log_.take().size(), late ? 0U : 1U);
   log_.wait(std::chrono::minutes(1));
   EXPECT_EQ(log_.take().size(), late ? 1U : 0U);
+}
+
+// Runs where SPILLWAY_EMULATE_CLOCK=virtual.
+TEST_F(SpanLogTest, AVirtualClockIsWaitedForWithoutRealSleeps) {
+  if (spillway_emulator_clock_is_virtual() == 0) GTEST_SKIP() << "the clock is real";
+  constexpr double kSecond = 400e12;  // operations, at the emulated GPU's rate
+  const std::uint64_t sleeps = counters().sleeps;
+  log_.start();
+  spillway_emulator_cost(work_, 1, 10 * kSecond, 0, 1);
+  log_.mark(device_, Stream(work_));
+  log_.wait(std::chrono::minutes(1));
+  EXPECT_EQ(log_.take().size(), 1U);
+
+  spillway_emulator_cost(work_, 1, 100 * kSecond, 0, 1);
+  log_.mark(device_, Stream(work_));
+  const double before = spillway_emulator_now_ms();
+  log_.wait(std::chrono::minutes(1));
+  EXPECT_TRUE(log_.take().empty());
+  EXPECT_GE(spillway_emulator_now_ms() - before, 60e3);
+  EXPECT_EQ(counters().sleeps, sleeps);
 }
 
 TEST_F(SpanLogTest, KernelsAreTimedAndTakenByThemselves) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/cuda_allocator.h"
 
+#include "allocator/runtime/runtime.h"
+
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <gtest/gtest.h>
@@ -69,6 +71,19 @@ TEST_F(TrackersTest, ATrackerHearsOfBlocksAndMappingsWithoutAnyHistory) {
   EXPECT_GE(count(TraceEntry::SEGMENT_MAP), 1);
   EXPECT_GE(count(TraceEntry::SEGMENT_UNMAP), 1);
   EXPECT_TRUE(allocator().snapshot({0, 0}, true).device_traces.at(0).empty());
+}
+
+TEST_F(TrackersTest, AnAllocationThatMapsNothingVisitsNoOtherBlock) {
+  void* const first = allocator().raw_alloc(40 << 20);  // the heap maps memory
+  allocator().raw_delete(first);
+  const auto runtime = Runtime::instance().device(DeviceId{0});
+  ASSERT_TRUE(runtime.ok());
+  const std::uint64_t walks = runtime.value()->heap().walks();
+  for (int times = 0; times < 10; ++times)
+    allocator().raw_delete(allocator().raw_alloc(40 << 20));
+
+  EXPECT_EQ(count(TraceEntry::ALLOC), 11);
+  EXPECT_EQ(runtime.value()->heap().walks(), walks);
 }
 
 TEST_F(TrackersTest, ATrackerMayAskTheAllocator) {

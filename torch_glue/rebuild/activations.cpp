@@ -51,6 +51,18 @@ void add_activations(Rules& rules) {
             [dim = node.dim, casts](Values values) { return at::_softmax(values[0], dim, casts); });
       });
 
+  // Where they have written over what they were given, these save their result.
+  add_of_result<nodes::LeakyReluBackward1>(
+      rules, [](const nodes::LeakyReluBackward1& node, Recipe& recipe) {
+        recipe.computed_by([slope = node.negative_slope](Values values) {
+          return at::leaky_relu(values[0], slope);
+        });
+      });
+  add_of_result<nodes::EluBackward1>(rules, [](const nodes::EluBackward1& node, Recipe& recipe) {
+    recipe.computed_by([alpha = node.alpha, scale = node.scale, of_input = node.input_scale](
+                           Values values) { return at::elu(values[0], alpha, scale, of_input); });
+  });
+
   add_of_input<nodes::SiluBackward0>(rules, [](const Tensor& x) { return at::silu(x); });
   add_of_input<nodes::MishBackward0>(rules, [](const Tensor& x) { return at::mish(x); });
   add_of_input<nodes::HardswishBackward0>(rules, [](const Tensor& x) { return at::hardswish(x); });

@@ -22,24 +22,30 @@ void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at
 }
 
 /// A sum or a difference saves nothing: what it was given must be at hand elsewhere, and have been
-/// as it is there.
-template <typename Node, typename Function>
-void add_sum(Rules& rules, Function function) {
-  rules.add<Node>([function](const Node& node, Recipe& recipe) {
+/// as it is there. Of two tensors of different types it has the wider one, unless it was computed
+/// in place.
+template <typename Node, typename Function, typename InPlace>
+void add_sum(Rules& rules, Function function, InPlace in_place) {
+  rules.add<Node>([function, in_place](const Node& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();
-    if (!versions || node.self_scalar_type != type) return recipe.impossible();
+    if (!versions) return recipe.impossible();
     recipe.needs_result(node.next_edge(0), versions->self);
     if (versions->number) {
+      if (node.self_scalar_type != type) return recipe.impossible();
       recipe.computed_by([function, number = *versions->number, alpha = node.alpha](Values values) {
         return function(values[0], number, alpha);
       });
       return;
     }
-    if (node.other_scalar_type != type) return recipe.impossible();
     recipe.needs_result(node.next_edge(1), versions->other);
-    recipe.computed_by([function, alpha = node.alpha](Values values) {
-      return function(values[0], values[1], alpha);
+    recipe.computed_by([function, in_place, type, alpha = node.alpha](Values values) {
+      if (at::result_type(values[0], values[1]) == type) {
+        return function(values[0], values[1], alpha);
+      }
+      const at::Tensor result = values[0].clone();
+      in_place(result, values[1], alpha);
+      return result;
     });
   });
 }
@@ -55,8 +61,14 @@ void add_arithmetic(Rules& rules) {
         [exponent = node.exponent](Values values) { return at::pow(values[0], exponent); });
   });
 
-  add_sum<nodes::AddBackward0>(rules, [](const auto&... given) { return at::add(given...); });
-  add_sum<nodes::SubBackward0>(rules, [](const auto&... given) { return at::sub(given...); });
+  add_sum<nodes::AddBackward0>(
+      rules,
+      [](const auto&... given) { return at::add(given...); },
+      [](const at::Tensor& result, const auto&... given) { result.add_(given...); });
+  add_sum<nodes::SubBackward0>(
+      rules,
+      [](const auto&... given) { return at::sub(given...); },
+      [](const at::Tensor& result, const auto&... given) { result.sub_(given...); });
   rules.add<nodes::RsubBackward1>([](const nodes::RsubBackward1& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();

@@ -9,7 +9,7 @@ namespace spillway {
 
 namespace nodes = torch::autograd::generated;
 
-/// A cast saves nothing. Of a parameter it takes the parameter, as autocast's do; of the result of
+/// Casts and clones. A cast saves nothing. Of a parameter it takes the parameter, as autocast's do; of the result of
 /// another operator here that one; and of anything smaller than what it gives, that in its place.
 void add_casts(Rules& rules) {
   rules.add<nodes::ToCopyBackward0>([](const nodes::ToCopyBackward0& node, Recipe& recipe) {
@@ -25,6 +25,13 @@ void add_casts(Rules& rules) {
       recipe.needs_result(node.next_edge(0), source->version);
     }
     recipe.computed_by([type](Recipe::Values values) { return at::_to_copy(values[0], type); });
+  });
+  // Autograd clones what an operator in place writes over and its gradient needs.
+  rules.add<nodes::CloneBackward0>([](const nodes::CloneBackward0& node, Recipe& recipe) {
+    const auto versions = versions_of_operands(node);
+    if (!versions) return recipe.impossible();
+    recipe.needs_result(node.next_edge(0), versions->self);
+    recipe.computed_by([](Recipe::Values values) { return at::clone(values[0]); });
   });
 }
 

@@ -7,14 +7,22 @@
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/clone_ops.h>
 #include <ATen/ops/div_ops.h>
+#include <ATen/ops/gelu_ops.h>
+#include <ATen/ops/hardsigmoid_ops.h>
+#include <ATen/ops/hardswish_ops.h>
+#include <ATen/ops/hardtanh_ops.h>
+#include <ATen/ops/mish_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/neg_ops.h>
 #include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/silu_ops.h>
 #include <ATen/ops/sub_ops.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -73,8 +81,43 @@ Latest<WeakSource, 16>& casts() {
   return those;
 }
 
-Latest<WeakSource, 16>& biases() {
-  thread_local Latest<WeakSource, 16> those;
+/// A cast that no gradient needs, and so no node has. Its address is no other tensor's while the
+/// reference lives.
+struct FrozenCast {
+  c10::weak_intrusive_ptr<c10::TensorImpl> cast;
+  WeakSource source;
+};
+
+/// Autocast's of a frozen layer come right before its product.
+std::array<std::optional<FrozenCast>, 8>& frozen_casts() {
+  thread_local std::array<std::optional<FrozenCast>, 8> those;
+  return those;
+}
+
+void add_frozen_cast(const at::Tensor& cast, const WeakSource& source) {
+  thread_local std::size_t next = 0;
+  auto& those = frozen_casts();
+  those.at(next++ % those.size())
+      .emplace(FrozenCast{
+          c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()), source});
+}
+
+std::optional<WeakSource> source_of_frozen_cast(const at::Tensor& tensor) {
+  for (const auto& each : frozen_casts()) {
+    if (each && each->cast._unsafe_get_target() == tensor.unsafeGetTensorImpl()) {
+      return each->source;
+    }
+  }
+  return std::nullopt;
+}
+
+struct WeakBias {
+  WeakSource given;
+  std::optional<WeakSource> cast_of;
+};
+
+Latest<WeakBias, 16>& biases() {
+  thread_local Latest<WeakBias, 16> those;
   return those;
 }
 
@@ -91,7 +134,12 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   if (as_it_lies && is_known(self)) source.emplace(self);
   at::Tensor result = at::_ops::_to_copy::redispatch(
       keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
-  if (source && result.device() == self.device()) add_first(casts(), result, std::move(*source));
+  if (!source || result.device() != self.device()) return result;
+  if (result.grad_fn() != nullptr) {
+    add_first(casts(), result, std::move(*source));
+  } else if (self.is_leaf()) {
+    add_frozen_cast(result, *source);
+  }
   return result;
 }
 
@@ -148,6 +196,35 @@ at::Tensor& sum_in_place(c10::DispatchKeySet keys,
   return result;
 }
 
+/// Of an operator that writes its result over its operand. Where the gradient needs the operand,
+/// autograd saves a clone of it.
+template <typename Operator, typename... Given>
+at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& self, Given... given) {
+  auto versions = before(self);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, given...);
+  note(std::move(versions), result);
+  return result;
+}
+
+template <typename Operator>
+at::Tensor& of_two_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& other) {
+  auto versions = before(self, other);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, other);
+  note(std::move(versions), result);
+  return result;
+}
+
+/// Of one that lies otherwise than what it was made of, nothing is noted.
+at::Tensor clone(c10::DispatchKeySet keys,
+                 const at::Tensor& self,
+                 std::optional<at::MemoryFormat> format) {
+  const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
+  auto versions = as_it_lies ? before(self) : std::nullopt;
+  at::Tensor result = at::_ops::clone::redispatch(keys & kBehindNoting, self, format);
+  note(std::move(versions), result);
+  return result;
+}
+
 at::Tensor taken_from_number(c10::DispatchKeySet keys,
                              const at::Tensor& self,
                              const at::Scalar& other,
@@ -193,8 +270,10 @@ at::Tensor addmm(c10::DispatchKeySet keys,
                  const at::Scalar& beta,
                  const at::Scalar& alpha) {
   const auto versions = before_half(self, other);
-  std::optional<WeakSource> source;
-  if (at::GradMode::is_enabled() && is_known(bias)) source.emplace(bias);
+  std::optional<WeakBias> source;
+  if (at::GradMode::is_enabled() && is_known(bias)) {
+    source.emplace(WeakBias{WeakSource(bias), source_of_frozen_cast(bias)});
+  }
   at::Tensor result =
       at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
   note(versions, result);
@@ -220,8 +299,14 @@ std::optional<Source> source_of_cast(const torch::autograd::Node& node) {
 }
 
 std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
-  const WeakSource* const bias = biases().find(node);
-  return bias != nullptr ? std::optional(bias->source()) : std::nullopt;
+  const WeakBias* const bias = biases().find(node);
+  if (bias == nullptr) return std::nullopt;
+  Source source = bias->given.source();
+  if (source.tensor.defined() || !bias->cast_of) return source;
+  const at::ScalarType type = source.type;
+  source = bias->cast_of->source();
+  source.type = type;
+  return source;
 }
 
 std::uint32_t version_of_result(const torch::autograd::Node& node) {
@@ -242,6 +327,16 @@ void note_operands(torch::Library& noting) {
   noting.impl("sub_.Tensor", &sum_in_place<at::_ops::sub__Tensor>);
   noting.impl("rsub.Scalar", &taken_from_number);
   noting.impl("neg", &neg);
+  noting.impl("clone", &clone);
+  noting.impl("silu_", &of_one_in_place<at::_ops::silu_>);
+  noting.impl("mish_", &of_one_in_place<at::_ops::mish_>);
+  noting.impl("hardswish_", &of_one_in_place<at::_ops::hardswish_>);
+  noting.impl("hardsigmoid_", &of_one_in_place<at::_ops::hardsigmoid_>);
+  noting.impl("hardtanh_",
+              &of_one_in_place<at::_ops::hardtanh_, const at::Scalar&, const at::Scalar&>);
+  noting.impl("gelu_", &of_one_in_place<at::_ops::gelu_, c10::string_view>);
+  noting.impl("mul_.Tensor", &of_two_in_place<at::_ops::mul__Tensor>);
+  noting.impl("div_.Tensor", &of_two_in_place<at::_ops::div__Tensor>);
   noting.impl("mul.Tensor", &of_two<at::_ops::mul_Tensor>);
   noting.impl("div.Tensor", &of_two<at::_ops::div_Tensor>);
   noting.impl("mm", &of_two<at::_ops::mm>);

@@ -25,9 +25,9 @@ struct OperandVersions {
 /// matrices.
 std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node);
 
-/// The version that the result of a node had when it was computed: none but those above, here,
-/// change what they are given. A tensor in another shape has that of what it is a view of; other
-/// views are not followed.
+/// The version that the result of a node had when it was computed: that of the last in-place
+/// operator for those that are noted here, zero for all others. A tensor in another shape has that
+/// of what it is a view of; other views are not followed.
 std::uint32_t version_of_result(const torch::autograd::Node& node);
 
 /// A tensor that an operator was given.
@@ -40,7 +40,8 @@ struct Source {
 /// Of the node of a cast that this thread has just computed; none of one longer ago.
 std::optional<Source> source_of_cast(const torch::autograd::Node& node);
 
-/// The bias of a product of matrices that this thread has just computed; none of one longer ago.
+/// The bias of a product of matrices that this thread has just computed, where it is still there,
+/// and otherwise the tensor that it was a cast of; `type` is the bias's. None of one longer ago.
 std::optional<Source> bias_of_product(const torch::autograd::Node& node);
 
 /// Adds the kernels that write this down to those that note (note_operators).

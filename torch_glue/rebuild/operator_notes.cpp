@@ -10,6 +10,8 @@
 #include <ATen/ops/_fused_rms_norm_ops.h>
 #include <ATen/ops/_softmax_ops.h>
 #include <ATen/ops/cudnn_batch_norm_ops.h>
+#include <ATen/ops/elu_ops.h>
+#include <ATen/ops/leaky_relu_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
@@ -191,10 +193,10 @@ at::Tensor of_one(c10::DispatchKeySet keys, const at::Tensor& input) {
   return Operator::redispatch(keys & kBehindNoting, input);
 }
 
-template <typename Operator>
-at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& input) {
+template <typename Operator, typename... Options>
+at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& input, Options... options) {
   const Noted noted(given(input));
-  return Operator::redispatch(keys & kBehindNoting, input);
+  return Operator::redispatch(keys & kBehindNoting, input, options...);
 }
 
 at::Tensor softmax(c10::DispatchKeySet keys,
@@ -230,6 +232,9 @@ void note_operators(bool wanted) {
       noting->impl("tanh_", &of_one_in_place<at::_ops::tanh_>);
       noting->impl("sigmoid", &of_one<at::_ops::sigmoid>);
       noting->impl("sigmoid_", &of_one_in_place<at::_ops::sigmoid_>);
+      using Number = const at::Scalar&;
+      noting->impl("leaky_relu_", &of_one_in_place<at::_ops::leaky_relu_, Number>);
+      noting->impl("elu_", &of_one_in_place<at::_ops::elu_, Number, Number, Number>);
       noting->impl("_softmax", &softmax);
       note_operands(*noting);
       return noting;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices: dear beside what else is computed again, and still quicker than a link
 // where their inner dimension is some thousands. Only plans for a budget ask for them.
+#include "torch_glue/compat.h"
+#include "torch_glue/rebuild/again.h"
 #include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 
@@ -15,13 +17,23 @@ using Values = Recipe::Values;
 namespace autograd = torch::autograd;
 namespace nodes = torch::autograd::generated;
 
-/// A bias that is a parameter, trained or frozen, as it was when it was given: no node saves
-/// anything of it.
-void needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
+/// Whether keeping the tensor keeps hardly more memory than a row of the result: parameters are
+/// there anyway, and a cast of one has a storage of its own.
+bool is_small(const at::Tensor& bias) {
+  const at::Tensor* const base = compat::view_base(bias);
+  return bias.dim() == 1 && ((base != nullptr ? *base : bias).is_leaf() || is_whole(bias));
+}
+
+/// The bias, trained or frozen, as it was when it was given: no node saves anything of it. Returns
+/// its type, which the value has after a cast.
+at::ScalarType needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
   const auto bias = bias_of_product(node);
-  const bool kept_anyway = bias && bias->tensor.defined() && bias->tensor.is_leaf();
-  if (!kept_anyway || bias->tensor.dim() != 1) return recipe.impossible();
+  if (!bias || !bias->tensor.defined() || !is_small(bias->tensor)) {
+    recipe.impossible();
+    return at::ScalarType::Undefined;
+  }
   recipe.needs_kept(bias->tensor, bias->version);
+  return bias->type;
 }
 
 /// Whether both matrices are plain ones, whose product has the same bits each time.
@@ -54,11 +66,12 @@ void add_products(Rules& rules) {
     if (!are_dense(node.mat1_layout, node.mat2_layout) || is_narrow(node.mat1_sym_sizes, node)) {
       return recipe.impossible();
     }
-    needs_bias(node, recipe);
+    const at::ScalarType type = needs_bias(node, recipe);
     recipe.needs_operand(node, node.mat1_, 1, &OperandVersions::self);
     recipe.needs(node.mat2_);
-    recipe.computed_by([alpha = node.alpha, beta = node.beta](Values values) {
-      return at::addmm(values[0], values[1], values[2], beta, alpha);
+    recipe.computed_by([type, alpha = node.alpha, beta = node.beta](Values values) {
+      const at::Tensor bias = values[0].to(type);
+      return at::addmm(bias, values[1], values[2], beta, alpha);
     });
   });
 }

@@ -6,6 +6,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/rebuild/again.h"
+#include "torch_glue/rebuild/operand_notes.h"
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_options.h"
@@ -52,7 +53,8 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
   // A change in place that no graph has seen is not in the recipe. A node that saves its own result
   // does so right after it has computed it.
-  if (whole._version() != 0 && Rules::instance().saved_result(*node, output) == nullptr) {
+  if (whole._version() != version_of_result(*node) &&
+      Rules::instance().saved_result(*node, output) == nullptr) {
     return nullptr;
   }
   return Recipe::of(*node, output, region);

@@ -6,8 +6,10 @@
 #include "torch_glue/rebuild/rules.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_options.h"
+#include "torch_glue/saved_tensors/skip.h"
 
 #include <c10/util/Type.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <mutex>
@@ -83,6 +85,10 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   if (!possible_) return;
   possible_ = false;
   if (edge.function == nullptr || depth_ >= kDeepest) return;
+  if (const auto* leaf = dynamic_cast<const autograd::AccumulateGrad*>(edge.function.get())) {
+    possible_ = !is_wrapper(leaf->variable);
+    return needs_kept(leaf->variable, version);  // the graph has it anyway
+  }
   const autograd::SavedVariable* const saved =
       Rules::instance().saved_result(*edge.function, edge.input_nr);
   if (saved != nullptr) {

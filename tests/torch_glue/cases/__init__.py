@@ -43,6 +43,7 @@ MODULES = (
     "ranges",
     "ratios",
     "rebuild_edits",
+    "rebuild_in_place",
     "rebuild_masks",
     "rebuild_models",
     "rebuild_rules",
