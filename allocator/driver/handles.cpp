@@ -56,7 +56,11 @@ CUmemAccessDesc access_of(DeviceId device) {
 }
 
 Counters counters() {
-  return {allocations.load(), registrations.load(), host_syncs.load(), lost_streams.load(), sleeps.load()};
+  return {allocations.load(),
+          registrations.load(),
+          host_syncs.load(),
+          lost_streams.load(),
+          sleeps.load()};
 }
 
 void count_allocation() {

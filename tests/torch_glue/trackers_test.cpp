@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/cuda_allocator.h"
-
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/cuda_allocator.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 

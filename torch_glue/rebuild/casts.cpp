@@ -9,8 +9,9 @@ namespace spillway {
 
 namespace nodes = torch::autograd::generated;
 
-/// Casts and clones. A cast saves nothing. Of a parameter it takes the parameter, as autocast's do; of the result of
-/// another operator here that one; and of anything smaller than what it gives, that in its place.
+/// Casts and clones. A cast saves nothing. Of a parameter it takes the parameter, as autocast's do;
+/// of the result of another operator here that one; and of anything smaller than what it gives,
+/// that in its place.
 void add_casts(Rules& rules) {
   rules.add<nodes::ToCopyBackward0>([](const nodes::ToCopyBackward0& node, Recipe& recipe) {
     const auto source = source_of_cast(node);

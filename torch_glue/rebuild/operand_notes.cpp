@@ -98,8 +98,8 @@ void add_frozen_cast(const at::Tensor& cast, const WeakSource& source) {
   thread_local std::size_t next = 0;
   auto& those = frozen_casts();
   those.at(next++ % those.size())
-      .emplace(FrozenCast{
-          c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()), source});
+      .emplace(
+          FrozenCast{c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()), source});
 }
 
 std::optional<WeakSource> source_of_frozen_cast(const at::Tensor& tensor) {

@@ -121,7 +121,10 @@ void Recipe::needs_instead(const at::Tensor& tensor) {
   saves_instead_ = true;
   auto handle = make_pooled<PackHook>(region_);
   handle->call_pack_hook(tensor);
-  take(std::move(handle));
+  // The result counts as the tensor in its place: hardly anything is computed on the way.
+  const int chain = handle->chain() - 1;
+  chain_ = values_.empty() ? chain : std::max(chain_, chain);
+  values_.push_back({std::move(handle), nullptr});
 }
 
 void Recipe::may_need(const autograd::SavedVariable& saved) {

@@ -99,7 +99,7 @@ def products_quotients_and_sums_in_place_are_recomputed_bit_for_bit():
 def operators_in_place_one_after_another_are_recomputed_bit_for_bit():
     equals_plain(lambda x, y: F.silu(F.hardswish(normalized(y), inplace=True), inplace=True), least=2 * WHOLE)
     equals_plain(lambda x, y: F.silu(normalized(y).add_(normalized(x)), inplace=True), least=2 * WHOLE)
-    equals_plain(lambda x, y: F.silu(normalized(y).relu_(), inplace=True).mul_(2))
+    equals_plain(lambda x, y: F.silu(normalized(y).mul_(2), inplace=True).mul_(2))
 
 
 @case
@@ -223,7 +223,7 @@ def sums_of_two_types_are_recomputed_bit_for_bit():
         lambda x, y: torch.sub(half(x, y), normalized(x), alpha=0.3),
         lambda x, y: normalized(x) - half(x, y),
         lambda x, y: normalized(y).half() + normalized(x).bfloat16(),
-        lambda x, y: half(x, y) + normalized(x)[:1].double().view(1, 64),
+        lambda x, y: half(x, y) + normalized(x[:1].double()),
     ):
         equals_plain(lambda x, y, f=function: f(x, y).float(), least=WHOLE)
 
