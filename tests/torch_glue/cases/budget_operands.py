@@ -52,7 +52,8 @@ def the_smallest_budget_that_an_error_names_is_met_where_things_are_computed_aga
                 gradient, peak = step(region, model=gated)
             assert peak <= budget, (peak, budget, least, recorded)
             assert same_bits(gradient, expected)
-        assert moved.out > 0
+        # Over PyTorch's allocator the smallest budget is that of a step that recomputes everything.
+        assert moved.out > 0 or not spillway.stats()["ours"]
         spillway.step()
 
 
