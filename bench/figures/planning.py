@@ -95,6 +95,6 @@ def planner(session: Session) -> float:
 
 @figure("plan_dry_run_time", "real time of a dry run's steps, under a budget / plain", "<= 2", "cpu")
 def dry_run_time(session: Session) -> float:
-    """Eight steps of a dry run under a budget, its recorded step among them, take at most twice plain's time."""
+    """Eight steps of a dry run under a budget, the recorded one among them: at most twice plain's time."""
     times = session.dry("h200", "dry_run_time", "llama-8b-8-layers", "0.5")
     return times["budget"] / times["plain"]
