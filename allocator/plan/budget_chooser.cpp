@@ -17,6 +17,9 @@ constexpr std::size_t kMostSeconds = 9;
 /// smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
+/// Steps of the device that may be timed after later ones have ended on the host.
+constexpr std::size_t kMostUntimed = 16;
+
 Bytes less(Bytes from, Bytes by) {
   return from > by ? from - by : Bytes{};
 }
@@ -76,7 +79,10 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   BudgetPlan plan = plan_for(*shape.profile, within);
   const bool same =
       shape.plan && shape.plan->actions == plan.actions && shape.plan->fetch == plan.fetch;
-  if (!same) shape.seconds.clear();
+  if (!same) {
+    shape.seconds.clear();
+    ++shape.plans;
+  }
   shape.plan = std::move(plan);
   shape.live_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
@@ -172,11 +178,36 @@ void BudgetChooser::refine_last(const StepTimes& times) {
   shape->plan.reset();
 }
 
-void BudgetChooser::took(double seconds) {
-  Shape* const shape = std::exchange(followed_last_, nullptr);
-  if (shape == nullptr || !shape->plan) return;
+void BudgetChooser::note_followed(const Shape* shape) {
+  followed_.push_front({shape, shape != nullptr ? shape->plans : 0});
+  if (followed_.size() > kMostUntimed) followed_.pop_back();
+}
+
+void BudgetChooser::took(double seconds, std::size_t steps_ago) {
+  if (steps_ago >= followed_.size()) return;
+  const Followed step = followed_[steps_ago];
+  const auto shape = std::find_if(
+      shapes_.begin(), shapes_.end(), [&](const Shape& each) { return &each == step.shape; });
+  if (shape == shapes_.end() || shape->plans != step.plan) return;
   shape->seconds.push_back(seconds);
   if (shape->seconds.size() > kMostSeconds) shape->seconds.pop_front();
+}
+
+/// Makes room for another shape.
+void BudgetChooser::drop_oldest() {
+  const auto oldest =
+      std::min_element(shapes_.begin(), shapes_.end(), [](const Shape& left, const Shape& right) {
+        return left.last_used < right.last_used;
+      });
+  const Shape* const dropped = &*oldest;
+  std::erase(candidates_, dropped);
+  for (Shape** const last : {&recorded_last_, &planned_last_, &followed_last_}) {
+    if (*last == dropped) *last = nullptr;
+  }
+  for (Followed& step : followed_) {
+    if (step.shape == dropped) step.shape = nullptr;
+  }
+  shapes_.erase(oldest);
 }
 
 std::vector<KnownStep> BudgetChooser::known() const {
@@ -233,6 +264,7 @@ BudgetChooser::Shape* BudgetChooser::ended() const {
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
   if (sizes_.empty() || curve.live.empty()) {
+    note_followed(nullptr);
     abandon_step();
     return std::nullopt;
   }
@@ -241,21 +273,19 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   if (shape != nullptr) {
     planned_last_ = shape;
     followed_last_ = shape->plan ? shape : nullptr;
+    note_followed(followed_last_);
     end_known(*shape, curve);
   } else {
     followed_last_ = nullptr;
+    note_followed(nullptr);
     if (known_first_) ++mismatches_;
-    if (shapes_.size() >= kMostShapes) {
-      shapes_.clear();
-      candidates_.clear();
-      recorded_last_ = nullptr;
-      planned_last_ = nullptr;
-    }
+    if (shapes_.size() >= kMostShapes) drop_oldest();
     shape = &shapes_.emplace_back();
     shape->sizes = sizes_;
     shape->rebuildable = rebuildable_;
     if (whole_) record(*shape, curve);
   }
+  shape->last_used = ++steps_;
   if (followed_last_ != nullptr) {
     over_in_a_row_ = 0;
   } else if (whole_ && exceeds(curve.peak())) {

@@ -72,11 +72,16 @@ class BudgetChooser {
   [[nodiscard]] bool recording() const;
   /// The times of the step that ended last, if they were wanted; none where they are not known.
   void time(const std::optional<StepTimes>& times);
-  /// What the step that ended last took; of no account where that followed no plan to its end.
-  void took(double seconds);
+  /// What a step took that ended `steps_ago` steps of the device before the last one: hosts run
+  /// ahead of their device. Ignored where that step followed no plan to its end, or the plan has
+  /// been replaced.
+  void took(double seconds, std::size_t steps_ago = 0);
 
   /// The step that ended last on the device was another chooser's.
-  void ended_elsewhere() { followed_last_ = nullptr; }
+  void ended_elsewhere() {
+    followed_last_ = nullptr;
+    note_followed(nullptr);
+  }
 
   /// What has been recorded and can be planned with, and how often that has changed.
   [[nodiscard]] std::vector<KnownStep> known() const;
@@ -149,8 +154,7 @@ class BudgetChooser {
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
 
  private:
-  /// Shapes that are remembered. A job with ever new shapes starts over instead of growing without
-  /// end.
+  /// Shapes that are remembered. The one that was used least recently makes room for another.
   static constexpr std::size_t kMostShapes = 256;
 
   struct Shape {
@@ -169,11 +173,21 @@ class BudgetChooser {
     Bytes budget{};                 // of the profile, held_margin included
     Bytes holds{};                  // a step that follows the last plan, as it is thought
     std::deque<double> seconds{};   // that the last steps took that followed the plan
+    std::uint64_t plans = 0;        // that have replaced another one
+    std::uint64_t last_used = 0;    // counts the steps
     bool settled = false;           // recorded again already, or found as it was
     Bytes margin{};                 // what planned steps have needed beyond the budget
     HeldMargin held_margin{};       // what was held beyond it
   };
 
+  /// A step that has ended on the device, and may not have been timed yet.
+  struct Followed {
+    const Shape* shape;  // null for a step that followed no plan
+    std::uint64_t plan;
+  };
+
+  void note_followed(const Shape* shape);
+  void drop_oldest();
   void make_plan(Shape& shape, Bytes live) const;
   /// The known shape that this step is, if it ends now; null where it is none.
   [[nodiscard]] Shape* ended() const;
@@ -199,6 +213,8 @@ class BudgetChooser {
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
   Shape* followed_last_ = nullptr;  // the same, if the step that ended last was one of it
+  std::deque<Followed> followed_;   // by the device's last steps, the last one first
+  std::uint64_t steps_ = 0;         // that have ended
   std::vector<Bytes> sizes_;        // of this step so far
   std::vector<bool> rebuildable_;   // the same
   std::vector<Shape*> candidates_;  // shapes that begin so

@@ -37,12 +37,12 @@ void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
   }
 }
 
-void Runtime::took(DeviceId device, double seconds) {
+void Runtime::took(DeviceId device, double seconds, std::size_t steps_ago) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   for (auto& [id, tag] : tags_) {
     const auto budget = tag.budgets.find(device);
-    if (budget != tag.budgets.end()) budget->second.took(seconds);
+    if (budget != tag.budgets.end()) budget->second.took(seconds, steps_ago);
   }
 }
 

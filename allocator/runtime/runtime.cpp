@@ -31,6 +31,15 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
 
 namespace {
 
+/// Their sum over the storages of a step identifies its shape, in whatever order its threads save.
+std::uint64_t hash_of(TagId tag, Bytes size) {
+  // The finalizer of MurmurHash3, which is public domain.
+  std::uint64_t hash = size.count() + (std::uint64_t{static_cast<std::uint32_t>(tag)} << 48U) + 1;
+  hash = (hash ^ (hash >> 33U)) * 0xff51afd7ed558ccdULL;
+  hash = (hash ^ (hash >> 33U)) * 0xc4ceb9fe1a85ec53ULL;
+  return hash ^ (hash >> 33U);
+}
+
 std::string share(Ratio ratio, const std::optional<Budget>& budget) {
   return budget ? budget->text() : "offload ratio " + std::to_string(ratio.value());
 }
@@ -155,7 +164,7 @@ bool Runtime::is_new(TagId tag) const {
 
 void Runtime::leave_region(TagId tag) {
   if (in_forked_child()) return;
-  bool fit = false;
+  std::optional<std::uint64_t> shape;
   {
     const LightLock lock(mutex_);
     Tag* const found = find_tag_locked(tag);
@@ -163,9 +172,9 @@ void Runtime::leave_region(TagId tag) {
     --found->open;
     --open_regions_;
     // Graphs that lived and died inside the region left nothing to wait for.
-    if (open_regions_ == 0 && live_handles_ == 0 && handles_made_) fit = close_step_locked();
+    if (open_regions_ == 0 && live_handles_ == 0 && handles_made_) shape = close_step_locked();
   }
-  if (fit) fit_host_memory();
+  if (shape) fit_host_memory(*shape);
 }
 
 Runtime::Tag* Runtime::find_tag_locked(TagId tag) {
@@ -191,20 +200,13 @@ Decision Runtime::decide_rebuildable(TagId tag, DeviceId device, Bytes size) {
 Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   if (in_forked_child()) return {};
   Decision decision;
-  bool measure = false;
-  {
-    const LightLock lock(mutex_);
-    Tag* const found = find_tag_locked(tag);
-    SPILLWAY_CHECK(found != nullptr);
-    measure = std::exchange(measure_, false);
-    found->used = true;
-    decision.site = {tag, device, step_};
-    decision.move = choose_locked(*found, decision, storage);
-  }
-  if (measure) {
-    for (DeviceRuntime* each : made_devices())
-      each->arena().reset_peak();
-  }
+  const LightLock lock(mutex_);
+  Tag* const found = find_tag_locked(tag);
+  SPILLWAY_CHECK(found != nullptr);
+  shape_ += hash_of(tag, storage.size);
+  found->used = true;
+  decision.site = {tag, device, step_};
+  decision.move = choose_locked(*found, decision, storage);
   return decision;
 }
 

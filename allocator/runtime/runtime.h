@@ -159,8 +159,8 @@ class Runtime {
   [[nodiscard]] Bytes held_by_plans(TagId tag, DeviceId device) const;
   /// The times of the last recorded step on the device; none where they could not be had.
   void time(DeviceId device, const std::optional<StepTimes>& times);
-  /// What the last step on the device that followed a plan took, in seconds.
-  void took(DeviceId device, double seconds);
+  /// What a step on the device took, in seconds, as BudgetChooser::took.
+  void took(DeviceId device, double seconds, std::size_t steps_ago);
   /// What budgets of that tag have recorded on the device, as BudgetChooser::known; empty without.
   [[nodiscard]] std::vector<KnownStep> known_steps(TagId tag, DeviceId device) const;
   /// How often that has changed, over all devices.
@@ -244,8 +244,8 @@ class Runtime {
   static BudgetChooser& budget_on_locked(Tag& tag, DeviceRuntime& device);
   bool choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
-  /// A tag's part of close_step_locked(). Whether the step went by a plan.
-  bool close_tag_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
+  /// A tag's part of close_step_locked().
+  void close_tag_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   /// The step's backward pass is over.
   void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
@@ -259,10 +259,11 @@ class Runtime {
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   /// The tag of a site of the running step, null for an older one's.
   Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
-  /// The part of end_step() that needs the lock. True where host memory is to be fitted to what the
-  /// step needed.
-  bool close_step_locked(bool optimized = false) SPILLWAY_REQUIRES(mutex_);
-  void fit_host_memory();
+  /// The part of end_step() that needs the lock. The shape of the step, none where no whole step
+  /// has ended.
+  std::optional<std::uint64_t> close_step_locked(bool optimized = false) SPILLWAY_REQUIRES(mutex_);
+  /// Sizes the devices' host memory after a step of that shape.
+  void fit_host_memory(std::uint64_t shape);
   [[nodiscard]] Status usable() const;
   [[nodiscard]] Status nothing_under(const std::vector<std::string>& patterns,
                                      const char* otherwise) const;
@@ -279,13 +280,8 @@ class Runtime {
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);       // of those that a ratio decides on
-  bool learned_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the running step changes a plan
-  bool fitted_ SPILLWAY_GUARDED_BY(mutex_) = false;   // host memory, at least once
-  bool settling_ SPILLWAY_GUARDED_BY(mutex_) =
-      false;  // host memory is not fitted to the current shape
-  bool measure_ SPILLWAY_GUARDED_BY(mutex_) =
-      false;  // the next step's need of host memory is measured anew
+  Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);          // of those that a ratio decides on
+  std::uint64_t shape_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // hash of the running step's storages
   // What every handle touches. A step is closed under the lock, when no handle lives.
   std::atomic<std::uint64_t> step_{0};
   std::atomic<std::int64_t> live_handles_{0};

@@ -199,7 +199,6 @@ void StepRecording::end_step() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const Lock lock(mutex_);
   if (!step_) return;
-  step_seconds_.reset();
   step_->begun.span.other = ++steps_;
   SpanLog::instance().end(device_, step_->stream, step_->begun);
   step_.reset();
@@ -208,14 +207,17 @@ void StepRecording::end_step() {
 void StepRecording::keep_steps(const std::vector<Span>& spans) {
   const Lock lock(mutex_);
   for (const Span& span : spans) {
-    if (span.kind != Span::Kind::kStep || span.other != steps_) continue;
-    step_seconds_ = seconds(span.end - span.begin);
+    if (span.kind == Span::Kind::kStep)
+      taken_.emplace_back(span.other, seconds(span.end - span.begin));
   }
 }
 
-std::optional<double> StepRecording::step_seconds() {
+std::vector<StepRecording::Taken> StepRecording::steps_taken() {
   const Lock lock(mutex_);
-  return std::exchange(step_seconds_, std::nullopt);
+  std::vector<Taken> taken;
+  for (const auto& [number, seconds] : std::exchange(taken_, {}))
+    taken.push_back({steps_ - number, seconds});
+  return taken;
 }
 
 void StepRecording::forget_step() {

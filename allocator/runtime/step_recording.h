@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -49,8 +50,15 @@ class StepRecording {
   /// but no longer than `most`.
   std::optional<StepTimes> take(std::chrono::milliseconds most);
 
-  /// Seconds on the device of the last step, if take() has found it at its end; once.
-  std::optional<double> step_seconds();
+  /// What a step took on the device.
+  struct Taken {
+    std::size_t steps_ago;  // 0: the step that ended last
+    double seconds;
+  };
+
+  /// The steps that take() has found at their end, each once, in their order. A host that runs
+  /// ahead of its device gets them steps later.
+  std::vector<Taken> steps_taken();
 
  private:
   struct Step {
@@ -73,7 +81,8 @@ class StepRecording {
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running one
   std::uint64_t steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;   // that have ended
-  std::optional<double> step_seconds_ SPILLWAY_GUARDED_BY(mutex_);
+  /// Number, as `steps_` counts, and seconds.
+  std::vector<std::pair<std::uint64_t, double>> taken_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

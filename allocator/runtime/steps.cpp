@@ -48,7 +48,7 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was away
-  if (tag->chooser.alive_at_unpack(site.index)) learned_ = true;
+  tag->chooser.alive_at_unpack(site.index);
 }
 
 void Runtime::not_held(const Site& site) {
@@ -57,7 +57,6 @@ void Runtime::not_held(const Site& site) {
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;
   tag->chooser.not_held(site.index);
-  learned_ = true;
 }
 
 void Runtime::wanted(const Site& site) {
@@ -157,15 +156,15 @@ bool Runtime::handle_gone() {
   const std::int64_t left = live_handles_.fetch_sub(1, std::memory_order_acq_rel) - 1;
   SPILLWAY_CHECK(left >= 0);
   if (left > 0) return false;
-  bool fit = false;
+  std::optional<std::uint64_t> shape;
   bool ended = false;
   {
     const LightLock lock(mutex_);
     const std::uint64_t step = step_;
-    if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) fit = close_step_locked();
+    if (live_handles_ == 0 && (unpacked_ || open_regions_ == 0)) shape = close_step_locked();
     ended = step_ != step;
   }
-  if (fit) fit_host_memory();
+  if (shape) fit_host_memory(*shape);
   return ended;
 }
 
@@ -177,15 +176,15 @@ void Runtime::unpacked() {
 void Runtime::end_step() {
   if (in_forked_child()) return;
   if (LifetimeRecorder::on()) LifetimeRecorder::instance().step_ended();
-  bool fit = false;
+  std::optional<std::uint64_t> shape;
   {
     const LightLock lock(mutex_);
-    fit = close_step_locked(true);
+    shape = close_step_locked(true);
     end_tails_locked(true);
   }
   for (DeviceRuntime* const device : made_devices())
     device->heap().end_step();
-  if (fit) fit_host_memory();
+  if (shape) fit_host_memory(*shape);
   if (RunLog::on()) RunLog::instance().step_ended();
 }
 
@@ -205,15 +204,14 @@ void Runtime::end_tails_locked(bool optimized) {
   }
 }
 
-bool Runtime::close_step_locked(bool optimized) {
+std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
   bool used = false;
   // Without a backward pass it was no whole step: an exception, or an evaluation with gradients on.
   const bool whole = unpacked_;
-  bool planned = !learned_;
   for (auto& [id, tag] : tags_) {
     if (!tag.used) continue;
     used = true;
-    planned = close_tag_locked(tag, whole, optimized) && planned;
+    close_tag_locked(tag, whole, optimized);
     tag.step.step = step_;
     if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
     tag.last = std::exchange(tag.step, {});
@@ -221,26 +219,14 @@ bool Runtime::close_step_locked(bool optimized) {
   }
   unpacked_ = false;
   handles_made_ = false;
-  learned_ = false;
-  if (!used) return false;
+  const std::uint64_t shape = std::exchange(shape_, 0);
+  if (!used) return std::nullopt;
   ++step_;
-  if (!whole) return false;
-
-  // Host memory is fitted after the very first step, and then once for each shape, when its plan
-  // has been carried out: a job with ever new shapes must not pin its memory anew in every step.
-  const bool fit = planned ? settling_ : !fitted_;
-  if (!planned) {
-    settling_ = true;
-    measure_ = true;
-  }
-  return fit;
+  return whole ? std::optional(shape) : std::nullopt;
 }
 
-bool Runtime::close_tag_locked(Tag& tag, bool whole, bool optimized) {
-  bool planned = tag.budget || tag.chooser.planned() || tag.chooser.seen() == 0;
+void Runtime::close_tag_locked(Tag& tag, bool whole, bool optimized) {
   if (tag.budget) {
-    for (const auto& [device, budget] : tag.budgets)
-      planned = planned && (budget.planned() || budget.seen() == 0);
     if (whole && !optimized) {
       begin_tail_locked(tag);
     } else {
@@ -253,7 +239,6 @@ bool Runtime::close_tag_locked(Tag& tag, bool whole, bool optimized) {
   } else {
     tag.chooser.abandon_step();
   }
-  return planned;
 }
 
 void Runtime::begin_tail_locked(Tag& tag) {
@@ -353,16 +338,9 @@ std::optional<BudgetMiss> Runtime::take_budget_miss() {
   return std::exchange(budget_miss_, std::nullopt);
 }
 
-void Runtime::fit_host_memory() {
-  bool all = true;
-  // Pinning blocks the host far longer than the copies that are still under way, so they may be
-  // waited for.
+void Runtime::fit_host_memory(std::uint64_t shape) {
   for (DeviceRuntime* device : made_devices())
-    all = device->arena().trim_sync() && all;
-  if (!all) return;
-  const LightLock lock(mutex_);
-  fitted_ = true;
-  if (!measure_) settling_ = false;
+    device->arena().end_step(shape);
 }
 
 }  // namespace spillway

@@ -2,6 +2,7 @@
 #include "allocator/transfer/host_arena.h"
 
 #include "allocator/transfer/free_ranges.h"
+#include "allocator/transfer/recent_peaks.h"
 
 #include <algorithm>
 #include <iterator>
@@ -14,12 +15,19 @@ using namespace literals;
 
 constexpr Bytes kSlotUnit = 64_B;
 
-/// What the arena grows by at least, until it knows what a step needs: registration costs a call
-/// each time. Each piece is twice as large as the one before.
+/// The first step grows by a piece of at least kFirstPiece, at most kLargestPiece: registration
+/// costs a call each time.
 constexpr Bytes kFirstPiece = 8_MiB;
 constexpr Bytes kLargestPiece = 256_MiB;
-/// Afterwards, as a part of what is registered: less than what trim() lets stand.
+/// What is registered may exceed what is in slots by a quarter, and grows by an eighth, so that the
+/// piece that is being used up and the next one fit in that quarter.
+constexpr std::uint64_t kSlack = 4;
+constexpr std::uint64_t kPieces = 8;
+constexpr std::uint64_t kLimitSlack = 8;
+/// Later growth begins with this part of what is registered.
 constexpr std::uint64_t kLaterPieces = 64;
+/// A new piece for steps that vary is larger than their peak by this part of it.
+constexpr std::uint64_t kHeadroom = 16;
 
 Bytes rounded(Bytes size) {
   return std::max(size, kSlotUnit).rounded_up(kSlotUnit);
@@ -38,9 +46,28 @@ struct HostArena::State {
 
   [[nodiscard]] Bytes in_slots() const { return out + free.fenced(); }
 
-  [[nodiscard]] bool fits() const {
-    const Bytes allowed{peak.count() + peak.count() * 3 / 100};
-    return pieces.registered() <= std::max(allowed, PinnedPieces::whole_pages(peak));
+  /// What the running step needs so far, with the gaps that its slots were kept from fitting by.
+  [[nodiscard]] Bytes step_peak() const { return std::max(peak, with_gaps) + refused; }
+
+  /// What the arena is to hold.
+  [[nodiscard]] Bytes need() const { return std::max(recent.largest(), step_peak()); }
+
+  /// `size`, as far as the limit allows a piece of it.
+  [[nodiscard]] Bytes within_limit(Bytes size) const {
+    const Bytes limit = pieces.options().limit;
+    if (limit.zero() || PinnedPieces::whole_pages(size) <= limit) return size;
+    return PinnedPieces::whole_pages_in(limit);
+  }
+
+  [[nodiscard]] bool too_large(Bytes need) const {
+    const std::uint64_t percent = recent.vary() ? 10 : 3;
+    const Bytes allowed{need.count() + need.count() * percent / 100};
+    return pieces.registered() > std::max(allowed, PinnedPieces::whole_pages(need));
+  }
+
+  [[nodiscard]] bool fits(Bytes need) const {
+    return !too_large(need) && pieces.registered() >= within_limit(need) &&
+           pieces.all().size() <= 1;
   }
 
   /// Errors: kOutOfHostMemory; nothing has changed then.
@@ -52,30 +79,53 @@ struct HostArena::State {
     return {};
   }
 
-  /// What the next piece has at least.
+  /// What the next piece has at least, where room() allows it.
   [[nodiscard]] Bytes next_piece() const {
-    if (trimmed) return Bytes{pieces.registered().count() / kLaterPieces};
-    Bytes next = kFirstPiece;
-    for (std::size_t each = 0; each < pieces.all().size() && next < kLargestPiece; ++each)
-      next += next;
-    return next;
+    const Bytes part{pieces.registered().count() / kPieces};
+    // A step that needs a multiple of what the arena was sized for is as unknown as a first one.
+    if (sized.zero() || pieces.registered() >= sized + sized)
+      return std::clamp(part, kFirstPiece, kLargestPiece);
+    return std::min(part, std::max(grown, Bytes{sized.count() / kLaterPieces}));
+  }
+
+  /// What may be registered for a slot of `size` and what follows it.
+  [[nodiscard]] Bytes room(Bytes size) const {
+    const Bytes used = out + size;
+    Bytes slack = std::max(kFirstPiece, Bytes{used.count() / kSlack});
+    // Close to a limit pieces have exactly what is asked for, so that nothing is left over.
+    if (const Bytes limit = pieces.options().limit; !limit.zero()) {
+      const bool close = pieces.registered() + next_piece() > limit;
+      slack = close ? Bytes{} : std::min(slack, Bytes{limit.count() / kLimitSlack});
+    }
+    const Bytes most = used + slack;
+    return most > pieces.registered() ? most - pieces.registered() : Bytes{};
   }
 
   /// Makes room for a slot of `size`. Which pieces there are depends on the sizes alone, whether
   /// they were made in the background or not.
   Status grow(Bytes size) {
+    const Bytes before = pieces.registered() - pieces.begun();
+    const bool gaps = !sized.zero() && grown.zero() && out + size <= before;
     if (pieces.begun() < size || !use(pieces.finish()).ok()) {
-      const Bytes wanted = std::max(size, next_piece());
+      const Bytes later = gaps ? Bytes{sized.count() / kLaterPieces} : Bytes{};
+      const Bytes wanted = std::max({size, std::min(next_piece(), room(size)), later});
       Status status = add_piece(wanted);
       if (!status.ok()) {
         const bool dropped = drop_begun();  // it may be what exceeds a budget
         if (dropped || wanted > size) status = add_piece(size);
       }
+      if (!status.ok()) refused += size;
       SPILLWAY_RETURN_IF_ERROR(status);
     }
+    if (gaps) {
+      with_gaps = std::max(with_gaps, before + size);
+    } else {
+      grown += pieces.registered() - pieces.begun() - before;
+    }
     // One piece is enough for small programs: they need no thread.
-    const bool more = pieces.options().ahead && !trimmed && pieces.all().size() > 1;
-    if (more && pieces.begun().zero()) pieces.begin(next_piece());
+    const bool more = pieces.options().ahead && sized.zero() && pieces.all().size() > 1;
+    const Bytes next = next_piece();
+    if (more && pieces.begun().zero() && next <= room(size)) pieces.begin(next);
     return {};
   }
 
@@ -86,7 +136,7 @@ struct HostArena::State {
     return true;
   }
 
-  /// Frees pieces that are wholly free, as long as `keep` bytes stay.
+  /// Unregisters pieces that are wholly free, as long as `keep` bytes stay.
   void remove_pieces(Bytes keep) {
     const std::map<std::byte*, HostPages> all = pieces.all();
     for (const auto& [piece, pages] : all) {
@@ -95,30 +145,74 @@ struct HostArena::State {
     }
   }
 
-  bool trim() {
-    drop_begun();
-    free.forget_passed_fences();
-    const bool idle = out.zero();
-    // Several pieces may hold a step's slots when they grow with it and not when they are all there
-    // at its start. One piece holds them without gaps.
-    if (idle && !(fits() && pieces.all().size() <= 1)) {
-      if (!free.fenced().zero()) return false;
-      remove_pieces(Bytes{});
-      // Where the machine refuses the piece, the next step grows as it needs.
-      if (!peak.zero()) static_cast<void>(add_piece(peak).ok());
+  /// One piece for `need` in place of all others. Requires: no slot is out, all fences have passed.
+  void replace_pieces(Bytes need) {
+    const Bytes before = pieces.registered();
+    remove_pieces(Bytes{});
+    if (need.zero()) return;
+    const Bytes room = recent.vary() ? Bytes{need.count() / kHeadroom} : Bytes{};
+    // Where the machine refuses even what there was, the next step grows as it needs.
+    for (const Bytes size :
+         {within_limit(need + room), within_limit(need), std::min(before, need)}) {
+      if (size.zero() || add_piece(size).ok()) break;
     }
-    if (!idle && !fits()) remove_pieces(peak);
-    if (!fits()) return false;
-    trimmed = !peak.zero() && pieces.registered() >= peak;
+    if (pieces.registered() < within_limit(need)) {
+      retry_in = RecentPeaks::kSteps;
+      retry_above = need;
+    }
+  }
+
+  /// Resizes for `need`, as far as that is possible without blocking.
+  bool resize(Bytes need) {
+    drop_begun();
+    if (!out.zero()) {
+      if (too_large(need)) remove_pieces(need);
+    } else if (!fits(need)) {
+      free.forget_passed_fences();
+      if (!free.fenced().zero()) return false;
+      replace_pieces(need);
+    }
+    if (too_large(need)) return false;
+    sized = pieces.registered() >= within_limit(need) ? pieces.registered() : Bytes{};
+    grown = Bytes{};
     return true;
+  }
+
+  /// Where fences alone are in the way it waits for them.
+  bool resize_sync(Bytes need) {
+    if (resize(need)) return true;
+    // With slots out there is more in the way than fences.
+    if (!out.zero() || !free.wait_for_fences_sync().ok()) return false;
+    return resize(need);
+  }
+
+  void end_step(std::uint64_t shape) {
+    recent.add(shape, step_peak(), !refused.zero());
+    begin_step();
+    const Bytes need = recent.largest();
+    if (retry_in > 0 && need <= retry_above && --retry_in > 0) return;
+    if (!fits(need) || sized.zero()) resize_sync(need);
+  }
+
+  void begin_step() {
+    peak = out;
+    with_gaps = refused = grown = Bytes{};
   }
 
   Mutex mutex;  // of all that follows; the functions above require it
   PinnedPieces pieces;
   FreeRanges free;
+  RecentPeaks recent;
   Bytes out;
-  Bytes peak;
-  bool trimmed = false;  // the arena knows what a step needs
+  // Of the running step.
+  Bytes peak;       // of `out`
+  Bytes with_gaps;  // what held its slots where there were gaps between them; zero for no gaps
+  Bytes refused;
+  Bytes grown;  // because its peak was larger than what was registered
+  Bytes sized;  // what was registered when the arena was sized for steps; zero: not yet
+  // After the machine has refused memory: when that much is tried again, unless more is needed.
+  std::size_t retry_in = 0;
+  Bytes retry_above;
 };
 
 HostArena::HostArena(const driver::Device& device, const PinnedOptions& options)
@@ -145,7 +239,7 @@ Result<HostSlot> HostArena::take(Bytes size) {
   }
   SPILLWAY_CHECK(place.has_value());
   state_->out += room;
-  state_->peak = std::max(state_->peak, state_->in_slots());
+  state_->peak = std::max(state_->peak, state_->out);
   return HostSlot{place->at, size, std::move(place->fences)};
 }
 
@@ -160,17 +254,19 @@ void HostArena::give(HostSlot slot, driver::Fence last) {
   state_->free.add(slot.data, room, std::prev(after)->first, std::move(slot.fences));
 }
 
+void HostArena::end_step(std::uint64_t shape) {
+  const Lock lock(state_->mutex);
+  state_->end_step(shape);
+}
+
 bool HostArena::trim() {
   const Lock lock(state_->mutex);
-  return state_->trim();
+  return state_->resize(state_->need());
 }
 
 bool HostArena::trim_sync() {
   const Lock lock(state_->mutex);
-  if (state_->trim()) return true;
-  // With slots out there is more in the way than fences.
-  if (!state_->out.zero() || !state_->free.wait_for_fences_sync().ok()) return false;
-  return state_->trim();
+  return state_->resize_sync(state_->need());
 }
 
 HostArenaStats HostArena::stats() const {
@@ -181,7 +277,7 @@ HostArenaStats HostArena::stats() const {
   stats.registered = pieces.registered();
   stats.registered_peak = pieces.registered_peak();
   stats.in_slots = state_->in_slots();
-  stats.in_slots_peak = state_->peak;
+  stats.in_slots_peak = std::max(state_->recent.largest(), state_->peak);
   stats.registrations = pieces.registrations();
   stats.refused = pieces.refusals();
   stats.node = pieces.node();
@@ -195,8 +291,8 @@ HostArenaStats HostArena::stats() const {
 
 void HostArena::reset_peak() {
   const Lock lock(state_->mutex);
-  state_->free.forget_passed_fences();
-  state_->peak = state_->in_slots();
+  state_->recent.clear();
+  state_->begin_step();
 }
 
 }  // namespace spillway

@@ -26,7 +26,7 @@ struct HostArenaStats {
   Bytes registered;  // pinned bytes now, those that are being pinned in the background included
   Bytes registered_peak;
   Bytes in_slots;  // handed out now, plus given back with a fence that has not been seen to pass
-  Bytes in_slots_peak;  // since the last reset_peak()
+  Bytes in_slots_peak;  // most bytes handed out at once, in the steps that the arena is sized for
   std::uint64_t registrations = 0;
   Bytes huge;          // of the pinned bytes: in huge pages kept for programs that ask
   Bytes advised;       // in transparent huge pages, as far as the kernel had them
@@ -36,12 +36,15 @@ struct HostArenaStats {
 };
 
 /// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best
-/// fit, coalescing. Until the need of a step is known the pieces grow, and the next one is made in
-/// the background; afterwards nothing is.
+/// fit, coalescing.
 ///
-/// A slot that is given back with a fence is handed out again only together with that fence. Which
+/// The first step grows the arena piece by piece, with the next piece made in the background. The
+/// registered bytes beyond those in slots are at most a quarter of them or 8 MiB, whichever is more
+/// (and at most an eighth of a limit). end_step() then sizes the arena for the recent steps.
+///
+/// A slot that is returned with a fence is handed out again only together with that fence. Which
 /// slot is handed out depends on sizes alone, never on timing, so that a step that repeats finds
-/// the same places and the arena stops growing.
+/// the same slots and the arena stops growing.
 ///
 /// Threads: safe. Ownership: owns the pieces; the destructor (tests only) requires that no slot is
 /// out.
@@ -62,12 +65,24 @@ class HostArena {
   /// Gives a slot back; `last` is the last copy that reads or writes it.
   void give(HostSlot slot, driver::Fence last);
 
-  /// Re-pins so that the registered bytes fit the peak of in_slots since the last reset_peak():
-  /// frees pieces that hold no slot and no unpassed fence, and where no slot is out puts one piece
-  /// in their place, so that a step that repeats fits without growth. May be called at any time;
-  /// does what it can without blocking. Returns true when registered <= 1.03 x that peak (rounded
-  /// up to a page per piece). From the first success on the arena grows by little more than what is
-  /// asked for.
+  /// Ends a step whose storages have that shape (RecentPeaks::add), and sizes the arena for the
+  /// largest peak of the recent steps. Registers one piece of that size in place of all others
+  /// where no slot is out and the pieces are too small, several, or too large:
+  ///   - steps of one shape: more than 1.03 x that peak, rounded up to a page;
+  ///   - steps of several shapes: more than 1.1 x that peak. The new piece is a sixteenth larger
+  ///     than the peak then, so that lengths that grow slowly register seldom.
+  /// With slots out, pieces that are free and not needed are unregistered. A request that was
+  /// refused counts as part of its step's peak. Where the machine refuses the piece, the arena
+  /// keeps what it can have, and tries again after RecentPeaks::kSteps steps or for a larger peak.
+  /// Otherwise nothing happens.
+  /// Stream: may block the host where the arena is resized (counted in
+  /// driver::Counters::host_syncs).
+  void end_step(std::uint64_t shape);
+
+  /// Resizes as end_step() does, in the middle of a step, for the recent steps and the running one.
+  /// May be called at any time; does what it can without blocking. Returns true when the registered
+  /// bytes are at most what end_step() allows. From the first success on the arena grows by little
+  /// more than what is asked for.
   bool trim();
 
   /// As trim(), but where only fences are in the way it waits for them first.
@@ -75,6 +90,7 @@ class HostArena {
   bool trim_sync();
 
   [[nodiscard]] HostArenaStats stats() const;
+  /// Drops the recent steps; the running step's peak is what is in slots now.
   void reset_peak();
 
  private:

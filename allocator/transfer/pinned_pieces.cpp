@@ -18,6 +18,12 @@ using namespace literals;
 /// From here on rounding to huge pages costs less than a hundredth.
 constexpr Bytes kLarge = 256_MiB;
 
+/// What the size of a piece is a multiple of.
+Bytes page_of(Bytes size) {
+  static const Bytes page{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))};
+  return size < kLarge ? page : kHugePage;
+}
+
 /// Maps and registers; from any thread. Errors: kOutOfHostMemory, kDriver.
 Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
   SPILLWAY_ASSIGN_OR_RETURN(const HostPages pages, map_host_pages(size, node));
@@ -62,9 +68,12 @@ PinnedPieces::~PinnedPieces() {
 }
 
 Bytes PinnedPieces::whole_pages(Bytes size) {
-  static const Bytes page{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))};
   if (size > kNoMachineHasThis) return size;
-  return size.rounded_up(size < kLarge ? page : kHugePage);
+  return size.rounded_up(page_of(size));
+}
+
+Bytes PinnedPieces::whole_pages_in(Bytes limit) {
+  return Bytes{limit.count() - limit.count() % page_of(limit).count()};
 }
 
 Result<std::byte*> PinnedPieces::add(Bytes size) {

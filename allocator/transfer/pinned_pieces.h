@@ -90,6 +90,9 @@ class PinnedPieces {
   /// that no machine has stay as they are.
   static Bytes whole_pages(Bytes size);
 
+  /// The largest piece within `limit`.
+  static Bytes whole_pages_in(Bytes limit);
+
  private:
   Status refuse(PinRefusal why, Bytes size, const std::string& text);
   /// Takes `size` out of every budget, or out of none. Errors: kOutOfHostMemory.

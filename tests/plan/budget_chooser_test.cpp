@@ -139,6 +139,42 @@ TEST(BudgetChooserTest, AStepTakesTheMedianOfWhatTheLastNineThatFollowedItsPlanT
   EXPECT_EQ(chooser.planned_last()->seconds, 5);
 }
 
+TEST(BudgetChooserTest, AStepThatIsTimedAfterLaterOnesHaveEndedCountsForThePlanThatItFollowed) {
+  BudgetChooser chooser(1300_B);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.time(even_times(7));
+  for (int each = 0; each < 3; ++each)
+    step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {50, 50}, 1000);  // followed no plan
+
+  chooser.took(9, 0);
+  step(chooser, {100, 100, 100}, 1000);
+  chooser.took(9, 1);
+  EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
+  for (const auto& [seconds, steps_ago] : {std::pair{3.0, 4U}, {5.0, 3U}, {4.0, 2U}})
+    chooser.took(seconds, steps_ago);
+
+  EXPECT_EQ(chooser.planned_last()->seconds, 4);
+}
+
+TEST(BudgetChooserTest, OfMoreShapesThanAreRememberedTheOneUsedLeastRecentlyIsRecordedAgain) {
+  BudgetChooser chooser(1250_B);
+  const auto shape = [](std::uint64_t each) {
+    return std::vector<std::uint64_t>{100 + each, 100, 100};
+  };
+  const auto is_recorded = [&](std::uint64_t each) {
+    const auto away = step(chooser, shape(each), 1000);
+    return std::find(away.begin(), away.end(), false) == away.end();
+  };
+  for (std::uint64_t each = 0; each < 300; ++each)
+    step(chooser, shape(each), 1000);
+
+  EXPECT_FALSE(is_recorded(299));
+  EXPECT_FALSE(is_recorded(100));
+  EXPECT_TRUE(is_recorded(0));
+  EXPECT_FALSE(is_recorded(100));
+}
+
 TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
@@ -226,15 +262,19 @@ TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   EXPECT_NE(free_moves, (std::vector{true, true, true}));
 }
 
-TEST(BudgetChooserTest, AStepThatBeginsAsManyThatAreForgottenWithItIsPlannedNext) {
+TEST(BudgetChooserTest, AStepThatBeginsAsTheOneThatItReplacesIsKnownNext) {
   BudgetChooser chooser(1200_B);
   for (std::uint64_t last = 1; last <= 256; ++last)
     step(chooser, {100, last}, 1000);
 
   step(chooser, {100}, 1000);  // one shape too many
+  const std::uint64_t records = chooser.records();
+  step(chooser, {100}, 1000);
+  step(chooser, {100, 256}, 1000);
+  EXPECT_EQ(chooser.records(), records);
 
-  EXPECT_EQ(step(chooser, {100}, 1000), std::vector{false});
-  EXPECT_EQ(chooser.known().size(), 1U);
+  step(chooser, {100, 1}, 1000);
+  EXPECT_EQ(chooser.records(), records + 1);
 }
 
 TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn) {

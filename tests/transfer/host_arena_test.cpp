@@ -164,22 +164,33 @@ TEST_F(HostArenaTest, ManySmallSlotsShareOneRegistration) {
 TEST_F(HostArenaTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
   make_arena(1_MiB);
   HostSlot slot = take(768_KiB);
+  const Bytes before = arena_->stats().registered;
 
   const auto refused = arena_->take(512_KiB);
 
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kOutOfHostMemory);
   EXPECT_NE(refused.status().detail().find("SPILLWAY_PINNED_LIMIT is 1048576"), std::string::npos);
-  EXPECT_EQ(arena_->stats().registered, 768_KiB);
+  EXPECT_EQ(arena_->stats().registered, before);
   arena_->give(std::move(slot), {});
 }
 
 TEST_F(HostArenaTest, WhereALargePieceExceedsTheLimitExactlyTheRequestIsPinned) {
   make_arena(1_MiB);
+  HostSlot first = take(960_KiB);
+
+  arena_->give(take(64_KiB), {});
+
+  EXPECT_EQ(arena_->stats().registered, 1_MiB);
+  arena_->give(std::move(first), {});
+}
+
+TEST_F(HostArenaTest, NoPieceTakesMoreThanAnEighthOfALimitBeyondWhatItIsFor) {
+  make_arena(16_MiB);
 
   arena_->give(take(100_KiB), {});
 
-  EXPECT_EQ(arena_->stats().registered, 100_KiB);
+  EXPECT_LE(arena_->stats().registered, 100_KiB + 2_MiB);
 }
 
 TEST_F(HostArenaTest, SizesThatNoMachineHasAreATypedError) {

@@ -133,7 +133,8 @@ void follow_step(DeviceRuntime& device,
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
   runtime.time(device.device().id, times);
-  if (const auto seconds = recording.step_seconds()) runtime.took(device.device().id, *seconds);
+  for (const StepRecording::Taken& step : recording.steps_taken())
+    runtime.took(device.device().id, step.seconds, step.steps_ago);
   if (region.budget->share > 0) learn_room(device);
   if (serves_torch()) {
     device.heap().set_target(target_for(device, region));

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+namespace spillway {
+
+/// The peaks of host memory of a job's last steps: what an arena is sized for.
+///
+/// The first step of a shape runs without a plan, and a step that was refused memory only estimates
+/// its peak. Such a peak is provisional: the next step of the same shape replaces it.
+///
+/// Pure. Threads: confined; the arena holds its lock.
+class RecentPeaks {
+ public:
+  /// Older steps are dropped. Many enough that lengths drawn at random nearly always include one
+  /// close to the longest.
+  static constexpr std::size_t kSteps = 256;
+
+  /// `shape`: equal for steps that save storages of the same sizes. `estimated`: the step was
+  /// refused memory.
+  void add(std::uint64_t shape, Bytes peak, bool estimated);
+
+  /// Zero where there are no steps.
+  [[nodiscard]] Bytes largest() const;
+
+  /// The steps have more than one shape.
+  [[nodiscard]] bool vary() const;
+
+  void clear() { steps_.clear(); }
+
+ private:
+  struct Step {
+    std::uint64_t shape;
+    Bytes peak;
+    bool provisional;
+  };
+
+  std::deque<Step> steps_;  // the oldest first
+};
+
+}  // namespace spillway
