@@ -57,15 +57,16 @@ def end_steps_with_optimizers() -> None:
 
 
 def _log_totals() -> None:
-    """Logs what the last step of each tag came to, where it is news."""
-    if not _log.isEnabledFor(logging.INFO):
+    """Logs what the last step of each tag came to, where that has changed. At DEBUG: a program that logs at INFO
+    has progress bars, and steps of varying shapes change it each time."""
+    if not _log.isEnabledFor(logging.DEBUG):
         return
     for tag, step in glue().stats()["tags"].items():
         last = step["last"]
         totals = (last["movable_bytes"], last["moved_bytes"])
         if totals[0] and _logged.get(tag) != totals:
             _logged[tag] = totals
-            _log.info(
+            _log.debug(
                 "tag %r: %d of %d bytes of saved activations moved in a step", tag, totals[1], totals[0]
             )
         if totals[0] and _logged_limits.get(tag) != totals:
@@ -80,7 +81,7 @@ def _log_limit(tag: str, totals: tuple[int, int]) -> None:
     if found is None or found.taken is None:
         return
     _logged_limits[tag] = totals
-    _log.info("tag %r on GPU %d: %s", tag, found.device, found.of_limit_in_words)
+    _log.debug("tag %r on GPU %d: %s", tag, found.device, found.of_limit_in_words)
 
 
 def _ratio(value: float) -> float:
@@ -117,7 +118,7 @@ class CPUOffload(Region):
             order in which the last step wanted them. Of regions with one tag, what the last one that saved
             something says counts. Default: one storage at a time, of whatever size.
 
-    Where the logger ``spillway`` is at level INFO it gets the bytes of each tag when they change.
+    Where the logger ``spillway`` is at level DEBUG it gets the bytes of each tag when they change.
 
     An object may be entered again, also while it is open, and in several threads. The region holds for the
     thread that enters it. Inside it, an inner ``saved_tensors_hooks`` context or non-reentrant checkpoint

@@ -143,7 +143,7 @@ report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, 
     assert refused[reason] > 0 and sum(refused.values()) == refused[reason]
 
 
-def test_the_bytes_of_a_tag_are_logged_when_they_change(program):
+def test_the_bytes_of_a_tag_are_logged_when_they_change_at_debug_and_no_other_level(program):
     lines = program(
         """
 import logging, torch, spillway
@@ -156,10 +156,12 @@ def train(rows):
     with spillway.CPUOffload(0.5, tag="mlp"):
         y = (x * 2).sigmoid().tanh().sum()
     y.backward()
-train(64)
+logging.getLogger("spillway").setLevel(logging.INFO)
+for rows in (64, 32, 64):
+    train(rows)
 spillway.step()
 silent = list(lines)
-logging.getLogger("spillway").setLevel(logging.INFO)
+logging.getLogger("spillway").setLevel(logging.DEBUG)
 for rows in (64, 64, 32, 32):
     train(rows)
 spillway.step()

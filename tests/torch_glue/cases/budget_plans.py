@@ -78,7 +78,7 @@ def within_a_time_limit_memory_has_the_places_of_a_plan():
 
 
 @case
-def a_program_that_logs_is_told_how_near_the_limit_its_steps_come():
+def how_near_the_limit_its_steps_come_is_logged_at_debug():
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
@@ -86,7 +86,7 @@ def a_program_that_logs_is_told_how_near_the_limit_its_steps_come():
     plain, least = measured()
     region = spillway.offload(budget=(plain + least) // 2, rebuild=False, tag="told")
     log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.DEBUG)
     try:
         for _ in range(40):
             step(region)
