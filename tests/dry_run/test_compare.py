@@ -113,6 +113,29 @@ def test_what_does_not_fit_says_how_much_it_needs(tmp_path: Path) -> None:
     assert int(printed) < 1400 << 20
 
 
+def test_steps_before_a_plan_has_settled_are_not_compared(tmp_path: Path) -> None:
+    ways = "plain,budget=60GiB"
+    _, _, table = asked(tmp_path, "--compare", ways, JOB_STEPS="3")
+    line = next(line.split() for line in table.splitlines() if line.startswith("budget"))
+    assert line[-5:-1] == ["–", "–", "–", "–"]  # step, relative, and what is copied
+    assert "budget=60GiB: its step is not known: the budget's first steps are recorded" in table
+
+
+def test_with_a_number_of_steps_a_budget_settles_first(tmp_path: Path) -> None:
+    ways = "plain,budget=60GiB"
+    document, _, table = asked(tmp_path, "--compare", ways, "--steps", "3", JOB_STEPS="60")
+    plain, budget = (run["processes"][0]["steps"] for run in document["runs"])
+    assert plain["count"] == 3 < budget["count"] < 60
+    assert budget["median_ms"] == pytest.approx(plain["median_ms"], rel=0.02)
+    assert document["runs"][1]["processes"][0]["copied_per_step"]["to_host_bytes"] == 0
+
+
+def test_a_missed_budget_is_said_to_be_that(tmp_path: Path) -> None:
+    result = run_dry("--compare", "plain,budget=200MiB", JOB_STEPS="6")
+    assert result.returncode == 1
+    assert "budget=200MiB: does not stay within its budget: budget=" in result.stderr
+
+
 def test_a_model_without_repeated_layers_has_nothing_to_checkpoint(tmp_path: Path) -> None:
     output = tmp_path / "answer.json"
     result = run_dry("--compare", "plain,checkpoint", "--json", output, JOB_UNROLLED="1", JOB_STEPS="1")

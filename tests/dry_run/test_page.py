@@ -276,3 +276,26 @@ def test_a_program_s_lines_are_known_in_folders_of_any_name(tmp_path: Path) -> N
     assert result.returncode == 0
     largest = device_of(json.loads(output.read_text()))["largest_at_peak"]
     assert all("train.py:" in each["lines"].split(", ")[0] for each in largest if each["bytes"] > 1 << 20)
+
+
+ADAM = """
+import torch
+with torch.device("cuda"):
+    net = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096, bias=False) for _ in range(4)]).half()
+    x = torch.zeros(8, 4096, dtype=torch.half)
+optimizer = torch.optim.AdamW(net.parameters())
+net(x).sum().backward()
+optimizer.step()
+"""
+
+
+def test_states_for_which_memory_ended_are_optimizer_states(tmp_path: Path) -> None:
+    output = tmp_path / "answer.json"
+    arguments = ("--emulate", "--shape-only", "--memory", "400MiB", "--json", output)
+    result = spillway("run", *arguments, "--", sys.executable, "-c", ADAM)
+    assert result.returncode == 1
+    device = device_of(json.loads(output.read_text()))
+    assert device["out_of_memory"]["times"] >= 1
+    held = device["held_at_peak_bytes"]
+    assert held["optimizer_states"] >= 64 << 20
+    assert "optimizer_temporaries" not in held

@@ -9,7 +9,7 @@ import pytest
 from spillway.dry_run import words
 from spillway.dry_run.answer import missing
 from spillway.dry_run.emulator import KINDS, Block, Ended
-from spillway.dry_run.figures import Moment, process_figures, steps_of
+from spillway.dry_run.figures import Moment, measured_steps, process_figures, steps_of
 
 BLOCKS = [
     Block(300, "activations", "aten::mul", "a.py:1 in f, a.py:9 in g"),
@@ -38,16 +38,71 @@ def figures_of(*moments: Moment, end: Moment) -> tuple[dict[str, Any], dict[str,
 
 
 def test_the_first_step_counts_only_where_there_is_no_other() -> None:
-    assert steps_of([moment(1, 0)]) == {"count": 0, "first_ms": None, "median_ms": None}
-    assert steps_of([moment(1, 0), moment(6, 0)]) == {"count": 1, "first_ms": 5, "median_ms": 5}
+    assert steps_of([moment(1, 0)]) == {
+        "count": 0,
+        "measured": 0,
+        "first_ms": None,
+        "median_ms": None,
+    }
+    assert steps_of([moment(1, 0), moment(6, 0)]) == {
+        "count": 1,
+        "measured": 1,
+        "first_ms": 5,
+        "median_ms": 5,
+    }
     later = [moment(end, 0) for end in (1, 11, 13, 14, 18)]
-    assert steps_of(later) == {"count": 4, "first_ms": 10, "median_ms": 2}
+    assert steps_of(later) == {"count": 4, "measured": 3, "first_ms": 10, "median_ms": 2}
 
 
 def test_a_step_ends_with_the_last_of_its_devices() -> None:
     idle = [[0.0] * len(KINDS)] * 2
     ends = [Moment([at, 2 * at], idle, 0, 0) for at in (0, 4, 5)]
-    assert steps_of(ends) == {"count": 2, "first_ms": 8, "median_ms": 2}
+    assert steps_of(ends) == {"count": 2, "measured": 1, "first_ms": 8, "median_ms": 2}
+
+
+def planned(end: float, *plan: int, to_host: int = 0) -> Moment:
+    return Moment([end], [[0.0] * len(KINDS)], to_host, 0, (("job", *plan),))
+
+
+BEGINNING = moment(0, 0)
+RECORDED = [planned(30, 0, 9, 0), planned(50, 2, 9, 0)]
+FOLLOWED = [planned(53, 4, 5, 0), planned(55, 4, 5, 0)]
+
+
+def test_with_a_budget_steps_count_that_follow_one_plan() -> None:
+    assert measured_steps([BEGINNING, *RECORDED]) == range(0)
+    assert measured_steps([BEGINNING, *RECORDED, FOLLOWED[0]]) == range(0)
+    assert measured_steps([BEGINNING, *RECORDED, *FOLLOWED]) == range(2, 4)
+    replaced = planned(60, 5, 1, 0)
+    assert measured_steps([BEGINNING, *RECORDED, *FOLLOWED, replaced]) == range(2, 4)
+    assert measured_steps([BEGINNING, *RECORDED, *FOLLOWED, replaced, replaced]) == range(4, 6)
+
+
+def test_what_recorded_steps_took_and_copied_is_no_figure_of_a_budget() -> None:
+    steps = [BEGINNING, *RECORDED, planned(53, 4, 5, 0, to_host=900), planned(55, 4, 5, 0, to_host=905)]
+    figures = process_figures(Books(), True, steps, steps[-1])
+    assert figures["steps"]["median_ms"] == 2.5
+    assert figures["copied_per_step"]["to_host_bytes"] == 905 // 2
+
+
+def test_a_budget_that_has_not_settled_has_no_time_and_says_why() -> None:
+    process = {"steps": steps_of([BEGINNING, *RECORDED, FOLLOWED[0]])}
+    assert process["steps"]["median_ms"] is None
+    assert words.unsettled(process).startswith("not known: the budget's first steps are recorded, and of 3 steps")
+
+
+def test_a_missed_budget_is_the_reason_that_a_program_does_not_fit() -> None:
+    _, device = figures_of(moment(0, 0), end=moment(1, 0))
+    device |= {"capacity_bytes": 4096, "peak_allocated_bytes": 500, "peak_reserved_bytes": 512}
+    device["out_of_memory"] = None
+    process = {
+        "steps": steps_of([]),
+        "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0},
+        "peak_pinned_bytes": 0,
+        "budget_missed": "budget=300 cannot be met",
+    }
+    facts = dict(words.facts(process, device, None, failed=True))
+    assert facts["fits"] == "not within the budget: budget=300 cannot be met"
 
 
 def test_each_kind_of_work_has_its_share() -> None:

@@ -61,7 +61,20 @@ class Answer:
     def step_ms(self) -> float | None:
         """Of the slowest process."""
         times = [each["steps"]["median_ms"] for each in self.processes]
+        if self.unsettled is not None:
+            return None
         return max((time for time in times if time is not None), default=None)
+
+    @property
+    def unsettled(self) -> dict[str, Any] | None:
+        """A process that took steps, none of which followed its budget's plan twice, if there is one."""
+        steps = ((each, each["steps"]) for each in self.processes)
+        return next((each for each, step in steps if step.get("count") and step["median_ms"] is None), None)
+
+    @property
+    def budget_missed(self) -> str | None:
+        """The error of the budget that has ended a process, if one has."""
+        return next((each["budget_missed"] for each in self.processes if each.get("budget_missed")), None)
 
     @property
     def pinned(self) -> int:

@@ -83,6 +83,8 @@ def _silently(
 
 
 def _failure(answer: Answer) -> str:
+    if missed := answer.budget_missed:
+        return f"does not stay within its budget: {missed}"
     if answer.fits is False:
         return "does not fit either"
     return f"failed with status {answer.status}" + (f": {answer.error}" if answer.error else "")
@@ -121,6 +123,8 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
         why = _why_not(answer)
         if not why and answer.fits is False and answer.with_more_memory is None:
             why = answer.error
+        if not why and (process := answer.steps_from.unsettled) is not None:
+            why = f"its step is {words.unsettled(process)}"
         if why:
             shown.print(Text(f"{answer.alternative}: {why}"), soft_wrap=True)
     if any(answer.with_more_memory for answer in answers):
@@ -144,4 +148,5 @@ def _row(answer: Answer, first: float | None, samples: float | None) -> list[str
     if samples:
         row.append(f"{samples / step * 1e3:.4g}" if step else "–")
     moved = (source.copied("to_host"), source.copied("to_device"))
-    return [*row, *map(size, moved), size(source.pinned)]
+    shown = ("–", "–") if source.unsettled else map(size, moved)
+    return [*row, *shown, size(source.pinned)]

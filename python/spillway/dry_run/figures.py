@@ -11,7 +11,7 @@ from typing import Any
 
 from spillway.dry_run.emulator import KINDS, Block, Ended
 
-__all__ = ["Moment", "process_figures", "steps_of"]
+__all__ = ["Moment", "measured_steps", "process_figures", "steps_of"]
 
 _MOST_HOLDERS = 10
 _KERNELS = ("memory_bound", "products", "attention", "attention_backward")
@@ -25,6 +25,9 @@ class Moment:
     busy_ms: list[list[float]]
     to_host: int
     to_device: int
+    #: By tag with a budget: how often its recordings have changed, and the bytes that the last step offloaded
+    #: and recomputed. Equal for steps that follow one plan; empty without a budget.
+    plans: tuple[Any, ...] = ()
 
 
 def process_figures(
@@ -51,22 +54,48 @@ def process_figures(
 
 
 def steps_of(moments: Sequence[Moment]) -> dict[str, Any]:
-    """The first step is none to go by: it makes the optimizer's state."""
+    """``median_ms`` is of the ``measured`` steps (measured_steps), None where there are none."""
     ends = [max(moment.end_ms) for moment in moments]
     took = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    measured = measured_steps(moments)
     return {
         "count": len(took),
+        "measured": len(measured),
         "first_ms": took[0] if took else None,
-        "median_ms": statistics.median(took[1:] or took) if took else None,
+        "median_ms": statistics.median(took[step] for step in measured) if measured else None,
     }
 
 
+def measured_steps(moments: Sequence[Moment]) -> range:
+    """The steps, counted from 0, whose time is the program's. Not the first, which makes the optimizer's
+    state, unless it is the only one. With a budget the last two or more in a row that follow one plan: those
+    before are recorded, with everything offloaded or recomputed. Empty where there are no such steps."""
+    count = len(moments) - 1
+    if count < 1:
+        return range(0)
+    plans = [moment.plans for moment in moments[1:]]
+    if not any(plans):
+        return range(min(1, count - 1), count)
+    last = count
+    while last > 0:
+        first = last - 1
+        while first > 0 and plans[first - 1] == plans[last - 1]:
+            first -= 1
+        if last - first > 1:
+            return range(first, last)
+        last = first
+    return range(0)
+
+
 def _measured(moments: Sequence[Moment], end: Moment) -> tuple[Moment, Moment, int]:
-    """From where to where figures of steps are taken, and how many steps that is: the first one counts only
-    where there is no other, and without any all of the program is one."""
+    """From where to where figures of steps are taken, and how many steps that is: without any, all of the
+    program is one."""
+    steps = measured_steps(moments)
+    if steps:
+        return moments[steps.start], moments[steps.stop], len(steps)
     if len(moments) > 2:
         return moments[1], moments[-1], len(moments) - 2
-    return (moments[0], moments[1], 1) if len(moments) == 2 else (moments[0], end, 1)
+    return moments[0], end, 1
 
 
 def _shares(index: int, first: Moment, last: Moment) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Books
-from spillway.dry_run.figures import Moment, process_figures
+from spillway.dry_run.figures import Moment, measured_steps, process_figures
 from spillway.dry_run.layers import Layers
 from spillway.top import pages
 
@@ -28,6 +28,13 @@ def start(folder: str) -> None:
     import torch
 
     torch.cuda._lazy_call(lambda: _Watch(Path(folder)).begin())
+
+
+#: With a budget, a plan that has been followed so often in a row is not replaced any more: three steps are
+#: measured before another plan is made of their times.
+_SETTLED = 4
+#: `--steps N` lets a program take so many more steps until then.
+_MORE_STEPS = 32
 
 
 class _Watch:
@@ -45,6 +52,7 @@ class _Watch:
         self.peaks = [(0, 0) for _ in self.devices]  # allocated and reserved, of before a reset
         self.moments: list[Moment] = []  # the beginning, and the end of each step
         self.first_optimizer: Any = None
+        self.stepping: Any = None  # the optimizer whose step has begun
         self.question = json.loads((folder / QUESTION).read_text())
         self.layers = Layers() if self.question["checkpoint"] else None
         self.met: weakref.WeakSet[Any] = weakref.WeakSet()  # modules
@@ -74,6 +82,7 @@ class _Watch:
             [self.books.busy_ms(device) for device in self.devices],
             to_host,
             to_device,
+            _plans(),
         )
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
@@ -88,8 +97,9 @@ class _Watch:
             self.give_role("inputs", (each for each in tensors if not each.requires_grad))
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
+        self.stepping = weakref.ref(optimizer)
         if self.first_optimizer is None:
-            self.first_optimizer = weakref.ref(optimizer)
+            self.first_optimizer = self.stepping
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         self.give_role("parameters", parameters)
         self.give_role("gradients", (each.grad for each in parameters))
@@ -97,12 +107,23 @@ class _Watch:
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.books.allocates_for("other")
+        self.stepping = None
         self.give_role("optimizer_states", _tensors(optimizer.state))
         if self.first_optimizer is not None and self.first_optimizer() is optimizer:
             self.moments.append(self.moment())
-            most = self.question["steps"]
-            if most is not None and len(self.moments) > most:
+            if self.is_over():
                 raise SystemExit(0)
+
+    def is_over(self) -> bool:
+        """Whether the program has taken as many steps as it was asked for, and its budget has settled."""
+        most = self.question["steps"]
+        taken = len(self.moments) - 1
+        if most is None or taken < most:
+            return False
+        if not self.moments[-1].plans or taken >= most + _MORE_STEPS:
+            return True
+        steps = measured_steps(self.moments)
+        return len(steps) >= _SETTLED and steps.stop == taken
 
     def give_role(self, role: str, tensors: Any) -> None:
         for tensor in map(_local, tensors):
@@ -131,6 +152,9 @@ class _Watch:
     def write(self) -> None:
         if os.getpid() != self.process:
             return
+        # The states of a step that was not finished, for lack of memory.
+        if (optimizer := self.stepping and self.stepping()) is not None:
+            self.give_role("optimizer_states", _tensors(optimizer.state))
         figures = process_figures(self.books, self.knows_holders, self.moments, self.moment())
         cuda = self.torch.cuda
         for device in figures["devices"]:
@@ -149,6 +173,7 @@ class _Watch:
             "checkpointed_layers": self.layers.count if self.layers else None,
             "compiled": "spillway._dry_compile" in sys.modules,  # imported with the first graph
             "peak_pinned_bytes": self.books.pinned_peak(),
+            "budget_missed": _budget_missed(),
             "allocator": cuda.memory.get_allocator_backend(),
             "expandable_segments": _expandable_segments(),
         }
@@ -159,6 +184,27 @@ class _Watch:
             with contextlib.suppress(OSError):  # beside the log, if there is one
                 log = f"{self.process}-{pages.start_of(self.process)}"
                 (Path(report) / f"{log}{SUFFIX}").write_text(text)
+
+
+def _plans() -> tuple[Any, ...]:
+    """As Moment has them."""
+    from spillway._load import glue
+
+    if not glue.cache_info().currsize:  # the program does not use Spillway
+        return ()
+    found = []
+    for tag, step in glue().stats()["tags"].items():
+        if records := glue().records(tag):
+            last = step["last"]
+            found.append((tag, records, last["moved_bytes"], last["left_to_rebuild_bytes"]))
+    return tuple(found)
+
+
+def _budget_missed() -> str | None:
+    """The text of the BudgetError that has ended the program, if one has."""
+    budget = sys.modules.get("spillway.budget")
+    error = getattr(sys, "last_value", None)
+    return str(error) if budget is not None and isinstance(error, budget.BudgetError) else None
 
 
 def _expandable_segments() -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "nothing",
     "role",
     "title",
+    "unsettled",
 ]
 
 NOT_COMPARED = (
@@ -77,6 +78,8 @@ def facts(
 
 def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
     ended = device["out_of_memory"]
+    if failed and (missed := process.get("budget_missed")):
+        return f"not within the budget: {missed}"
     if ended is None:
         return "not known: the program failed, for another reason" if failed else "yes"
     by = f", made by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
@@ -96,9 +99,24 @@ def _step(process: dict[str, Any], samples: float | None) -> str:
     if not steps["count"]:
         return "no optimizer ended a step"
     step = steps["median_ms"]
-    of = f"median of {steps['count'] - 1} after the first" if steps["count"] > 1 else "the first and only one"
+    if step is None:
+        return unsettled(process)
+    measured = steps.get("measured", steps["count"] - 1)
+    of = "the first and only one"
+    if steps["count"] > 1:
+        after = "the first" if measured == steps["count"] - 1 else "its budget's plan had settled"
+        of = f"median of {measured} after {after}"
     rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
     return f"{milliseconds(step)} modelled ({of}){rate}"
+
+
+def unsettled(process: dict[str, Any]) -> str:
+    """Why a process that took steps has no time of a step."""
+    taken = count(process["steps"]["count"], "step")
+    return (
+        f"not known: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
+        "plan. Let the program take more"
+    )
 
 
 def _shares(shares: dict[str, float]) -> str:
