@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After the second step nothing is asked of the driver."""
+"""After the second step nothing is asked of the driver, unless the need of memory grows."""
 
 import ctypes
 import functools
+import random
 
 import spillway
 import torch
@@ -43,4 +44,34 @@ def steady(ratio):
 for ratio in (0.3, 0.5, 1):
     claim = functools.partial(steady, ratio)
     claim.__name__ = f"after_the_second_step_with_ratio_{ratio}_nothing_is_allocated_registered_or_waited_for"
+    case(claim)
+
+
+def of_random_lengths(count):
+    """Steps of so many lengths, from a quarter to the whole of the longest, at ratio 1."""
+    draw = random.Random(count)
+    lengths = [draw.randint(100, 400) for _ in range(count)]
+    net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64)).cuda()
+    tag = f"{count} lengths"
+    peak = 0
+    for each in range(60):
+        before = spillway.stats()["driver"]["registrations"]
+        x = torch.randn(16 * draw.choice(lengths), 64, device="cuda")
+        with spillway.CPUOffload(1, tag=tag):
+            loss = net(x).square().mean()
+        loss.backward()
+        del loss
+        stats = spillway.stats()
+        moved = stats["tags"][tag]["last"]["moved_bytes"]
+        assert moved > 0
+        if each > 0 and moved <= peak:
+            assert stats["driver"]["registrations"] == before, (each, moved, peak)
+        peak = max(peak, moved)
+        host = stats["devices"][0]["host"]
+        assert host["pinned_bytes"] <= 1.1 * (host["in_slots_peak_bytes"] + 4096), (each, host)
+
+
+for count in (30, 300):
+    claim = functools.partial(of_random_lengths, count)
+    claim.__name__ = f"steps_of_{count}_random_lengths_register_memory_only_when_their_peak_grows"
     case(claim)
