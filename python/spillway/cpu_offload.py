@@ -57,8 +57,10 @@ def end_steps_with_optimizers() -> None:
 
 
 def _log_totals() -> None:
-    """Logs what the last step of each tag came to, where that has changed. At DEBUG: a program that logs at INFO
-    has progress bars, and steps of varying shapes change it each time."""
+    """Logs what the last step of each tag came to, where that has changed.
+
+    At DEBUG: programs that log at INFO show progress, and varying shapes change it in each step.
+    """
     if not _log.isEnabledFor(logging.DEBUG):
         return
     for tag, step in glue().stats()["tags"].items():

@@ -123,7 +123,7 @@ def test_steps_before_a_plan_has_settled_are_not_compared(tmp_path: Path) -> Non
 
 def test_with_a_number_of_steps_a_budget_settles_first(tmp_path: Path) -> None:
     ways = "plain,budget=60GiB"
-    document, _, table = asked(tmp_path, "--compare", ways, "--steps", "3", JOB_STEPS="60")
+    document, _, _ = asked(tmp_path, "--compare", ways, "--steps", "3", JOB_STEPS="60")
     plain, budget = (run["processes"][0]["steps"] for run in document["runs"])
     assert plain["count"] == 3 < budget["count"] < 60
     assert budget["median_ms"] == pytest.approx(plain["median_ms"], rel=0.02)

@@ -88,7 +88,9 @@ def test_what_recorded_steps_took_and_copied_is_no_figure_of_a_budget() -> None:
 def test_a_budget_that_has_not_settled_has_no_time_and_says_why() -> None:
     process = {"steps": steps_of([BEGINNING, *RECORDED, FOLLOWED[0]])}
     assert process["steps"]["median_ms"] is None
-    assert words.unsettled(process).startswith("not known: the budget's first steps are recorded, and of 3 steps")
+    assert words.unsettled(process).startswith(
+        "not known: the budget's first steps are recorded, and of 3 steps"
+    )
 
 
 def test_a_missed_budget_is_the_reason_that_a_program_does_not_fit() -> None:
