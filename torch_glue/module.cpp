@@ -104,8 +104,8 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shape);
 }
 
-/// At the end of a backward pass, without the Python lock. Where an optimizer's step is to come, its
-/// end reports it: more is known then, and the parameters are those of a whole step.
+/// At the end of a backward pass, without the Python lock. Where an optimizer's step is to come,
+/// its end reports it: more is known then, and the parameters are those of a whole step.
 void tell_budget_miss() {
   if (!spillway::Runtime::instance().budget_missed()) return;
   const py::gil_scoped_acquire locked;

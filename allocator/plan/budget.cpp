@@ -42,9 +42,8 @@ Status Budget::limit_time(double times, std::string_view name) {
 
 Status Budget::set_over_budget(std::string_view text, std::string_view name) {
   if (text != "error" && text != "warn") {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        std::string(name) + "=" + std::string(text) + ": expected error or warn");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          std::string(name) + "=" + std::string(text) + ": expected error or warn");
   }
   warns = text == "warn";
   return {};

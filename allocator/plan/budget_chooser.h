@@ -44,13 +44,14 @@ struct PlannedStep {
 ///
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
 /// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
-/// everything moves in later ones. A known one follows the plan made from its recording (plan_step), for what
-/// is live when it begins. While a step may still become several known ones, what any of them moves
-/// is moved. From the first difference to all of them on, everything is away, and the next step of
-/// that sequence is recorded. So is one that begins with other bytes live than when it was first
-/// recorded, once: the first step of a training allocates what the later ones find. The recorded
-/// step is held up by its host (memory is mapped, kernels are loaded), so the first planned steps
-/// are measured too (MeasuredTimes); a plan is made of it where that matters.
+/// everything moves in later ones. A known one follows the plan made from its recording
+/// (plan_step), for what is live when it begins. While a step may still become several known ones,
+/// what any of them moves is moved. From the first difference to all of them on, everything is
+/// away, and the next step of that sequence is recorded. So is one that begins with other bytes
+/// live than when it was first recorded, once: the first step of a training allocates what the
+/// later ones find. The recorded step is held up by its host (memory is mapped, kernels are
+/// loaded), so the first planned steps are measured too (MeasuredTimes); a plan is made of it where
+/// that matters.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -133,6 +134,7 @@ class BudgetChooser {
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
+
   /// How many steps have ended with an optimizer's.
   [[nodiscard]] std::uint64_t optimized_steps() const { return optimized_steps_; }
 
@@ -170,14 +172,14 @@ class BudgetChooser {
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
     Bytes live_at_begin{};
-    Bytes budget{};                 // of the profile, held_margin included
-    Bytes holds{};                  // a step that follows the last plan, as it is thought
-    std::deque<double> seconds{};   // that the last steps took that followed the plan
-    std::uint64_t plans = 0;        // that have replaced another one
-    std::uint64_t last_used = 0;    // counts the steps
-    bool settled = false;           // recorded again already, or found as it was
-    Bytes margin{};                 // what planned steps have needed beyond the budget
-    HeldMargin held_margin{};       // what was held beyond it
+    Bytes budget{};                // of the profile, held_margin included
+    Bytes holds{};                 // a step that follows the last plan, as it is thought
+    std::deque<double> seconds{};  // that the last steps took that followed the plan
+    std::uint64_t plans = 0;       // that have replaced another one
+    std::uint64_t last_used = 0;   // counts the steps
+    bool settled = false;          // recorded again already, or found as it was
+    Bytes margin{};                // what planned steps have needed beyond the budget
+    HeldMargin held_margin{};      // what was held beyond it
   };
 
   /// A step that has ended on the device, and may not have been timed yet.
@@ -222,15 +224,15 @@ class BudgetChooser {
   bool recomputed_ = false;         // something of this step is to be recomputed
   bool recomputes_ = true;          // what is not planned
   bool known_first_ = false;
-  Bytes held_{};         // at the peak of this step
-  Bytes lacking_{};      // for its places
-  Bytes reserved_{};     // at the peak of this step; zero where that does not count
+  Bytes held_{};      // at the peak of this step
+  Bytes lacking_{};   // for its places
+  Bytes reserved_{};  // at the peak of this step; zero where that does not count
   Bytes fewest_reserved_{};
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;
   ForeseenHeld foreseen_{};
-  std::size_t over_in_a_row_ = 0;         // recorded steps, since a plan was followed
+  std::size_t over_in_a_row_ = 0;  // recorded steps, since a plan was followed
   std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's
   Bytes optimized_peak_;                  // of that one's end

@@ -75,13 +75,12 @@ class DeviceRuntime {
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
   /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
-  /// programs. As Heap::allocate. Where the device, or the heap's budget, has no room, the reclaimer
-  /// offloads what it can; then the heap exceeds its budget, or, where it is the device that has no
-  /// memory, tags that may be paused (Evictable) are, and then it is tried again. `pool` kShared:
-  /// this thread's PoolScope, if any.
-  /// Stream: no host wait except where the device has no memory.
-  /// Errors: kOutOfDeviceMemory, whose text says who holds what and which tag's pause would have
-  /// made room; then nothing is paused that was not before.
+  /// programs. As Heap::allocate. Where the device, or the heap's budget, has no room, the
+  /// reclaimer offloads what it can; then the heap exceeds its budget, or, where it is the device
+  /// that has no memory, tags that may be paused (Evictable) are, and then it is tried again.
+  /// `pool` kShared: this thread's PoolScope, if any. Stream: no host wait except where the device
+  /// has no memory. Errors: kOutOfDeviceMemory, whose text says who holds what and which tag's
+  /// pause would have made room; then nothing is paused that was not before.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
@@ -159,6 +158,7 @@ class DeviceRuntime {
     std::uint64_t number = 0;  // the process' first step is 1
     std::string shape;         // of the first tensor that it saved, as "[8, 1024]"
   };
+
   void set_budget_step(BudgetStep step);
   [[nodiscard]] BudgetStep budget_step() const;
 

@@ -214,14 +214,14 @@ class Runtime {
     const std::optional<Budget> budget;
     std::map<DeviceId, BudgetChooser> budgets{};  // of tags that have one
     int open = 0;
-    bool used = false;   // something was saved in the running step
-    bool whole = false;  // a step of it has had its backward pass
-    bool tail = false;   // the last step's budgets wait for its optimizer's step
-    Bytes told{};        // of a budget that the step has missed
-    Bytes warned{};      // the same, of all steps
+    bool used = false;                     // something was saved in the running step
+    bool whole = false;                    // a step of it has had its backward pass
+    bool tail = false;                     // the last step's budgets wait for its optimizer's step
+    Bytes told{};                          // of a budget that the step has missed
+    Bytes warned{};                        // the same, of all steps
     std::map<DeviceId, Bytes> reserved{};  // up to the end of the step's backward pass
-    TagStepStats step;   // of the running step
-    TagStepStats last;   // of the last step that saved anything
+    TagStepStats step;                     // of the running step
+    TagStepStats last;                     // of the last step that saved anything
   };
 
   static constexpr std::size_t kMostDevices = 64;  // that are found without the lock

@@ -34,8 +34,8 @@ TAG = "budget"
 class BudgetError(RuntimeError):
     """A step exceeded its budget although all of its activations were offloaded or recomputed.
 
-    The step has run to its end, beyond the budget, where the GPU had room: parameters, gradients and optimizer
-    states are those of a whole step.
+    The step has run to its end, beyond the budget, where the GPU had room: parameters, gradients and
+    optimizer states are those of a whole step.
 
     Attributes:
         device: the GPU.
@@ -75,15 +75,15 @@ class BudgetError(RuntimeError):
         if self.lower_bound:
             least = "at least "
             need = (
-                f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states that "
-                "it keeps, may need more)"
+                f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states "
+                "that it keeps, may need more)"
             )
         which = f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
         return (
             f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
-            f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were allocated "
-            "before it saved its first activation (parameters, gradients, optimizer states). Use a budget of "
-            f"{least}{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn' "
+            f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were "
+            "allocated before it saved its first activation (parameters, gradients, optimizer states). Use a "
+            f"budget of {least}{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn' "
             "(--over-budget warn) to go on beyond the budget"
         )
 
@@ -98,10 +98,12 @@ def warn(*missed: Any) -> None:
 
 
 def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
-    """Raises BudgetError, or warns, where a step has exceeded its budget and that was not reported yet. Where
-    the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no further; one
-    of the same budget waits for the optimizer's step that is to come, as with micro-batches. ``optimized``: an
-    optimizer's step has ended."""
+    """Raises BudgetError, or warns, where a step has exceeded its budget and that was not reported yet.
+
+    Where the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no
+    further. One of the same budget waits for the optimizer's step that is to come, as with micro-batches.
+    ``optimized``: an optimizer's step has ended.
+    """
     if entered is not None and glue().budget_missed() and optimizers_to_step():
         return
     missed = glue().take_budget_miss(entered)
@@ -349,16 +351,16 @@ def offload(
         plans: a file that keeps what was recorded, so that the next run of the same job on such a GPU follows
             a plan from its first step on. It is made where it is missing.
         over_budget: what happens when a step needs more than `budget` although all of its activations are
-            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on. ``"auto"`` never
-            raises: only the end of the GPU's memory ends such a job.
+            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on.
+            ``budget="auto"`` never raises: only the end of the GPU's memory ends such a job.
 
     Raises:
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
             that no such job has written. Another argument is none of what it may be.
         BudgetError: at the end of a step that exceeded its budget although all of its activations were
-            offloaded or recomputed. That is the end of an optimizer's ``step`` where one has gradients, and of
-            ``backward`` otherwise; or ``spillway.step``, or the next entry, where that comes first.
+            offloaded or recomputed. That is the end of an optimizer's ``step`` where one has gradients, and
+            of ``backward`` otherwise; or ``spillway.step``, or the next entry, where that comes first.
     """
     import torch
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job of a random model, optimizer and sequence of lengths: `budget_job.py SEED [fixed]`, where
-`fixed` lengths do not vary, under whatever options it runs. Prints its peaks of reserved memory, one for each step, as JSON."""
+"""A training job of a random model, optimizer and sequence of lengths: `budget_job.py SEED [LENGTHS]`.
+
+LENGTHS: as the seed has it; `fixed`: all the longest; `late`: a quarter of it, and the longest in the last
+step but one. Prints its peaks of reserved memory, one for each step, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,11 @@ def block(choose: random.Random, width: int) -> nn.Module:
     kind = choose.choice(("mlp", "encoder", "norm"))
     if kind == "encoder":
         return nn.TransformerEncoderLayer(
-            width, 4, dim_feedforward=width * choose.choice((2, 4)), dropout=choose.choice((0.0, 0.1)), batch_first=True
+            width,
+            4,
+            dim_feedforward=width * choose.choice((2, 4)),
+            dropout=choose.choice((0.0, 0.1)),
+            batch_first=True,
         )
     hidden = width * choose.choice((1, 2, 4))
     act: nn.Module = choose.choice((nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh))()
@@ -50,7 +57,7 @@ def optimizer_of(choose: random.Random, parameters: Any) -> torch.optim.Optimize
     )()
 
 
-def main(seed: int, fixed: bool, steps: int = 8) -> None:
+def main(seed: int, lengths: str, steps: int = 8) -> None:
     choose = random.Random(seed)
     width = choose.choice((256, 512, 1024))
     model = nn.Sequential(*(block(choose, width) for _ in range(choose.randint(2, 8)))).cuda()
@@ -62,10 +69,12 @@ def main(seed: int, fixed: bool, steps: int = 8) -> None:
     to_none = choose.choice((True, True, False))
     autocast = choose.choice((False, True))
     reserved = []
-    for _ in range(steps):
+    for step in range(steps):
         torch.cuda.reset_peak_memory_stats()
         for _ in range(accumulates):
-            length = choose.randint(longest // 4, longest) if varies and not fixed else longest
+            length = choose.randint(longest // 4, longest) if varies else longest
+            if lengths:
+                length = longest // 4 if lengths == "late" and step != steps - 2 else longest
             x = torch.randn(batch, length, width, device="cuda")
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
                 loss = model(x).float().square().mean()
@@ -78,4 +87,4 @@ def main(seed: int, fixed: bool, steps: int = 8) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), "fixed" in sys.argv)
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -254,15 +254,14 @@ bool PackHook::move(const at::Tensor& tensor,
   }
   storage_ = SavedStorage::of(storage, *device.value());
   if (chain_ != 0) storage_->could_be_computed(chain_);
-  const bool leaves = storage_->save(
-      {storage,
-       layout_->bytes(),
-       version_.counter(),
-       stream,
-       layout_->sizes(),
-       decided ? &*decided : nullptr},
-      *region_,
-      round_);
+  const bool leaves = storage_->save({storage,
+                                      layout_->bytes(),
+                                      version_.counter(),
+                                      stream,
+                                      layout_->sizes(),
+                                      decided ? &*decided : nullptr},
+                                     *region_,
+                                     round_);
   if (leaves && storage_->number() != 0) tell_source(tensor, storage_->number());
   return leaves;
 }

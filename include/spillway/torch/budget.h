@@ -42,8 +42,8 @@ class SPILLWAY_TORCH_API BudgetRegion {
 };
 
 /// A step exceeded its budget although all of its activations were offloaded or recomputed; it has
-/// run to its end beyond the budget. Never thrown for "auto". Thrown once, by the end of its backward pass, end_step() or the next BudgetRegion, whichever
-/// comes first.
+/// run to its end beyond the budget. Never thrown for "auto". Thrown once, by the end of its
+/// backward pass, end_step() or the next BudgetRegion, whichever comes first.
 class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
  public:
   BudgetError(const std::string& text,
