@@ -67,7 +67,7 @@ std::vector<at::Tensor> running_statistics_of(const at::RecordFunction& call) {
   for (const char* argument : {"running_mean", "running_var"}) {
     const auto index = schema->argumentIndexWithName(argument);
     if (!index || static_cast<std::size_t>(*index) >= call.inputs().size()) continue;
-    const c10::IValue& value = call.inputs()[static_cast<std::size_t>(*index)];
+    const c10::IValue value = call.inputs()[static_cast<std::size_t>(*index)];
     if (value.isTensor() && value.toTensor().defined()) found.push_back(value.toTensor());
   }
   return found;
