@@ -59,10 +59,16 @@ struct HostArena::State {
     return PinnedPieces::whole_pages_in(limit);
   }
 
+  /// What one piece for `need` has.
+  [[nodiscard]] Bytes with_headroom(Bytes need) const {
+    return recent.vary() ? need + Bytes{need.count() / kHeadroom} : need;
+  }
+
   [[nodiscard]] bool too_large(Bytes need) const {
     const std::uint64_t percent = recent.vary() ? 10 : 3;
     const Bytes allowed{need.count() + need.count() * percent / 100};
-    return pieces.registered() > std::max(allowed, PinnedPieces::whole_pages(need));
+    const Bytes made = PinnedPieces::whole_pages(with_headroom(need));
+    return pieces.registered() > std::max(allowed, made);
   }
 
   [[nodiscard]] bool fits(Bytes need) const {
@@ -150,10 +156,9 @@ struct HostArena::State {
     const Bytes before = pieces.registered();
     remove_pieces(Bytes{});
     if (need.zero()) return;
-    const Bytes room = recent.vary() ? Bytes{need.count() / kHeadroom} : Bytes{};
     // Where the machine refuses even what there was, the next step grows as it needs.
     for (const Bytes size :
-         {within_limit(need + room), within_limit(need), std::min(before, need)}) {
+         {within_limit(with_headroom(need)), within_limit(need), std::min(before, need)}) {
       if (size.zero() || add_piece(size).ok()) break;
     }
     if (pieces.registered() < within_limit(need)) {

@@ -233,5 +233,43 @@ TEST_F(ArenaWorkloadTest, SlotsThatStayOutDoNotMakeEveryStepRegister) {
   arena_->give(std::move(kept), {});
 }
 
+TEST_F(ArenaWorkloadTest, StepsOfAFewPagesAndSeveralShapesRegisterNothing) {
+  const std::vector<std::uint64_t> lengths{500, 1000, 1000, 500};
+  for (std::uint64_t pages = 1; pages <= 20; ++pages) {
+    make_arena(Bytes{});
+    model_ = {Bytes{pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))}};
+    for (const std::uint64_t length : lengths)
+      step(length);
+    const std::uint64_t registrations = arena_->stats().registrations;
+
+    for (const std::uint64_t length : lengths)
+      step(length);
+
+    EXPECT_EQ(arena_->stats().registrations, registrations) << pages << " pages";
+  }
+}
+
+/// A slot that stays out over all steps, taken before the first one, in it, or behind it.
+class ASlotStaysOut : public ArenaWorkloadTest, public testing::WithParamInterface<int> {};
+
+TEST_P(ASlotStaysOut, StepsThatRepeatRegisterNothing) {
+  for (const std::uint64_t length : {20ULL, 1000ULL}) {
+    make_arena(Bytes{});
+    std::vector<HostSlot> stay;
+    std::uint64_t registrations = 0;
+    for (int each = 0; each < 12; ++each) {
+      if (each == GetParam()) stay.push_back(arena_->take(100'000_B).value());
+      if (each == 8) registrations = arena_->stats().registrations;
+      step(length);
+    }
+
+    EXPECT_EQ(arena_->stats().registrations, registrations) << "length " << length;
+    for (HostSlot& slot : stay)
+      arena_->give(std::move(slot), passed_fence());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ASlotStaysOut, testing::Values(0, 1, 5));
+
 }  // namespace
 }  // namespace spillway
