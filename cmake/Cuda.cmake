@@ -15,3 +15,13 @@ message(STATUS "CUDA headers: ${SPILLWAY_CUDA_INCLUDE}")
 add_library(spillway_cuda_headers INTERFACE)
 add_library(spillway::cuda_headers ALIAS spillway_cuda_headers)
 target_include_directories(spillway_cuda_headers SYSTEM INTERFACE ${SPILLWAY_CUDA_INCLUDE})
+# Some of torch's wheels lack crt/host_defines.h, which cuda_runtime_api.h includes; triton's has it, as a toolkit does.
+if(SPILLWAY_CUDA_INCLUDE)
+  cmake_path(SET SPILLWAY_WHEELS NORMALIZE "${SPILLWAY_WHEEL_CUDA}/../../..")
+  find_path(SPILLWAY_CUDA_CRT crt/host_defines.h HINTS ${SPILLWAY_CUDA_INCLUDE}
+    PATHS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${SPILLWAY_WHEELS}/triton/backends/nvidia/include)
+  if(SPILLWAY_CUDA_CRT)
+    target_include_directories(spillway_cuda_headers SYSTEM INTERFACE ${SPILLWAY_CUDA_CRT})
+  endif()
+endif()
+
