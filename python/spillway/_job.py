@@ -8,6 +8,7 @@ import filecmp
 import os
 import sys
 
+from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, OF_A_REPORT, LaunchError, tag_ratios
 
@@ -134,5 +135,5 @@ def _keep_plans(path: str) -> None:
 
 def _say(text: str) -> int:
     """One line on stderr; the exit status of bad usage."""
-    print(f"spillway: {text}", file=sys.stderr)
+    print(f"spillway: {printable(text)}", file=sys.stderr)
     return 2

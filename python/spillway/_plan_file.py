@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from spillway._files import read_text, reason_of, replace
 from spillway._load import glue
+from spillway._text import parse_json
 
 __all__ = ["PlanFile"]
 
@@ -36,7 +37,7 @@ class PlanFile:
     def of(cls, path: str | os.PathLike[str], tag: str) -> PlanFile:
         """The same for all regions with that file and tag, however often one is made."""
         key = (_of_rank(path), tag)
-        if not key[0].parent.is_dir():
+        if not os.path.isdir(key[0].parent):
             raise ValueError(f"plans={key[0]}: there is no folder {key[0].parent}")
         if key not in cls._all:
             cls._all[key] = cls(path, tag)
@@ -45,11 +46,10 @@ class PlanFile:
     def read(self) -> None:
         """The first call plans with what is in the file, where there is one for this GPU and this torch.
         Raises ValueError for a file that no such job has written."""
-        if self._read or not self.path.exists():
-            self._read = True
+        if self._read:
             return
         try:
-            found = json.loads(self.path.read_text())
+            found = parse_json(read_text(self.path))
             if found["spillway_plans"] > _FORMAT:
                 raise ValueError(f"format {found['spillway_plans']}, and not {_FORMAT}")
             if found["spillway_plans"] < _FORMAT:
@@ -58,11 +58,13 @@ class PlanFile:
                 glue().learn_steps(self.tag, self._device(), found["steps"])
             else:
                 _log.info("%s is of %s, and not used on %s", self.path, found["where"], self._where())
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            raise ValueError(f"plans={self.path}: cannot be read: {error}") from None
+            raise ValueError(f"plans={self.path}: cannot be read: {reason_of(error)}") from None
         except ValueError as error:
             raise ValueError(f"plans={self.path}: cannot be used: {error}; delete the file") from None
-        except (KeyError, TypeError, RuntimeError):
+        except (LookupError, TypeError, OverflowError, RuntimeError):
             raise ValueError(
                 f"plans={self.path}: cannot be used: it is no file of plans; delete it, or name another one"
             ) from None
@@ -80,24 +82,20 @@ class PlanFile:
         self._records = records
         steps = (steps + self._others(steps))[:_MOST]
         text = json.dumps({"spillway_plans": _FORMAT, "where": self._where(), "steps": steps})
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
-            draft.write_text(text)
-            draft.replace(self.path)
+            replace({self.path: text}, mode=0o666)
         except OSError as error:
-            _log.warning("the plans are not kept: %s", error)
-            with contextlib.suppress(OSError):
-                draft.unlink()
+            _log.warning("the plans are not kept: %s: %s", self.path, reason_of(error))
 
     def _others(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """What is in the file besides."""
         try:
-            found = json.loads(self.path.read_text())
+            found = parse_json(read_text(self.path))
             if found["spillway_plans"] != _FORMAT or found["where"] != self._where():
                 return []
             known = {_shape(step) for step in steps}
             return [step for step in found["steps"] if _shape(step) not in known]
-        except (OSError, KeyError, TypeError, ValueError):
+        except (OSError, LookupError, TypeError, ValueError):
             return []
 
     def _device(self) -> int:

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spillway._text import printable
+
 REPORTED = 3
 NOT_EXECUTABLE = 126
 
@@ -42,7 +44,7 @@ def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **o
     try:
         child = subprocess.Popen(list(command), executable=program, env=env, **options)
     except OSError as error:
-        print(f"spillway run: {program}: {error.strerror}", file=sys.stderr)
+        print(f"spillway run: {printable(program)}: {error.strerror}", file=sys.stderr)
         return None
     _forward_signals(child)
     return child.wait()

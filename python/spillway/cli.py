@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
 import click
 
+from spillway._text import printable
 from spillway.launch import LaunchError
 
 BAD_USAGE = 2
@@ -79,17 +81,22 @@ def spillway(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status. A mistake is one line on stderr and BAD_USAGE."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # whatever the locale's encoding lacks is printed as an escape
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = spillway.main(
             args=None if arguments is None else list(arguments), prog_name="spillway", standalone_mode=False
         )
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "spillway"
-        print(f"{where}: {_one_line(error)} (see {where} --help)", file=sys.stderr)
+        print(f"{where}: {printable(_one_line(error))} (see {where} --help)", file=sys.stderr)
         return BAD_USAGE
     except (click.ClickException, LaunchError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"spillway {_subcommand(arguments)}: {text}", file=sys.stderr)
+        print(f"spillway {_subcommand(arguments)}: {printable(text)}", file=sys.stderr)
         return BAD_USAGE
     except click.Abort:
         return 130  # as a shell says of SIGINT

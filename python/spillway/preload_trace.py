@@ -11,6 +11,9 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Any
 
+from spillway._files import read_bytes, read_start
+from spillway._text import printable
+
 __all__ = ["Call", "PreloadTrace", "is_preload_trace", "read_preload_trace", "summary"]
 
 _MAGIC = b"SPILLPRE"
@@ -22,6 +25,7 @@ _END = struct.Struct("<QQQ")
 _EVENT = struct.Struct("<QQQQHHi")
 _EVENTS_KIND, _END_KIND = 1, 2
 _NOT_READY = 600
+_MOST_BYTES = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,9 @@ def read_preload_trace(path: str | os.PathLike[str]) -> PreloadTrace:
     return _Reader(os.fspath(path), _read(path)).trace()
 
 
-def _read(path: str | os.PathLike[str], most: int = -1) -> bytes:
+def _read(path: str | os.PathLike[str], first: int | None = None) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(most)
+        return read_bytes(path, _MOST_BYTES) if first is None else read_start(path, first)
     except OSError as error:
         raise ValueError(f"{os.fspath(path)}: {error.strerror}") from None
 
@@ -98,7 +101,7 @@ class _Reader:
         lists = data[_HEAD.size : self.at].decode(errors="replace").split("\n\n")
         if len(data) < self.at or len(lists) != 3:
             raise ValueError(f"{path}: ends in its header")
-        self.functions, self.kinds = (each.split("\n") for each in lists[:2])
+        self.functions, self.kinds = ([*map(printable, each.split("\n"))] for each in lists[:2])
         self.moments = [(ticks, nanoseconds)]
         self.events: list[tuple[int, tuple[int, ...]]] = []
         self.complete = False

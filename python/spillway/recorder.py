@@ -15,6 +15,12 @@ from typing import Any
 
 from spillway._load import glue
 from spillway.dry_run.emulator import is_dry
+
+# Here, and not in a function that runs at exit: a module that defines a dataclass executes text, by which
+# CPython forgets that a KeyboardInterrupt ended the program. It would exit with status 1 instead of dying by
+# SIGINT.
+from spillway.planning import explain
+from spillway.report.plans import SUFFIX, write_plans
 from spillway.top import pages
 
 __all__ = ["FORMAT", "start", "stop"]
@@ -62,9 +68,6 @@ def _leave_plans() -> None:
     """Beside the log, what this process's budgets cost."""
     if _log_file is None:
         return
-    from spillway.planning import explain
-    from spillway.report.plans import SUFFIX, write_plans
-
     found = (explain(tag, device) for tag in glue().stats()["tags"] for device in glue().stats()["devices"])
     try:
         write_plans(_log_file.with_suffix(SUFFIX), [plan for plan in found if plan is not None])
@@ -111,7 +114,8 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
         global _log_file
         _log_file = folder / f"{os.getpid()}-{pages.start_of(os.getpid())}.spillway"
         file = str(_log_file)
-    glue().start_run_log(file, json.dumps(_about(page)), str(page) if page else "")
+    # Paths as bytes: they need not be text.
+    glue().start_run_log(os.fsencode(file), json.dumps(_about(page)), str(page) if page else "")
     # Without the interpreter's ordinary end the log has no end either, and the report says so.
     atexit.register(stop)
     end_steps_with_optimizers()

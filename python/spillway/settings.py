@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from spillway._files import reason_of
 
 LIBRARIES = Path(__file__).absolute().parent / "lib"
 EMULATOR = LIBRARIES / "libspillway_emulator.so"
@@ -161,10 +165,31 @@ def _folder(name: str, value: str) -> str:
     """An absolute path: programs change their folder."""
     if not value:
         raise LaunchError(f"{name}=: expected a folder")
-    folder = Path(value).absolute()
-    if folder.exists() and not folder.is_dir():
+    folder = _absolute(name, value)
+    mode = _mode(name, value, folder)
+    if mode is not None and not stat.S_ISDIR(mode):
         raise LaunchError(f"{name}={value}: is a file: name a folder, which is made where it is missing")
-    return str(folder)
+    return folder
+
+
+def _absolute(name: str, value: str) -> str:
+    try:
+        return str(Path(value).absolute())
+    except OSError as error:
+        raise LaunchError(
+            f"{name}={value}: the working folder cannot be found ({reason_of(error)}): give an absolute path"
+        ) from None
+
+
+def _mode(name: str, value: str, path: str) -> int | None:
+    """What is at `path`, as st_mode; None where nothing is. LaunchError where that cannot be found out, as of
+    a name that is too long or in a folder that may not be entered."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LaunchError(f"{name}={value}: {reason_of(error)}") from None
 
 
 def _time_limit(name: str, value: str) -> str:
@@ -174,10 +199,13 @@ def _time_limit(name: str, value: str) -> str:
 
 
 def _plans(name: str, value: str) -> str:
-    path = Path(value).absolute()
-    if path.is_dir() or not path.parent.is_dir():
+    path = _absolute(name, value)
+    mode = _mode(name, value, path)
+    if mode is not None and not stat.S_ISREG(mode):
+        raise LaunchError(f"{name}={value}: expected a regular file, or a name for one")
+    if not os.path.isdir(os.path.dirname(path)):
         raise LaunchError(f"{name}={value}: expected a file in a folder that is there")
-    return str(path)
+    return path
 
 
 def _profile(name: str, value: str) -> str:

@@ -9,11 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from spillway._files import check_regular
 from spillway._load import glue
+from spillway._text import printable
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.summary import device_index
 
 __all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
+
+
+_MOST_BYTES = 16 << 30  # of a trace that is read
 
 
 @dataclass
@@ -103,7 +108,14 @@ class Trace:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Raises ValueError for a file that is no trace, or contradicts itself. A trace that ends early, because
     its program did, is read as far as it goes."""
-    return Trace(**glue().read_trace(os.fspath(path)))
+    name = printable(os.fsdecode(path))
+    try:
+        check_regular(path, _MOST_BYTES)
+        return Trace(**glue().read_trace(os.fsencode(path)))
+    except OSError as error:
+        raise ValueError(f"{name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: is damaged: a tag is not UTF-8") from None
 
 
 def summary(trace: Trace) -> dict[str, Any]:

@@ -76,8 +76,8 @@ def _target(given: str | None, emulated: bool) -> Path:
     if given is not None:
         path = Path(given)
         if (
-            path.is_dir()
-            or not path.absolute().parent.is_dir()
+            os.path.isdir(path)
+            or not os.path.isdir(path.absolute().parent)
             or not os.access(path.absolute().parent, os.W_OK)
         ):
             raise click.ClickException(

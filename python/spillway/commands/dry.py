@@ -100,8 +100,8 @@ def question(asked: Mapping[str, Any], emulate: str | None, env: Mapping[str, st
 
 def _try_file(path: Path) -> None:
     """ClickException where it could not be written."""
-    there = path.exists()
-    if path.is_dir() or not os.access(path if there else path.absolute().parent, os.W_OK):
+    there = os.path.exists(path)
+    if os.path.isdir(path) or not os.access(path if there else path.absolute().parent, os.W_OK):
         raise click.ClickException(f"--json {path}: cannot be written: name a file in a folder that can be")
 
 

@@ -22,4 +22,5 @@ def env(**values: Any) -> None:
         click.echo(f"unset {name}")
     for name in sorted(environment):
         if environment[name] != os.environ.get(name):
-            click.echo(f"export {name}={shlex.quote(environment[name])}")
+            # As bytes: a path need not be text.
+            click.echo(os.fsencode(f"export {name}={shlex.quote(environment[name])}"))

@@ -24,12 +24,14 @@ def explain(folder: Path, as_json: bool) -> None:
     For each region and GPU the plan that its last steps followed, how near they come to what any plan could
     reach and why not nearer, and the curve from budget to predicted time.
     """
-    from spillway.report.log import ReportError
+    from spillway.report.log import ReportError, one_line_if_damaged
     from spillway.report.plans import plans_of
     from spillway.report.runs import read_folder
 
     try:
         found = [(log, plan) for log in read_folder(folder) for plan in plans_of(log)]
+        with one_line_if_damaged(folder):
+            texts = [str(plan) for _, plan in found]
     except ReportError as error:
         raise click.ClickException(str(error)) from None
     if not found:
@@ -40,9 +42,9 @@ def explain(folder: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))
         return
-    for place, (log, plan) in enumerate(found):
+    for place, ((log, _), text) in enumerate(zip(found, texts, strict=True)):
         if place:
             click.echo()
         if len({each.name for each, _ in found}) > 1:
             click.echo(log.name)
-        click.echo(str(plan))
+        click.echo(text)

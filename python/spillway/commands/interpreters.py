@@ -8,6 +8,8 @@ import os
 import re
 from pathlib import Path
 
+from spillway._files import read_start
+
 
 def torch_without_cuda() -> str | None:
     """The version of the torch that Python imports here, where it cannot use a GPU."""
@@ -29,8 +31,7 @@ def is_python(program: str) -> bool:
     if os.path.basename(program).startswith("python"):
         return True
     try:
-        with open(program, "rb") as file:
-            first = file.readline(256)
+        first = read_start(program, 256).split(b"\n", 1)[0]
     except OSError:
         return False
     return first.startswith(b"#!") and b"python" in first

@@ -19,7 +19,8 @@ Examples:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where to write the page; default: report.html in DIR. The trace goes beside it.",
+    help="Where to write the page; default: report.html in DIR. The trace goes beside it, unless FILE is a "
+    "device or a pipe.",
 )
 def report(folder: Path, output: Path | None) -> None:
     """Show what a job did that ran with --report DIR.
@@ -29,7 +30,8 @@ def report(folder: Path, output: Path | None) -> None:
     """
     from rich.console import Console
 
-    from spillway.report.log import ReportError
+    from spillway._text import printable
+    from spillway.report.log import ReportError, one_line_if_damaged
     from spillway.report.terminal import show
     from spillway.report.write import read, write
 
@@ -39,8 +41,10 @@ def report(folder: Path, output: Path | None) -> None:
             digests = read(folder, status.update)
             status.update("writing the page and the trace")
             trace = write(digests, page)
+        console = Console()
+        with one_line_if_damaged(folder):
+            show(digests, console)
     except ReportError as error:
         raise click.ClickException(str(error)) from None
-    console = Console()
-    show(digests, console)
-    console.print(f"{page}\n{trace}", highlight=False, markup=False, soft_wrap=True)
+    for path in filter(None, (page, trace)):
+        console.print(printable(str(path)), highlight=False, markup=False, soft_wrap=True)

@@ -14,6 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from spillway import profiles
+from spillway._files import reason_of
+from spillway._text import printable
 from spillway.checked_run import run_checked
 from spillway.commands import dry, options
 from spillway.commands.interpreters import is_python, torch_without_cuda
@@ -77,7 +79,7 @@ def emulated(env: Mapping[str, str]) -> bool:
 
 def try_folder(folder: Path) -> None:
     """ClickException where the job could not write into it. Leaves nothing behind: the job makes it."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
     try:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,8 +89,7 @@ def try_folder(folder: Path) -> None:
                 with contextlib.suppress(OSError):
                     each.rmdir()
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise click.ClickException(f"--report {folder}: cannot be written: {why}") from None
+        raise click.ClickException(f"--report {folder}: cannot be written: {reason_of(error)}") from None
 
 
 def start(
@@ -106,7 +107,7 @@ def start(
         why = "is not executable" if there else "was not found"
         if behind_emulate:
             why += f", and is no profile: known are {', '.join(profiles.names())}"
-        print(f"spillway run: {command[0]} {why}", file=sys.stderr)
+        print(f"spillway run: {printable(command[0])} {why}", file=sys.stderr)
         if behind_emulate:
             return BAD_USAGE
         return NOT_EXECUTABLE if there else NOT_FOUND
@@ -123,5 +124,5 @@ def start(
     try:
         os.execve(program, list(command), env)
     except OSError as error:
-        print(f"spillway run: {program}: {error.strerror}", file=sys.stderr)
+        print(f"spillway run: {printable(program)}: {error.strerror}", file=sys.stderr)
         return NOT_EXECUTABLE

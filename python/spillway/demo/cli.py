@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,7 +44,7 @@ def steps(text: str) -> int:
 
 def output(text: str) -> Path:
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
+    if os.path.isdir(path) or not os.path.isdir(path.parent):
         raise argparse.ArgumentTypeError(f"{text}: expected a file name in an existing folder")
     return path
 

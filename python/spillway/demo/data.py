@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -29,9 +30,9 @@ def standard_library(most: int = MOST) -> bytes:
 def problem(path: Path) -> str | None:
     """Why `path` cannot be trained on, as one line for the user; None where it can."""
     allowed = f"expected a readable text file of at least {LEAST} bytes"
-    if not path.exists():
+    if not os.path.exists(path):
         return f"--data {path}: no such file; {allowed}"
-    if not path.is_file():
+    if not os.path.isfile(path):
         return f"--data {path}: not a file; {allowed}"
     try:
         with path.open("rb") as file:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from spillway._files import read_text
+from spillway._text import parse_json
 
 __all__ = ["QUESTION", "SUFFIX", "Answer", "missing", "read"]
 
@@ -112,10 +115,10 @@ def missing(device: dict[str, Any]) -> int | None:
 
 
 def read(folder: Path, alternative: str, status: int) -> Answer:
-    processes = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    processes = [parse_json(read_text(path)) for path in sorted(folder.glob(f"*{SUFFIX}"))]
     return Answer(alternative, status, sorted(processes, key=_rank))
 
 
 def _rank(process: dict[str, Any]) -> tuple[int, int]:
-    rank = str(process["rank"] or 0)
-    return int(rank) if rank.isdecimal() else 0, int(process["process"])
+    rank = str(process["rank"])
+    return int(rank) if re.fullmatch("[0-9]{1,9}", rank) else 0, int(process["process"])

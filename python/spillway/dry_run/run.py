@@ -12,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
+from spillway._files import reason_of
+from spillway._text import printable
 from spillway.checked_run import NOT_EXECUTABLE, end_alike, run_to_end
 from spillway.dry_run.alternatives import Alternative
 from spillway.dry_run.answer import QUESTION, Answer, read
@@ -82,9 +84,6 @@ def write_document(answers: Sequence[Answer], question: Question) -> int:
     try:
         Path(question.output).write_text(text + "\n")
     except OSError as error:
-        print(
-            f"spillway run: --json {question.output}: {(error.strerror or str(error)).lower()}",
-            file=sys.stderr,
-        )
+        print(f"spillway run: --json {printable(question.output)}: {reason_of(error)}", file=sys.stderr)
         return 1
     return 0

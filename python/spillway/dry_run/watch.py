@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from spillway._files import replace
 from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Books
 from spillway.dry_run.figures import Moment, measured_steps, process_figures
@@ -183,7 +184,7 @@ class _Watch:
         if report := os.environ.get("SPILLWAY_REPORT"):
             with contextlib.suppress(OSError):  # beside the log, if there is one
                 log = f"{self.process}-{pages.start_of(self.process)}"
-                (Path(report) / f"{log}{SUFFIX}").write_text(text)
+                replace({Path(report) / f"{log}{SUFFIX}": text})
 
 
 def _plans() -> tuple[Any, ...]:

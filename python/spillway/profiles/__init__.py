@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from spillway._files import read_text, reason_of
 from spillway.settings import OF_THE_VIRTUAL_CLOCK, RATES, SETTINGS, LaunchError
 
 __all__ = ["Profile", "is_profile", "names", "read"]
 
 FOLDER = Path(__file__).absolute().parent
+_MOST = 1 << 20  # bytes of a file
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ def _load(given: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(Path(given if given.endswith(".toml") else FOLDER / f"{given}.toml").read_text())
+        return tomllib.loads(read_text(given if given.endswith(".toml") else FOLDER / f"{given}.toml", _MOST))
     except OSError as error:
-        raise LaunchError(f"{given}: {(error.strerror or str(error)).lower()}") from None
+        raise LaunchError(f"{given}: {reason_of(error)}") from None
+    except RecursionError:
+        raise LaunchError(f"{given}: is no profile: its values nest too deeply") from None
     except ValueError as error:  # no TOML, or no text at all
         raise LaunchError(f"{given}: is no TOML file: {' '.join(str(error).split())}") from None
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from html import escape
 from typing import Any
 
+from spillway._files import read_text
+from spillway._text import parse_json
 from spillway.dry_run import words
 from spillway.dry_run.answer import SUFFIX
 from spillway.report.log import RunLog
@@ -21,7 +22,7 @@ def section(log: RunLog) -> str:
     """Empty where the run was no dry one, or has not ended yet."""
     process: dict[str, Any] = {"devices": []}
     with contextlib.suppress(OSError, ValueError):
-        process = json.loads(log.path.with_suffix(SUFFIX).read_text())
+        process = parse_json(read_text(log.path.with_suffix(SUFFIX)))
     parts = [_device(process, device) for device in process["devices"]]
     return f"<h2>Dry run</h2>{''.join(parts)}<p>{escape(words.NOT_COMPARED)}</p>" if parts else ""
 

@@ -3,20 +3,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["FORMAT", "Operator", "ReportError", "RunLog", "Span", "TagStep", "read_log", "reason_of"]
+from spillway._files import read_bytes, reason_of
+from spillway._text import parse_json, printable
+
+__all__ = [
+    "FORMAT",
+    "Operator",
+    "ReportError",
+    "RunLog",
+    "Span",
+    "TagStep",
+    "one_line_if_damaged",
+    "read_log",
+]
 
 FORMAT = 1
 SUFFIX = ".spillway"
+_NO_YEAR = 250_000_000_000  # seconds since 1970, close to the year 9999
+_MOST_BYTES = 4 << 30  # a job writes 64 MiB, and then a line a step
 
 
 class ReportError(ValueError):
     """Nothing can be shown. Its text is one line for the user."""
+
+
+@contextlib.contextmanager
+def one_line_if_damaged(path: Path) -> Iterator[None]:
+    """Raises ReportError in place of what values raise that no job writes, or that contradict each other."""
+    try:
+        yield
+    except ReportError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = printable(repr(error))[:200]
+        raise ReportError(f"{path}: is damaged: its lines do not fit together ({reason})") from error
 
 
 class Span(NamedTuple):
@@ -108,7 +136,7 @@ def read_log(path: Path) -> RunLog:
     """Raises ReportError. What a process has not finished to write is left out: a last line that is cut, or
     the NUL bytes that a file system has put where it lost what was written."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ReportError(f"{path}: {reason_of(error)}") from None
     lines = text.rstrip("\0\n").split("\n")
@@ -116,7 +144,7 @@ def read_log(path: Path) -> RunLog:
     reader = _Reader(log)
     for number, line in enumerate(lines[1:], 2):
         try:
-            reader.take(json.loads(line))
+            reader.take(parse_json(line))
         except json.JSONDecodeError:
             if number < len(lines):  # the last one is cut
                 raise ReportError(f"{path}: line {number} is damaged") from None
@@ -127,7 +155,7 @@ def read_log(path: Path) -> RunLog:
 
 def _about(path: Path, lines: list[str]) -> dict[str, Any]:
     try:
-        about = json.loads(lines[0])
+        about = parse_json(lines[0])
         version = about["spillway_run_log"]
         process, written_by, started = about["process"], about["spillway"], about["started"]
     except (ValueError, TypeError, KeyError, IndexError):
@@ -138,12 +166,24 @@ def _about(path: Path, lines: list[str]) -> dict[str, Any]:
         )
     if not (isinstance(process, int) and isinstance(written_by, str) and isinstance(started, int | float)):
         raise ReportError(f"{path}: is no log of a run")
+    if not 0 <= started < _NO_YEAR:
+        raise ReportError(f"{path}: is damaged: it began at {started} seconds since 1970")
     return dict(about)
 
 
-def reason_of(error: OSError) -> str:
-    """What went wrong, for the end of a ReportError."""
-    return (error.strerror or str(error)).lower()
+# What the elements of a line are, by its kind.
+_LAYOUTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("out", "in", "wait", "mark", "op", "launch"), (str, *[int] * 8)),
+    **dict.fromkeys(("tag", "name"), (str, int, str)),
+    "new": (str, *[int] * 5),
+    **dict.fromkeys(("free", "end"), (str, int, int)),
+    **dict.fromkeys(("retag", "back"), (str, int, int, int)),
+    "move": (str, *[int] * 7),
+    "from": (str, int, str, str),
+    "tagstep": (str, int, int, int, dict),
+    **dict.fromkeys(("step", "last"), (str, int, int, dict)),
+    **dict.fromkeys(("full", "done"), (str, int)),
+}
 
 
 class _Reader:
@@ -154,6 +194,8 @@ class _Reader:
 
     def take(self, line: list[Any]) -> None:
         kind = line[0]
+        if tuple(map(type, line)) != _LAYOUTS[kind]:
+            raise ValueError(f"{kind}: unexpected elements")
         log = self.log
         if kind in ("out", "in", "wait", "mark"):
             _, submitted, begin, end, device, stream, amount, tag, storage = line

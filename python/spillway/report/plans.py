@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
+from spillway._files import read_text, reason_of, replace
+from spillway._text import parse_json, printable
 from spillway.planning import LIMITS, Explanation, PlanPoint
 from spillway.report.log import ReportError, RunLog
 from spillway.report.sizes import percent, size
@@ -25,22 +27,45 @@ def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
     documents = [plan.as_dict() for plan in plans]
     if not documents:
         return
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump({"spillway_explanations": 1, "plans": documents}, file)
+    replace({path: json.dumps({"spillway_explanations": 1, "plans": documents})})
 
 
 def plans_of(log: RunLog) -> list[Explanation]:
     """Empty where the job had no budget, or has not ended. Raises ReportError for a file that is damaged."""
     path = log.path.with_suffix(SUFFIX)
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            return [Explanation.from_dict(plan) for plan in json.loads(path.read_text())["plans"]]
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ReportError(f"{path}: is damaged ({error!r}): delete it") from None
-    return []
+    try:
+        return [_explanation(plan) for plan in parse_json(read_text(path))["plans"]]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ReportError(f"{path}: {reason_of(error)}") from None
+    except (LookupError, TypeError, ValueError) as error:
+        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}): delete it") from None
+
+
+# By a field's annotation in planning.py.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "str": (str,),
+}
+
+
+def _explanation(found: dict[str, Any]) -> Explanation:
+    """Raises LookupError, TypeError or ValueError for a value that no job writes."""
+    plan = Explanation.from_dict(found)
+    for record in (plan, plan.chosen, *plan.curve):
+        for field in dataclasses.fields(record):
+            value = getattr(record, field.name)
+            allowed = _TYPES.get(str(field.type))
+            if allowed and (not isinstance(value, allowed) or isinstance(value, bool)):
+                raise TypeError(f"{field.name} is no {field.type}")
+            if isinstance(value, int | float) and not 0 <= value < 2**63:
+                raise ValueError(f"{field.name} is {value}")
+    for point in (plan.chosen, *plan.curve):
+        LIMITS[point.limit]
+    return plan
 
 
 def facts(plan: Explanation) -> str:
@@ -58,7 +83,7 @@ def facts(plan: Explanation) -> str:
 def section(log: RunLog) -> str:
     plans = plans_of(log)
     return "".join(
-        f"<h2>What a budget costs, region {escape(plan.tag)}, GPU {plan.device}</h2>"
+        f"<h2>What a budget costs, region {escape(plan.tag)}, GPU {escape(str(plan.device))}</h2>"
         f"<p>{escape(facts(plan))}</p>"
         f'<div class="wide">{_chart(plan)}</div>'
         '<ul class="key"><li><i class="planned"></i>planned</li>'

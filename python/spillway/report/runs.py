@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from spillway.report.log import SUFFIX, ReportError, RunLog, read_log, reason_of
+from spillway._files import reason_of
+from spillway.report.log import SUFFIX, ReportError, RunLog, read_log
 
 __all__ = ["read_folder", "runs_of"]
 
@@ -65,5 +67,5 @@ def _belong_together(earlier: RunLog, later: RunLog) -> bool:
 
 def _rank(log: RunLog) -> int:
     """Zero for a RANK that is no number, which is somebody else's variable then."""
-    rank = str(log.about.get("rank") or 0)
-    return int(rank) if rank.isdecimal() else 0
+    rank = str(log.about.get("rank"))
+    return int(rank) if re.fullmatch("[0-9]{1,9}", rank) else 0

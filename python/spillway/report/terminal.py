@@ -18,7 +18,7 @@ __all__ = ["show"]
 
 def show(digests: Sequence[Digest], console: Console) -> None:
     for each in digests:
-        console.print(f"[bold]{each.log.name}[/bold], {count(len(each.log.steps), 'step')}", highlight=False)
+        console.print(Text.assemble((each.log.name, "bold"), f", {count(len(each.log.steps), 'step')}"))
         for notice in words.notices(each):
             console.print(notice, style="yellow", highlight=False, markup=False)
         for fact in words.facts(each):

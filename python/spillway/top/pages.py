@@ -19,7 +19,9 @@ FOLDER = Path("/dev/shm")
 def start_of(process: int) -> int | None:
     """When a process of this machine began, in the kernel's ticks; None where it has ended."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text()
+        text = (
+            Path(f"/proc/{process}/stat").read_bytes().decode("utf-8", "replace")
+        )  # it has the program's name
     except OSError:
         return None
     fields = text[text.rindex(")") + 2 :].split()

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from spillway._files import read_start, reason_of
+from spillway._text import parse_json, printable
 from spillway.top import pages
 
 __all__ = ["DeviceReading", "Reading", "TagReading", "TopError", "find", "read"]
@@ -21,6 +23,7 @@ _TAG = struct.Struct("<64s4Q")
 _MOST_DEVICES, _MOST_TAGS = 8, 24
 SIZE = _HEAD.size + _MOST_DEVICES * _DEVICE.size + _MOST_TAGS * _TAG.size
 _TRIES = 1000
+_FIRST_LINE = 8 << 20  # bytes of a log that its first line may have: a command line may have 2 MiB
 
 
 class TopError(ValueError):
@@ -75,10 +78,10 @@ class Reading:
 def find(target: str) -> list[Path]:
     """The pages of a process by its number, or of the processes that write into a report's folder. Raises
     TopError."""
-    if target.isascii() and target.isdigit():
+    if re.fullmatch("[0-9]{1,10}", target):
         return [_of_process(int(target))]
     folder = Path(target)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise TopError(f"{target}: expected a process's number, or the folder of its report")
     found = _of_folder(folder)
     if not found:
@@ -112,13 +115,13 @@ def _of_folder(folder: Path) -> list[Path]:
     try:
         logs = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
-        raise TopError(f"{folder}: {(error.strerror or str(error)).lower()}") from None
+        raise TopError(f"{folder}: {reason_of(error)}") from None
     if not logs:
         raise TopError(f"{folder}: holds no log of a run")
     for log in logs:
         try:
-            with log.open(encoding="utf-8", errors="replace") as file:
-                about = json.loads(file.readline())
+            line = read_start(log, _FIRST_LINE).split(b"\n", 1)[0]
+            about = parse_json(line.decode("utf-8", "replace"))
             process, start = int(about["process"]), int(about["process_start"])
         except (OSError, ValueError, TypeError, KeyError):
             continue
@@ -136,10 +139,9 @@ def read(path: Path) -> Reading:
         raise TopError(f"{path}: is not this user's alone, and not trusted")
     for _ in range(_TRIES):
         try:
-            with path.open("rb", buffering=0) as file:
-                text = file.read(SIZE + 1)
+            text = read_start(path, SIZE + 1)
         except OSError as error:
-            raise TopError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+            raise TopError(f"{path}: {reason_of(error)}") from None
         if len(text) < 16 or text[:8] != MAGIC:
             raise TopError(f"{path}: is no statistics page")
         version, size = struct.unpack_from("<II", text, 8)
@@ -152,26 +154,33 @@ def read(path: Path) -> Reading:
         # One read of a page is no single moment: the process may write meanwhile.
         sequence = _HEAD.unpack_from(text)[5]
         if sequence % 2 == 0 and _sequence(path) == sequence:
-            return _reading(text)
+            return _reading(path, text)
     raise TopError(f"{path}: its process stopped in the middle of a write")
 
 
 def _sequence(path: Path) -> int:
-    with path.open("rb", buffering=0) as file:
-        text = file.read(_HEAD.size)
+    try:
+        text = read_start(path, _HEAD.size)
+    except OSError:  # it has ended
+        return -1
     return int(_HEAD.unpack(text)[5]) if len(text) == _HEAD.size else -1
 
 
-def _reading(text: bytes) -> Reading:
+def _reading(path: Path, text: bytes) -> Reading:
     head = _HEAD.unpack_from(text)
     _, _, _, process, start, _, updated, writes, steps, emulated, devices, tags, ours = head
+    if devices > _MOST_DEVICES or tags > _MOST_TAGS:
+        raise TopError(
+            f"{path}: is damaged: it counts {devices} devices and {tags} tags; a page has room for "
+            f"{_MOST_DEVICES} and {_MOST_TAGS}"
+        )
     at = _HEAD.size
     found = [DeviceReading(*_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]
     at += _MOST_DEVICES * _DEVICE.size
     named = []
     for each in range(tags):
         name, *numbers = _TAG.unpack_from(text, at + each * _TAG.size)
-        named.append(TagReading(name.split(b"\0", 1)[0].decode("utf-8", "replace"), *numbers))
+        named.append(TagReading(printable(name.split(b"\0", 1)[0].decode("utf-8", "replace")), *numbers))
     return Reading(
         process, start, updated, writes, steps, bool(emulated), bool(ours), tuple(found), tuple(named)
     )

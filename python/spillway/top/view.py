@@ -83,7 +83,7 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
         lately = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
         share = percent(tag.moved / tag.movable) if tag.movable else "–"
         table.add_row(
-            tag.name or "(no tag)", size(tag.moved), share, str(tag.stalls), span(tag.stalled), lately
+            Text(tag.name or "(no tag)"), size(tag.moved), share, str(tag.stalls), span(tag.stalled), lately
         )
     return table
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads files that others wrote, and writes files into folders that others may write to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = [
+    "DOCUMENT",
+    "check_regular",
+    "is_stream",
+    "read_bytes",
+    "read_start",
+    "read_text",
+    "reason_of",
+    "replace",
+]
+
+#: Bytes that a document may have: a plan, a profile, an answer of a dry run.
+DOCUMENT = 64 << 20
+
+_CHUNK = 16 << 20
+
+
+def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes.
+
+    Never blocks. Raises OSError with a reason in `strerror`, also for a FIFO, a device, a socket, a folder, a
+    larger file, and a path that no file can have."""
+    with _opened(path, most) as handle:
+        content = _read(handle, most + 1)
+    if len(content) > most:  # it has grown, or is one of /proc
+        raise _too_large(most)
+    return content
+
+
+def check_regular(path: str | os.PathLike[str], most: int) -> None:
+    """For a reader that opens `path` itself. Raises OSError as `read_bytes` does."""
+    with _opened(path, most):
+        pass
+
+
+def read_start(path: str | os.PathLike[str], count: int) -> bytes:
+    """The first `count` bytes of a regular file of any size. Raises OSError as `read_bytes` does."""
+    with _opened(path) as handle:
+        return _read(handle, count)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str], most: int | None = None) -> Iterator[int]:
+    try:
+        # O_NONBLOCK: a FIFO without a writer would block the open itself.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as error:  # a NUL byte, or a character that the file system's encoding does not have
+        raise OSError(errno.EINVAL, f"Cannot be a path ({error})") from None
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "Is not a regular file")
+        if most is not None and found.st_size > most:
+            raise _too_large(most)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _too_large(most: int) -> OSError:
+    return OSError(errno.EFBIG, f"Is larger than {most >> 20} MiB")
+
+
+def _read(handle: int, most: int) -> bytes:
+    content = bytearray()
+    while len(content) < most and (chunk := os.read(handle, min(_CHUNK, most - len(content)))):
+        content += chunk
+    return bytes(content)
+
+
+def read_text(path: str | os.PathLike[str], most: int = DOCUMENT) -> str:
+    """The same as text. Raises UnicodeDecodeError, a ValueError, where it is not UTF-8."""
+    return read_bytes(path, most).decode("utf-8")
+
+
+def reason_of(error: OSError) -> str:
+    """Why, for the end of a line: "no such file or directory"."""
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
+
+
+def is_stream(path: Path) -> bool:
+    """Whether writing to `path` must not replace it: a device, a FIFO, or an open file as /dev/stdout."""
+    if path.exists() and not path.is_file():
+        return True
+    target = os.path.join(path.parent, os.readlink(path)) if path.is_symlink() else str(path)
+    return os.path.realpath(os.path.dirname(target)).startswith("/proc/")
+
+
+def replace(texts: Mapping[Path, str], mode: int = 0o600) -> None:
+    """Writes files: all texts to drafts beside them, then each draft in place of its file. A link is
+    replaced, and not followed. A stream (see `is_stream`) is written to. New files have `mode`, less the
+    process's umask.
+
+    Raises OSError; a file whose draft is not in its place has its former content then."""
+    drafts: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            if is_stream(path):
+                _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC), text)
+                continue
+            # A name that cannot be predicted; a short one, because that of `path` may be the longest allowed.
+            draft = path.parent / f".spillway-{secrets.token_hex(8)}"
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+            drafts[path] = draft
+            _write(handle, text)
+        for path in list(drafts):
+            os.replace(drafts[path], path)
+            del drafts[path]
+    finally:
+        for draft in drafts.values():
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+
+
+def _write(handle: int, text: str) -> None:
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
