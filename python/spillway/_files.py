@@ -13,6 +13,7 @@ from pathlib import Path
 
 __all__ = [
     "DOCUMENT",
+    "can_be_written",
     "check_regular",
     "is_stream",
     "read_bytes",
@@ -92,6 +93,18 @@ def reason_of(error: OSError) -> str:
     """Why, for the end of a line: "no such file or directory"."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
+
+
+def can_be_written(path: Path) -> bool:
+    """Whether a file is there that may be written, or a folder that it can be made in. Never raises."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        folder = os.path.dirname(os.path.abspath(path))
+        return not path.is_symlink() and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, ValueError):  # as a name that is too long, or in a folder that may not be entered
+        return False
+    return not stat.S_ISDIR(there.st_mode) and os.access(path, os.W_OK)
 
 
 def is_stream(path: Path) -> bool:

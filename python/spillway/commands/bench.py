@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from spillway._files import can_be_written
 from spillway.bench import programs
 from spillway.commands import options, wide_console
 from spillway.doctor import gpu
@@ -75,11 +76,7 @@ def _target(given: str | None, emulated: bool) -> Path:
     """Where the results will go. A name of our own never overwrites."""
     if given is not None:
         path = Path(given)
-        if (
-            os.path.isdir(path)
-            or not os.path.isdir(path.absolute().parent)
-            or not os.access(path.absolute().parent, os.W_OK)
-        ):
+        if not can_be_written(path):
             raise click.ClickException(
                 f"--json {given}: expected a file in a folder that exists and can be written"
             )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from spillway import profiles
+from spillway._files import can_be_written
 from spillway.dry_run.alternatives import parse
 from spillway.dry_run.question import Question
 from spillway.settings import PROFILE
@@ -100,8 +101,7 @@ def question(asked: Mapping[str, Any], emulate: str | None, env: Mapping[str, st
 
 def _try_file(path: Path) -> None:
     """ClickException where it could not be written."""
-    there = os.path.exists(path)
-    if os.path.isdir(path) or not os.access(path if there else path.absolute().parent, os.W_OK):
+    if not can_be_written(path):
         raise click.ClickException(f"--json {path}: cannot be written: name a file in a folder that can be")
 
 
