@@ -3,6 +3,9 @@
 # shellcheck shell=bash
 set -euo pipefail
 
+# With it, cd prints where it goes, or goes elsewhere.
+unset CDPATH
+
 self=scripts/$(basename "$0")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -21,6 +24,17 @@ fail() {
 bad_usage() {
   printf '%s: %s (see %s --help)\n' "$self" "$*" "$self" >&2
   exit 2
+}
+
+# lock FILE: waits until no other process holds it, and holds it until this script ends.
+lock() {
+  command -v flock > /dev/null || return 0
+  mkdir -p "$(dirname "$1")"
+  local file
+  exec {file}> "$1"
+  flock -n "$file" && return
+  say "waiting for another process that holds $1"
+  flock "$file"
 }
 
 # supported_torch OLDEST|NEWEST: that end of the range, such as 2.11.
@@ -50,6 +64,7 @@ python() { "$(cat "$root/$python_path_file")" "$@"; }
 # The other systems of bench/peers, as they are published, into build/peers; needs a network the first time.
 install_peers() {
   local peers=$root/build/peers wanted
+  lock "$root/build/peers.lock"
   wanted=$(sha256sum < "$root/bench/peers/requirements.txt")
   if [[ $(cat "$peers/stamp" 2> /dev/null) == "$wanted" ]]; then return; fi
   say "installing bench/peers/requirements.txt into build/peers"

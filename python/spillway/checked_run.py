@@ -4,14 +4,15 @@ starts."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spillway._scratch import scratch_folder
 from spillway._text import printable
 
 REPORTED = 3
@@ -19,6 +20,7 @@ NOT_EXECUTABLE = 126
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+_PR_SET_PDEATHSIG = 1
 
 
 def run_checked(program: str, command: Sequence[str], env: Mapping[str, str]) -> int:
@@ -28,11 +30,13 @@ def run_checked(program: str, command: Sequence[str], env: Mapping[str, str]) ->
     Each process adds a byte for each report to a private file, which needs nothing of how it ends. The last
     line on stderr is the sum.
     """
-    with tempfile.NamedTemporaryFile(prefix="spillway-check-") as counted:
-        status = run_to_end(program, command, {**env, "SPILLWAY_EMULATE_REPORTS": counted.name})
+    with scratch_folder() as folder:
+        counted = folder / "reports"
+        counted.touch(0o600)
+        status = run_to_end(program, command, {**env, "SPILLWAY_EMULATE_REPORTS": str(counted)})
         if status is None:
             return NOT_EXECUTABLE
-        reports = os.path.getsize(counted.name)
+        reports = counted.stat().st_size
     print(f"spillway-check: {reports} reports", file=sys.stderr, flush=True)
     status = end_alike(status)
     return REPORTED if status == 0 and reports > 0 else status
@@ -40,14 +44,30 @@ def run_checked(program: str, command: Sequence[str], env: Mapping[str, str]) ->
 
 def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **options: Any) -> int | None:
     """The command's status as subprocess has it, with `options` for Popen; this process's signals are passed
-    on to it. None, and a line on stderr, where it cannot be started."""
+    on to it, and SIGKILL kills it too. None, and a line on stderr, where it cannot be started.
+
+    Requires the main thread."""
+    end_with = _end_with(os.getpid())
     try:
-        child = subprocess.Popen(list(command), executable=program, env=env, **options)
+        child = subprocess.Popen(list(command), executable=program, env=env, preexec_fn=end_with, **options)
     except OSError as error:
         print(f"spillway run: {printable(program)}: {error.strerror}", file=sys.stderr)
         return None
     _forward_signals(child)
     return child.wait()
+
+
+def _end_with(launcher: int) -> Callable[[], None]:
+    """For a child between fork and exec: the kernel kills it when the thread that forked it ends, as when the
+    launcher is killed. Processes that the command starts are not killed."""
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != launcher:  # it ended before the request
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask
 
 
 def end_alike(status: int) -> int:

@@ -6,13 +6,21 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_nothing_starts, assert_refused, seen_by_command, settings_of, spillway
+from conftest import (
+    assert_nothing_starts,
+    assert_refused,
+    clean_environment,
+    seen_by_command,
+    settings_of,
+    spillway,
+)
 from spillway import launch
 from spillway.cli import COMMANDS
 
@@ -126,6 +134,36 @@ def test_the_terminal_s_interrupt_reaches_a_checked_command_once() -> None:
         status = os.waitpid(process, 0)[1]  # a terminal that goes hangs up on whoever is left
     assert os.waitstatus_to_exitcode(status) == 0
     assert b"1 interrupts" in seen, seen
+
+
+WAIT = """
+import os, sys
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--check",), ("--shape-only",), ("--shape-only", "--compare", "plain,rebuild")],
+    ids=lambda options: options[-1],
+)
+def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...], tmp_path: Path) -> None:
+    """And what the launcher left is removed by the next one."""
+    run = [sys.executable, "-m", "spillway", "run", "--emulate", *options, "--", sys.executable, "-c", WAIT]
+    environment = clean_environment() | {"TMPDIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(run, env=environment, **pipes) as launcher:
+        command = os.pidfd_open(int(launcher.stdout.readline()))
+        launcher.kill()
+        assert launcher.wait() == -signal.SIGKILL
+        ended, _, _ = select.select([command], [], [], 60)  # its stdin is still open
+        os.close(command)
+    assert ended
+    assert len(list(tmp_path.iterdir())) == 1
+    last = spillway("run", "--emulate", "--check", "--", "true", TMPDIR=str(tmp_path))
+    assert last.returncode == 0, last.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

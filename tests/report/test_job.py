@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import pytest
 from browser import drawn
 from conftest import JOB, clean_environment, command, run_job, spillway
 from spillway import launch
+from spillway.report.log import read_log
 from spillway.report.operators import by_name, by_tag
 from spillway.report.runs import read_folder
 from spillway.report.write import read
@@ -231,3 +233,22 @@ def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job,
     assert json.loads(watched.stdout)["losses"] == job.truth["losses"]
     assert re.fullmatch(r"no kernels are recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr)
     assert not read(tmp_path / "out")[0].log.kernels
+
+
+@pytest.mark.parametrize("options", [("--ratio", "0.9"), ("--budget", "50%"), ("--rebuild", "--operators")])
+def test_an_interrupted_job_dies_by_the_signal_and_its_log_has_an_end(tmp_path, options):
+    with subprocess.Popen(
+        command(tmp_path, *options),
+        env=clean_environment() | {"JOB_WAITS_AT": "3"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    (log,) = tmp_path.glob("*.spillway")
+    assert read_log(log).complete

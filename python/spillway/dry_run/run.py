@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from spillway._files import reason_of
+from spillway._scratch import scratch_folder
 from spillway._text import printable
 from spillway.checked_run import NOT_EXECUTABLE, end_alike, run_to_end
 from spillway.dry_run.alternatives import Alternative
@@ -52,8 +52,7 @@ def answer_of(
     **options: Any,
 ) -> Answer | None:
     """`options` are Popen's. None where the command cannot be started, which a line on stderr has said."""
-    with tempfile.TemporaryDirectory(prefix="spillway-dry-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         asked = {
             "steps": question.steps,
             "checkpoint": alternative.checkpoint,
@@ -61,7 +60,7 @@ def answer_of(
             "samples": question.samples,
         }
         (folder / QUESTION).write_text(json.dumps(asked))
-        status = run_to_end(program, command, {**env, **alternative.changes, FOLDER: name}, **options)
+        status = run_to_end(program, command, {**env, **alternative.changes, FOLDER: str(folder)}, **options)
         return None if status is None else read(folder, alternative.name, status)
 
 

@@ -28,13 +28,14 @@ def start_of(process: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _prefix() -> str:
-    """Of this user's pages, with the namespace that gives processes their numbers."""
+def prefix(kind: str = "top") -> str:
+    """How the names of this user's pages, or of other files of `kind`, begin. Contains the namespace that
+    process numbers belong to."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         namespace = 0
-    return f"spillway-top-{os.getuid()}-{namespace}-"
+    return f"spillway-{kind}-{os.getuid()}-{namespace}-"
 
 
 def path_of(process: int) -> Path | None:
@@ -43,12 +44,12 @@ def path_of(process: int) -> Path | None:
     begun = start_of(process)
     if begun is None or not FOLDER.is_dir():
         return None
-    return FOLDER / f"{_prefix()}{process}-{begun}"
+    return FOLDER / f"{prefix()}{process}-{begun}"
 
 
 def has_left(process: int) -> bool:
     """Whether a process that has ended left its page, as one that was killed does."""
-    return any(FOLDER.glob(f"{_prefix()}{process}-*"))
+    return any(FOLDER.glob(f"{prefix()}{process}-*"))
 
 
 def is_private(path: Path) -> bool:
@@ -63,7 +64,7 @@ def is_private(path: Path) -> bool:
 def remove_stale() -> None:
     """Removes this user's pages whose processes have ended, of those whose numbers mean something here:
     containers may share the folder and not the numbers."""
-    of_process = re.compile(re.escape(_prefix()) + r"(\d+)-(\d+)")  # its number, and when it began
+    of_process = re.compile(re.escape(prefix()) + r"(\d+)-(\d+)")  # its number, and when it began
     with contextlib.suppress(OSError):
         for path in FOLDER.iterdir():
             name = of_process.fullmatch(path.name)
