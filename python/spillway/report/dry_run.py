@@ -11,7 +11,7 @@ from spillway._files import read_text
 from spillway._text import parse_json
 from spillway.dry_run import words
 from spillway.dry_run.answer import SUFFIX
-from spillway.report.log import RunLog
+from spillway.report.log import RunLog, one_line_if_damaged
 from spillway.report.sizes import percent, size
 from spillway.report.tables import table
 
@@ -19,11 +19,13 @@ __all__ = ["section"]
 
 
 def section(log: RunLog) -> str:
-    """Empty where the run was no dry one, or has not ended yet."""
+    """Empty where the run was no dry one, or has not ended yet. Raises ReportError."""
     process: dict[str, Any] = {"devices": []}
+    path = log.path.with_suffix(SUFFIX)
     with contextlib.suppress(OSError, ValueError):
-        process = parse_json(read_text(log.path.with_suffix(SUFFIX)))
-    parts = [_device(process, device) for device in process["devices"]]
+        process = parse_json(read_text(path))
+    with one_line_if_damaged(path):
+        parts = [_device(process, device) for device in process["devices"]]
     return f"<h2>Dry run</h2>{''.join(parts)}<p>{escape(words.NOT_COMPARED)}</p>" if parts else ""
 
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that jobs have written: what the fuzzers mutate."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def _run(folder: Path, *options: str) -> None:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
+    }
+    job = [sys.executable, str(HERE / "seed_job.py"), str(folder)]
+    report = ["--report", str(folder / "report")]
+    done = subprocess.run(
+        [sys.executable, "-m", "spillway", "run", "--emulate", *options, *report, "--", *job],
+        env=clean | {"SPILLWAY_PRELOAD_TRACE": str(folder / "calls")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job with a budget: page, trace, calls, plans, and in "report" its log and plans. In
+    "dry/report" the log and the answer of a dry run."""
+    folder = tmp_path_factory.mktemp("seeds")
+    clock = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
+    _run(folder, *clock, "--budget", "50%", "--operators", "--plans", str(folder / "plans"))
+    (folder / "dry").mkdir()
+    _run(folder / "dry", "--shape-only", "--ratio", "0.5")
+    return folder

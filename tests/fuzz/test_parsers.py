@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutations of real files: each is read, or refused by the parser's own error in one line, in a short time.
+
+FUZZ_MUTATIONS says how many for each parser (default 300), FUZZ_SEED repeats a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import random
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mutations
+import pytest
+from rich.console import Console
+from spillway import preload_trace, profiles, trace
+from spillway._load import glue
+from spillway._plan_file import PlanFile
+from spillway.report import terminal
+from spillway.report.dry_run import section as dry_section
+from spillway.report.log import ReportError, read_log
+from spillway.report.page import page
+from spillway.report.plans import plans_of
+from spillway.report.plans import section as plans_section
+from spillway.report.runs import read_folder
+from spillway.report.write import read, write
+from spillway.settings import LaunchError
+from spillway.top import reading, view
+
+MUTATIONS = int(os.environ.get("FUZZ_MUTATIONS", "300"))
+SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
+SECONDS = 20  # of this process's time, for one file
+BLOCKED = 300  # seconds of the clock: on a busy machine a process may wait long for a core
+UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
+
+Mutate = Callable[[random.Random], bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """`consume` reads the file that `mutate` made, shows all of it, and raises `error` alone. `header`: what
+    its text has where not even the file's first part was accepted."""
+
+    mutate: Mutate
+    consume: Callable[[], Any]
+    file: Path
+    error: type[Exception]
+    header: tuple[str, ...] = ()
+
+
+def run(target: Target) -> None:
+    rng = random.Random(SEED)
+    refused_at_once = accepted = 0
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"not read within {SECONDS} s")
+
+    before = [signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)]
+    try:
+        for number in range(MUTATIONS):
+            content = target.mutate(rng)
+            target.file.write_bytes(content)
+            target.file.chmod(0o600)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(BLOCKED)
+            try:
+                target.consume()
+                accepted += 1
+            except target.error as error:
+                # A UnicodeError is a ValueError, but no parser's own.
+                assert not isinstance(error, UnicodeError) and "\n" not in str(error), repr(error)
+                refused_at_once += any(text in str(error) for text in target.header)
+            except BaseException as error:
+                raise AssertionError(
+                    f"mutation {number} of FUZZ_SEED={SEED}: {error!r}; the file is {target.file}"
+                ) from error
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.alarm(0)
+    finally:
+        signal.signal(signal.SIGPROF, before[0])
+        signal.signal(signal.SIGALRM, before[1])
+    print(f"FUZZ_SEED={SEED}: {accepted} of {MUTATIONS} accepted, {refused_at_once} refused at once")
+    assert refused_at_once < MUTATIONS / 2
+    assert accepted > 0
+
+
+@pytest.fixture(scope="session")
+def layer() -> None:
+    """Loads torch and the LibTorch layer, which no limit of one file's time may interrupt."""
+    glue()
+
+
+def log_of(seeds: Path, under: str = "report") -> Path:
+    (path,) = (seeds / under).glob("*.spillway")
+    return path
+
+
+def printable(text: str) -> None:
+    assert not UNPRINTABLE.search(text)
+
+
+def test_report_logs(seeds, tmp_path):
+    lines = [json.loads(line) for line in log_of(seeds).read_text().splitlines()]
+    folder = tmp_path / "out"
+    folder.mkdir()
+
+    def consume() -> None:
+        digests = read(folder)
+        write(digests, tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text()
+        assert text.count("<script>") == 1
+        printable(text)
+        console = Console(width=200, file=io.StringIO())
+        terminal.show(digests, console)
+        printable(console.file.getvalue())
+
+    file = folder / "7-1.spillway"
+    run(Target(lambda rng: mutations.change_lines(lines, rng), consume, file, ReportError, ("is no log",)))
+
+
+def test_plans_of_a_report(seeds, tmp_path):
+    (path,) = (seeds / "report").glob("*.plans.json")
+    document = json.loads(path.read_text())
+    (tmp_path / "7-1.spillway").write_bytes(log_of(seeds).read_bytes())
+    (log,) = read_folder(tmp_path)
+
+    def consume() -> None:
+        for plan in plans_of(log):
+            printable(str(plan))
+        printable(plans_section(log))
+
+    file = tmp_path / "7-1.plans.json"
+    run(Target(lambda rng: mutations.change_document(document, rng), consume, file, ReportError))
+
+
+def test_answers_of_dry_runs(seeds, tmp_path):
+    (path,) = (seeds / "dry/report").glob("*.dry.json")
+    document = json.loads(path.read_text())
+    (tmp_path / "7-1.spillway").write_bytes(log_of(seeds, "dry/report").read_bytes())
+    log = read_log(tmp_path / "7-1.spillway")
+    file = tmp_path / "7-1.dry.json"
+
+    def consume() -> None:
+        printable(dry_section(log))
+
+    run(Target(lambda rng: mutations.change_document(document, rng), consume, file, ReportError))
+
+
+def test_plan_files(seeds, layer, tmp_path, monkeypatch):
+    document = json.loads((seeds / "plans").read_text())
+    file = tmp_path / "plans"
+    monkeypatch.setattr(PlanFile, "_where", lambda _: document["where"])
+    monkeypatch.setattr(PlanFile, "_device", lambda _: 0)
+    monkeypatch.delenv("RANK", raising=False)
+
+    def consume() -> None:
+        plans = PlanFile(file, "fuzz")
+        plans.read()
+        plans._others([])
+
+    run(Target(lambda rng: mutations.change_document(document, rng), consume, file, ValueError))
+
+
+def test_statistics_pages(seeds, tmp_path):
+    content = (seeds / "page").read_bytes()
+    console = Console(width=200, file=io.StringIO())
+    file = tmp_path / "page"
+
+    def consume() -> None:
+        seen = reading.read(file)
+        console.file = io.StringIO()
+        console.print(view.picture([seen], [seen]))
+        printable(console.file.getvalue())
+        json.dumps(seen.as_dict())
+
+    header = ("is no statistics page", "layout", "bytes instead of")
+
+    def mutate(rng: random.Random) -> bytes:
+        return mutations.change_bytes(content, rng, keep=16)[: len(content)].ljust(len(content), b"\1")
+
+    run(Target(mutate, consume, file, reading.TopError, header))
+
+
+def test_traces_of_calls(seeds, tmp_path):
+    content = (seeds / "calls").read_bytes()
+    file = tmp_path / "calls"
+
+    def consume() -> None:
+        if not preload_trace.is_preload_trace(file):
+            raise ValueError("no trace of the preload library")
+        summary = preload_trace.summary(preload_trace.read_preload_trace(file))
+        printable(json.dumps(summary, indent=1))
+
+    header = ("no trace of the preload library", "version", "calls of")
+    keep = preload_trace._HEAD.size
+    run(Target(lambda rng: mutations.change_bytes(content, rng, keep), consume, file, ValueError, header))
+
+
+def test_traces_of_allocations(seeds, layer, tmp_path):
+    content = (seeds / "trace").read_bytes()
+    file = tmp_path / "trace"
+
+    def consume() -> None:
+        json.dumps(trace.summary(trace.read_trace(file)))
+
+    run(Target(lambda rng: mutations.change_bytes(content, rng, 32), consume, file, ValueError, ("byte 0",)))
+
+
+def test_profiles(tmp_path):
+    content = (profiles.FOLDER / "h100.toml").read_bytes()
+    file = tmp_path / "mine.toml"
+
+    def consume() -> None:
+        printable(repr(profiles.read(str(file)).settings(True)))
+
+    run(Target(lambda rng: mutations.change_bytes(content, rng, 0), consume, file, LaunchError))
+
+
+def test_the_page_of_an_unchanged_log_is_made(seeds, tmp_path):
+    """So that the fuzzers mutate what a report accepts."""
+    (tmp_path / "7-1.spillway").write_bytes(log_of(seeds).read_bytes())
+    assert "Copies against compute" in page(read(tmp_path))
