@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <limits>
@@ -43,10 +44,11 @@ struct Entry {
 
   [[nodiscard]] bool free() const { return process == 0; }
 
-  /// Its process has not ended; a later one may have its number.
-  [[nodiscard]] bool running() const {
-    return process <= std::numeric_limits<std::int32_t>::max() &&
-           start_of(static_cast<std::int32_t>(process)) == started;
+  /// True only with proof that the process of this entry has ended: a share that is kept too long
+  /// is harmless, one that is released too early lets processes exceed the limit together.
+  [[nodiscard]] bool stale() const {
+    return process > std::numeric_limits<std::int32_t>::max() ||
+           has_ended(static_cast<std::int32_t>(process), started);
   }
 
   [[nodiscard]] bool sound() const {
@@ -75,7 +77,9 @@ std::string namespace_of_processes() {
 /// The locked file and what is in it.
 class OpenLedger {
  public:
-  static Result<OpenLedger> open(const std::string& path);
+  /// `stalled`: whether the last attempt to lock ran out of time; this one then tries once. Errors:
+  /// as NodeLedger::check().
+  static Result<OpenLedger> open(const std::string& path, std::atomic<bool>& stalled);
 
   /// This process's entry, or a free one for it; null where there is none.
   Entry* own() {
@@ -97,12 +101,12 @@ class OpenLedger {
     return sum;
   }
 
-  /// This process has `bytes` in `entry` from now on. Errors: errno.
+  /// Sets this process's share to `bytes`, in `entry`. Errors: errno.
   int write(Entry& entry, Bytes bytes) {
     const pid_t process = getpid();
     entry = bytes.zero() ? Entry{}
                          : Entry{static_cast<std::uint64_t>(process),
-                                 start_of(process).value_or(0),
+                                 start_of(process).value_or(0),  // 0: unknown
                                  bytes.count(),
                                  0};
     if (!bytes.zero()) entry.check = entry.sum();
@@ -112,15 +116,17 @@ class OpenLedger {
  private:
   explicit OpenLedger(File file) : file_(std::move(file)) {}
 
-  Status lock(const std::string& path) const;
+  Status lock(const std::string& path, std::atomic<bool>& stalled) const;
   Status read(const std::string& path);
-  /// Frees the entries of processes that have ended.
-  void take_back();
+  /// Releases the shares of processes that have ended.
+  void release_stale();
 
   int store(const Entry& entry) {
     const auto at =
         reinterpret_cast<const char*>(&entry) - reinterpret_cast<const char*>(&content_);
-    return pwrite(file_.number(), &entry, sizeof entry, at) == sizeof entry ? 0 : errno;
+    const ssize_t written = pwrite(file_.number(), &entry, sizeof entry, at);
+    if (written < 0) return errno;
+    return written == sizeof entry ? 0 : ENOSPC;
   }
 
   File file_;  // closed, its lock goes with it
@@ -133,10 +139,29 @@ Status distrusted(const std::string& path, const std::string& why) {
                             why + ": remove the file, or leave the limit unset");
 }
 
-Result<OpenLedger> OpenLedger::open(const std::string& path) {
+/// The ledger may be sound, but this process could not `what` it.
+Status failed(const std::string& path, const std::string& what, int error) {
+  std::string text = path +
+                     " counts what processes pin for SPILLWAY_NODE_PINNED_LIMIT, and cannot be " +
+                     what + ": " + std::generic_category().message(error);
+  if (error == ENOSPC || error == EDQUOT) {
+    text += ": its file system is full: free space in " + path.substr(0, path.rfind('/'));
+  } else if (error == EMFILE || error == ENFILE) {
+    text += ": no file descriptor is left: raise `ulimit -n`";
+  } else {
+    text += ": check the folder and its permissions, or leave the limit unset";
+  }
+  return SPILLWAY_ERROR(Code::kInvalidArgument, text);
+}
+
+Result<OpenLedger> OpenLedger::open(const std::string& path, std::atomic<bool>& stalled) {
   OpenLedger ledger(File(::open(
       path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR)));
-  if (!ledger.file_.open()) return distrusted(path, std::generic_category().message(errno));
+  // With O_NOFOLLOW, ELOOP means a symbolic link.
+  if (!ledger.file_.open() && (errno == ELOOP || errno == EISDIR || errno == ENXIO)) {
+    return distrusted(path, "it is no plain file of its own");
+  }
+  if (!ledger.file_.open()) return failed(path, "opened", errno);
 
   struct stat about {};
 
@@ -147,51 +172,61 @@ Result<OpenLedger> OpenLedger::open(const std::string& path) {
   if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return distrusted(path, "others may use it");
   }
-  SPILLWAY_RETURN_IF_ERROR(ledger.lock(path));
+  SPILLWAY_RETURN_IF_ERROR(ledger.lock(path, stalled));
   SPILLWAY_RETURN_IF_ERROR(ledger.read(path));
-  ledger.take_back();
+  ledger.release_stale();
   return ledger;
 }
 
-Status OpenLedger::lock(const std::string& path) const {
+Status OpenLedger::lock(const std::string& path, std::atomic<bool>& stalled) const {
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
-    if (std::chrono::steady_clock::now() > until) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return failed(path, "locked", errno);
+    if (stalled.load(std::memory_order_relaxed) || std::chrono::steady_clock::now() > until) {
+      stalled.store(true, std::memory_order_relaxed);
       return SPILLWAY_ERROR(Code::kOutOfHostMemory,
-                            path + " is held by a process that does not go on");
+                            path +
+                                " is locked by a process that does not release it: it may be "
+                                "stopped; `fuser " +
+                                path + "` lists the processes that have it open");
     }
     std::this_thread::sleep_for(kPause);
   }
+  stalled.store(false, std::memory_order_relaxed);
   return {};
 }
 
 Status OpenLedger::read(const std::string& path) {
   struct stat about {};
 
-  if (fstat(file_.number(), &about) != 0) return distrusted(path, "it cannot be read");
+  if (fstat(file_.number(), &about) != 0) return failed(path, "read", errno);
   if (about.st_size == 0 && ftruncate(file_.number(), sizeof(Content)) != 0) {
-    return distrusted(path, "it cannot be written: " + std::generic_category().message(errno));
+    return failed(path, "written", errno);
   }
   // A byte more than it has must not be there.
   std::array<char, sizeof(Content) + 1> bytes{};
-  if (pread(file_.number(), bytes.data(), bytes.size(), 0) != sizeof(Content)) {
+  const ssize_t count = pread(file_.number(), bytes.data(), bytes.size(), 0);
+  if (count < 0) return failed(path, "read", errno);
+  if (count != sizeof(Content)) {
     return distrusted(path, "it has not the size of one");
   }
   std::copy_n(bytes.data(), sizeof(Content), reinterpret_cast<char*>(&content_));
-  if (content_.head.free() && content_.head.check == 0) {
-    content_.head.check = kMagic;
-    if (store(content_.head) != 0) return distrusted(path, "it cannot be written");
-  }
-  const bool sound = content_.head.free() && content_.head.check == kMagic &&
+  Entry& head = content_.head;
+  const bool finished = head.check == kMagic;
+  const bool sound = head.free() && (finished || head.check == 0) &&
                      std::all_of(content_.entries.begin(),
                                  content_.entries.end(),
                                  [](const Entry& entry) { return entry.sound(); });
-  return sound ? Status() : distrusted(path, "it holds something else");
+  if (!sound) return distrusted(path, "it holds something else");
+  if (finished) return {};
+  head.check = kMagic;
+  const int error = store(head);
+  return error == 0 ? Status() : failed(path, "written", error);
 }
 
-void OpenLedger::take_back() {
+void OpenLedger::release_stale() {
   for (Entry& entry : content_.entries) {
-    if (entry.free() || entry.running()) continue;
+    if (entry.free() || !entry.stale()) continue;
     entry = {};
     store(entry);
   }
@@ -204,13 +239,14 @@ NodeLedger::NodeLedger(const std::string& folder)
             ".pinned") {}
 
 Status NodeLedger::check() const {
-  return OpenLedger::open(path_).status();
+  return OpenLedger::open(path_, stalled_).status();
 }
 
 Status NodeLedger::charge(Bytes size, Bytes limit) {
-  SPILLWAY_ASSIGN_OR_RETURN(OpenLedger ledger, OpenLedger::open(path_));
+  SPILLWAY_ASSIGN_OR_RETURN(OpenLedger ledger, OpenLedger::open(path_, stalled_));
   const Bytes total = ledger.total();
-  if (size > kNoMachineHasThis || total + size > limit) {
+  // More than a machine has would not be sound to the next reader.
+  if (size > kNoMachineHasThis || total + size > std::min(limit, kNoMachineHasThis)) {
     return SPILLWAY_ERROR(Code::kOutOfHostMemory,
                           std::to_string(total.count()) +
                               " are pinned by all processes of this machine, and "
@@ -224,13 +260,11 @@ Status NodeLedger::charge(Bytes size, Bytes limit) {
         path_ + " has no place for another process: it holds " + std::to_string(kEntries));
   }
   const int error = ledger.write(*own, Bytes{own->bytes} + size);
-  return error == 0
-             ? Status()
-             : distrusted(path_, "it cannot be written: " + std::generic_category().message(error));
+  return error == 0 ? Status() : failed(path_, "written", error);
 }
 
 void NodeLedger::give_back(Bytes size) {
-  Result<OpenLedger> ledger = OpenLedger::open(path_);
+  Result<OpenLedger> ledger = OpenLedger::open(path_, stalled_);
   if (!ledger.ok()) return;
   Entry* const own = ledger.value().own();
   if (own == nullptr) return;

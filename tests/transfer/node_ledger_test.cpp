@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -16,10 +22,41 @@
 #include <thread>
 #include <vector>
 
+namespace {
+
+std::atomic<int> lock_attempts{0};
+
+}  // namespace
+
+/// In place of the C library's: counts the attempts.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
+extern "C" int flock(int file, int operation) {
+  ++lock_attempts;
+  return static_cast<int>(syscall(SYS_flock, file, operation));
+}
+
 namespace spillway {
 namespace {
 
 using namespace literals;
+
+/// Leaves this process `count` file descriptors to open.
+void leave_descriptors(int count) {
+  const int first = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(first);
+  const rlimit limit{static_cast<rlim_t>(first + count), static_cast<rlim_t>(first + count)};
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// Mounts a file system of one page at `folder`, which this process alone sees, and fills it. False
+/// where the system permits no mount.
+bool mount_full_file_system(const std::filesystem::path& folder) {
+  if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+  mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  if (mount("spillway-test", folder.c_str(), "tmpfs", 0, "size=4096") != 0) return false;
+  std::ofstream(folder / "filler") << std::string(4096, 'x');
+  return true;
+}
 
 class NodeLedgerTest : public testing::Test {
  protected:
@@ -40,6 +77,17 @@ class NodeLedgerTest : public testing::Test {
     char done = 0;
     ASSERT_EQ(read(ready_[0], &done, 1), 1);
     ASSERT_EQ(done, 1);
+  }
+
+  /// Whether `claim` holds in a forked child, which may change limits and mounts.
+  template <typename Claim>
+  static testing::AssertionResult in_child(Claim claim) {
+    const pid_t child = fork();
+    if (child == 0) _exit(claim() ? 0 : 1);
+    int status = 0;
+    const bool holds =
+        waitpid(child, &status, 0) == child && WIFEXITED(status) != 0 && WEXITSTATUS(status) == 0;
+    return holds ? testing::AssertionSuccess() : testing::AssertionFailure();
   }
 
   void end_other(bool reaped) {
@@ -123,6 +171,104 @@ TEST_F(NodeLedgerTest, TheShareOfAnEarlierProcessWithTheSameNumberIsTakenBack) {
   file.close();
 
   EXPECT_TRUE(ledger_.charge(1_MiB, 1_MiB).ok());
+}
+
+TEST_F(NodeLedgerTest, AProcessShortOfDescriptorsKeepsTheSharesOfOthersAndCountsItsOwn) {
+  ASSERT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok());
+  for (const int descriptors : {0, 1, 2}) {
+    int charged[2];
+    ASSERT_EQ(pipe(charged), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      leave_descriptors(descriptors);
+      const bool above = ledger_.charge(768_KiB, 1_MiB).ok();
+      const bool within = ledger_.charge(256_KiB, 1_MiB).ok();
+      const char found[2] = {above ? char{1} : char{0}, within ? char{1} : char{0}};
+      static_cast<void>(write(charged[1], found, 2));
+      while (true)
+        pause();
+    }
+    char found[2] = {};
+    ASSERT_EQ(read(charged[0], found, 2), 2);
+
+    EXPECT_EQ(found[0], 0) << descriptors << " descriptors: the limit was exceeded";
+    EXPECT_EQ(found[1], descriptors == 0 ? 0 : 1) << descriptors << " descriptors";
+    // 256 KiB are left if the child could charge its share.
+    EXPECT_EQ(ledger_.charge(512_KiB, 1_MiB).ok(), found[1] == 0);
+    if (found[1] == 0) ledger_.give_back(512_KiB);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    close(charged[0]);
+    close(charged[1]);
+    EXPECT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok()) << "the share of a killed process is kept";
+    ledger_.give_back(512_KiB);
+  }
+}
+
+TEST_F(NodeLedgerTest, AProcessWhoseFirstThreadHasEndedKeepsItsShare) {
+  ASSERT_EQ(pipe(ready_), 0);
+  other_ = fork();
+  if (other_ == 0) {
+    static_cast<void>(NodeLedger(folder_).charge(768_KiB, 1_MiB));
+    std::thread([this, first = gettid()] {
+      std::string state;
+      while (state != "Z") {
+        std::ifstream file("/proc/self/task/" + std::to_string(first) + "/stat");
+        std::string line;
+        std::getline(file, line);
+        state = line.substr(line.rfind(')') + 2, 1);
+      }
+      static_cast<void>(write(ready_[1], "1", 1));
+      while (true)
+        pause();
+    }).detach();
+    syscall(SYS_exit, 0);
+  }
+  char done = 0;
+  ASSERT_EQ(read(ready_[0], &done, 1), 1);
+
+  EXPECT_FALSE(ledger_.charge(512_KiB, 1_MiB).ok());
+  end_other(true);
+  EXPECT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok());
+}
+
+TEST_F(NodeLedgerTest, WithoutADescriptorTheErrorNamesTheirLimit) {
+  EXPECT_TRUE(in_child([&] {
+    leave_descriptors(0);
+    const Status status = ledger_.charge(1_KiB, 1_MiB);
+    return !status.ok() && status.detail().find("ulimit -n") != std::string::npos &&
+           status.detail().find("remove") == std::string::npos;
+  }));
+}
+
+TEST_F(NodeLedgerTest, AFullFileSystemIsNamedInTheError) {
+  if (!in_child([&] { return mount_full_file_system(folder_); })) {
+    GTEST_SKIP() << "this system permits no mount";
+  }
+  EXPECT_TRUE(in_child([&] {
+    mount_full_file_system(folder_);
+    const Status status = ledger_.charge(1_KiB, 1_MiB);
+    return status.code() == Code::kInvalidArgument &&
+           status.detail().find("file system is full: free space in " + folder_.string()) !=
+               std::string::npos &&
+           status.detail().find("remove") == std::string::npos;
+  }));
+}
+
+TEST_F(NodeLedgerTest, ALockThatIsNotReleasedIsWaitedForOnce) {
+  ASSERT_TRUE(ledger_.charge(1_KiB, 1_MiB).ok());
+  const int file = open(ledger_.path().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(file, LOCK_EX), 0);
+
+  EXPECT_EQ(ledger_.charge(1_KiB, 1_MiB).code(), Code::kOutOfHostMemory);
+  const int before = lock_attempts;
+  EXPECT_EQ(ledger_.charge(1_KiB, 1_MiB).code(), Code::kOutOfHostMemory);
+  EXPECT_EQ(ledger_.check().code(), Code::kOutOfHostMemory);
+  ledger_.give_back(1_KiB);
+  EXPECT_EQ(lock_attempts - before, 3) << "further calls wait too";
+
+  close(file);
+  EXPECT_TRUE(ledger_.charge(1_KiB, 1_MiB).ok());
 }
 
 TEST_F(NodeLedgerTest, ThreadsOfOneProcessShareItsEntry) {
