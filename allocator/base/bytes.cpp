@@ -2,9 +2,9 @@
 #include "allocator/base/bytes.h"
 
 #include "allocator/base/check.h"
+#include "allocator/base/number.h"
 
 #include <array>
-#include <cstdio>
 
 namespace spillway {
 
@@ -24,10 +24,7 @@ std::string readable(Bytes bytes) {
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
     value /= 1024;
-  std::array<char, 48> text{};
-  std::snprintf(
-      text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits.at(unit));
-  return text.data();
+  return to_text(value, unit == 0 ? 0 : 2) + ' ' + kUnits.at(unit);
 }
 
 }  // namespace spillway

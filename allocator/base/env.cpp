@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/env.h"
 
+#include "allocator/base/number.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -91,10 +94,9 @@ Result<std::optional<bool>> flag(const char* name) {
 Result<std::optional<double>> number(const char* name) {
   const auto value = raw(name);
   if (!value) return std::optional<double>();
-  char* end = nullptr;
-  const double parsed = std::strtod(value->c_str(), &end);
-  if (*end != '\0' || !std::isfinite(parsed)) return bad(name, *value, "a finite number");
-  return std::optional<double>(parsed);
+  const std::optional<double> parsed = parse_number(*value);
+  if (!parsed) return bad(name, *value, "a finite number");
+  return parsed;
 }
 
 Result<std::optional<long>> whole(const char* name, long least, long most) {
@@ -130,18 +132,21 @@ Result<std::optional<Bytes>> size(const char* name) {
 
 Result<Bytes> parse_size(std::string_view value, std::string_view name) {
   constexpr std::string_view kAllowed = "a size such as 512, 64KiB or 1.5GiB";
-  const std::string copy(value);
-  char* end = nullptr;
-  if (copy.empty() || std::isdigit(static_cast<unsigned char>(copy.front())) == 0) {
+  // Neither a sign nor "inf" nor ".5".
+  if (value.empty() || value.front() < '0' || value.front() > '9') {
     return bad(name, value, kAllowed);
   }
-  const double parsed = std::strtod(copy.c_str(), &end);
-  const std::string_view unit(end);
+  constexpr std::string_view kTooLarge = "a size below 2^63 bytes";
+  const char* const end = value.data() + value.size();
+  double parsed = 0;
+  const auto read = std::from_chars(value.data(), end, parsed, std::chars_format::fixed);
+  if (read.ec == std::errc::result_out_of_range) return bad(name, value, kTooLarge);
+  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
   constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   const auto* found = std::find(kUnits.begin(), kUnits.end(), unit.empty() ? "B" : unit);
   if (found == kUnits.end()) return bad(name, value, kAllowed);
   const double bytes = std::ldexp(parsed, 10 * static_cast<int>(found - kUnits.begin()));
-  if (!(bytes < 0x1p63)) return bad(name, value, "a size below 2^63 bytes");
+  if (!(bytes < 0x1p63)) return bad(name, value, kTooLarge);
   return Bytes{static_cast<std::uint64_t>(bytes)};
 }
 

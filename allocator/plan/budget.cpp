@@ -2,6 +2,7 @@
 #include "allocator/plan/budget.h"
 
 #include "allocator/base/env.h"
+#include "allocator/base/number.h"
 
 #include <charconv>
 #include <cmath>
@@ -60,11 +61,11 @@ std::string Budget::text() const {
   if (rest) {
     text += "what the GPU has left";
   } else if (share > 0) {
-    text += std::to_string(share * 100) + " % of the GPU";
+    text += to_text(share * 100) + " % of the GPU";
   } else {
     text += std::to_string(bytes.count()) + " bytes";
   }
-  if (slowdown > 0) text += " in " + std::to_string(slowdown) + " times the time";
+  if (slowdown > 0) text += " in " + to_text(slowdown) + " times the time";
   return text;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/ratio_chooser.h"
 
+#include "allocator/base/number.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -25,9 +27,8 @@ constexpr unsigned kMostInARow = 64;
 
 Result<Ratio> Ratio::of(double value) {
   if (!(value >= 0.0 && value <= 1.0)) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "offload ratio " + std::to_string(value) + ": expected a number from 0 to 1");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "offload ratio " + to_text(value) + ": expected a number from 0 to 1");
   }
   return Ratio(static_cast<std::uint64_t>(std::ldexp(value, kFractionBits)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
 
+#include "allocator/base/number.h"
 #include "allocator/runtime/fork.h"
 #include "allocator/tag/tag.h"
 
@@ -41,7 +42,7 @@ std::uint64_t hash_of(TagId tag, Bytes size) {
 }
 
 std::string share(Ratio ratio, const std::optional<Budget>& budget) {
-  return budget ? budget->text() : "offload ratio " + std::to_string(ratio.value());
+  return budget ? budget->text() : "offload ratio " + to_text(ratio.value());
 }
 
 }  // namespace

@@ -50,6 +50,9 @@ TEST(EnvTest, NegativeAndHugeSizesAreRefused) {
   EXPECT_FALSE(env::parse_size("-1", "X").ok());
   EXPECT_FALSE(env::parse_size("1e30", "X").ok());
   EXPECT_FALSE(env::parse_size("inf", "X").ok());
+  EXPECT_FALSE(env::parse_size("0x10", "X").ok());
+  EXPECT_FALSE(env::parse_size("1e9", "X").ok());
+  EXPECT_FALSE(env::parse_size(".5GiB", "X").ok());
 }
 
 TEST(EnvTest, AnUnknownSettingIsNamed) {

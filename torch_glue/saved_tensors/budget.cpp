@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <locale>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -144,6 +145,7 @@ void follow_step(DeviceRuntime& device,
     device.take_reclaimed();
   }
   std::ostringstream shape;
+  shape.imbue(std::locale::classic());
   shape << first;
   device.set_budget_step({runtime.step() + 1, shape.str()});
   begin_curve(device);

@@ -9,6 +9,7 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <bit>
+#include <locale>
 #include <mutex>
 #include <sstream>
 
@@ -42,6 +43,7 @@ void count(const at::Scalar& value) {
   const char* place = python_place();
   if (reads_of(place, bits_of(value)) < kMost) return;
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << value;
   TORCH_CHECK_NOT_IMPLEMENTED(false,
                               "aten::_local_scalar_dense: ",
