@@ -44,7 +44,7 @@ py::list records() {
     const bool dead = record.death.place != 0;
     all.append(py::dict("block"_a = record.block,
                         "bytes"_a = record.bytes.count(),
-                        "tag"_a = tag_name(record.tag),
+                        "tag"_a = shown_tag(record.tag),
                         "stream"_a = record.stream,
                         "pool"_a = record.pool,
                         "birth"_a = moment(record.birth),

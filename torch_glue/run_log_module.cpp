@@ -21,13 +21,18 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
+/// A path of Python's as UTF-8: one whose bytes are not UTF-8 has surrogates in their place.
+std::string utf8(const py::handle& text) {
+  return text.attr("encode")("utf-8", "backslashreplace").cast<std::string>();
+}
+
 /// Where code of the libraries lies, which a program's line is not in.
 struct Libraries {
   std::string torch = folder_of("torch");
   std::string ours = folder_of("spillway");
 
   static std::string folder_of(const char* package) {
-    return py::module_::import(package).attr("__path__")[py::int_(0)].cast<std::string>() + "/";
+    return utf8(py::module_::import(package).attr("__path__")[py::int_(0)]) + "/";
   }
 
   /// Made by start(): an import gives Python's lock to other threads.
@@ -53,10 +58,10 @@ std::string line_of_the_program() {
     py::object frame = py::module_::import("sys").attr("_getframe")(0);
     for (; !frame.is_none(); frame = frame.attr("f_back")) {
       const py::object code = frame.attr("f_code");
-      const auto file = code.attr("co_filename").cast<std::string>();
+      const std::string file = utf8(code.attr("co_filename"));
       if (!is_of_the_program(file)) continue;
       return file + ":" + std::to_string(frame.attr("f_lineno").cast<int>()) + " " +
-             code.attr("co_name").cast<std::string>();
+             utf8(code.attr("co_name"));
     }
   } catch (py::error_already_set&) {  // a thread without a frame
   }

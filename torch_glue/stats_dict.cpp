@@ -99,7 +99,7 @@ py::dict stats_dict() {
   const RuntimeStats stats = Runtime::instance().stats();
   py::dict tags;
   for (const TagStats& tag : stats.tags) {
-    tags[py::str(tag_name(tag.tag))] = py::dict("ratio"_a = tag.ratio,
+    tags[py::str(shown_tag(tag.tag))] = py::dict("ratio"_a = tag.ratio,
                                                 "plan_mismatches"_a = tag.plan_mismatches,
                                                 "running"_a = step_dict(tag.running),
                                                 "last"_a = step_dict(tag.last));

@@ -123,7 +123,7 @@ py::dict tags_of(int device) {
   py::dict tags;
   if (DeviceRuntime* const runtime = Runtime::instance().device_if_made(DeviceId{device})) {
     for (const HeapTagInfo& tag : runtime->heap().tags())
-      tags[py::str(tag_name(tag.tag))] = books_of(tag);
+      tags[py::str(shown_tag(tag.tag))] = books_of(tag);
   }
   return tags;
 }
@@ -159,10 +159,10 @@ void define_tags(py::module_& module) {
     scope_changed();
     return popped;
   });
-  module.def("current_tag", [] { return tag_name(current_tag()); });
+  module.def("current_tag", [] { return shown_tag(current_tag()); });
   module.def("tag_of", [](const py::handle& tensor) {
     if (!THPVariable_Check(tensor.ptr())) throw py::type_error("expected a tensor");
-    return tag_name(tag_of(THPVariable_Unpack(tensor.ptr())));
+    return shown_tag(tag_of(THPVariable_Unpack(tensor.ptr())));
   });
   module.def("tag_matches", &tag_matches, "pattern"_a, "path"_a);
   module.def("intern_tag", [](const std::string& name) { return number(intern_tag(name)); });

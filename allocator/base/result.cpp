@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/result.h"
 
+#include "allocator/base/utf8.h"
+
 #include <array>
 
 namespace spillway {
@@ -21,8 +23,8 @@ const char* name_of(Code code) {
 
 Status::Status(Failure failure) : failure_(std::make_shared<const Failure>(std::move(failure))) {}
 
-Status::Status(Code code, std::string detail, const char* file, int line)
-    : Status(Failure{code, 0, file, line, std::move(detail)}) {}
+Status::Status(Code code, const std::string& detail, const char* file, int line)
+    : Status(Failure{code, 0, file, line, valid_utf8(detail)}) {}
 
 Status Status::driver(
     int error, const char* error_name, const char* call, const char* file, int line) {

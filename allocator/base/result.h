@@ -24,7 +24,8 @@ enum class Code {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string detail, const char* file, int line);
+  /// Bytes of `detail` that are not UTF-8 are replaced (valid_utf8): Python shows it.
+  Status(Code code, const std::string& detail, const char* file, int line);
 
   /// A failed driver call: its name, CUresult as int, and place.
   static Status driver(

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/utf8.h"
 #include "allocator/lifetime/trace.h"
 #include "allocator/lifetime/wire.h"
 
@@ -110,7 +111,7 @@ class Reader {
       whole = false;
       return {};
     }
-    trace_.tags.emplace_back(bytes_.substr(at_, length));
+    trace_.tags.push_back(valid_utf8(bytes_.substr(at_, length)));
     at_ += length;
     return {};
   }

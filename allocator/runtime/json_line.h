@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/utf8.h"
 
 #include <charconv>
 #include <cstdint>
@@ -81,7 +82,8 @@ class JsonLine {
     text_.append(digits, end);
   }
 
-  void quote(std::string_view value) {
+  void quote(std::string_view given) {
+    const std::string value = valid_utf8(given);
     constexpr char kHex[] = "0123456789abcdef";
     text_ += '"';
     for (const char each : value) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/run_log_state.h"
 
+#include "allocator/base/utf8.h"
 #include "allocator/driver/api.h"
 #include "allocator/driver/handles.h"
 #include "allocator/runtime/json_line.h"
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 
 namespace spillway {
 namespace {
@@ -198,8 +198,8 @@ void RunLogState::write_page(const RuntimeStats& stats) {
   for (const TagStats& each : stats.tags) {
     if (content.tags == StatsPageLayout::kMostTags) break;
     StatsPageLayout::Tag& tag = content.tag.at(content.tags++);
-    const std::string name = tag_name(each.tag);
-    std::memcpy(tag.name.data(), name.data(), std::min(name.size(), tag.name.size() - 1));
+    const std::string name = shown_tag(each.tag);
+    utf8_prefix(name, tag.name.size() - 1).copy(tag.name.data(), tag.name.size() - 1);
     tag.moved = each.last.moved.count();
     tag.movable = each.last.movable.count();
     tag.stalls = stalls_[each.tag].count;

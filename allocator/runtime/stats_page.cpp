@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/stats_page.h"
 
-#include "allocator/base/file.h"
 #include "allocator/base/process.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <cstddef>
 #include <system_error>
+#include <utility>
 
 namespace spillway {
 namespace {
@@ -30,25 +29,19 @@ StatsPage::~StatsPage() {
 
 Status StatsPage::open(const std::string& path) {
   close();
-  const File file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  File file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.open()) return cannot(path, errno);
-  const std::size_t size = sizeof(StatsPageLayout);
-  void* mapped = MAP_FAILED;
-  // Room is reserved now: a write to a page that the file system cannot hold would end the process.
-  int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(size));
-  if (error == 0) {
-    mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-    if (mapped == MAP_FAILED) error = errno;
-  }
+  const int error =
+      ::posix_fallocate(file.number(), 0, static_cast<off_t>(sizeof(StatsPageLayout)));
   if (error != 0) {
     ::unlink(path.c_str());
     return cannot(path, error);
   }
-  ::madvise(mapped, size, MADV_DONTFORK);
   path_ = path;
-  page_ = static_cast<StatsPageLayout*>(mapped);
+  file_ = std::move(file);
   process_ = static_cast<std::uint64_t>(::getpid());
   process_start_ = start_of(::getpid()).value_or(0);
+  sequence_ = 0;
   writes_ = 0;
   write({});
   return {};
@@ -65,21 +58,28 @@ void StatsPage::write(StatsPageLayout content) {
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count());
   content.writes = ++writes_;
-  const std::atomic_ref<std::uint64_t> sequence(page_->sequence);
-  const std::uint64_t before = sequence.load(std::memory_order_relaxed);
-  sequence.store(before + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  content.sequence = before + 1;
-  std::memcpy(page_, &content, sizeof content);
-  std::atomic_thread_fence(std::memory_order_release);
-  sequence.store(before + 2, std::memory_order_relaxed);
+  ++sequence_;
+  write_sequence();
+  content.sequence = sequence_;
+  write_at(0, &content, sizeof content);
+  ++sequence_;
+  write_sequence();
+}
+
+void StatsPage::write_sequence() {
+  write_at(offsetof(StatsPageLayout, sequence), &sequence_, sizeof sequence_);
+}
+
+void StatsPage::write_at(std::size_t place, const void* bytes, std::size_t size) {
+  // A page that cannot be written is stale; the job does not depend on it.
+  while (::pwrite(file_.number(), bytes, size, static_cast<off_t>(place)) < 0 && errno == EINTR) {
+  }
 }
 
 void StatsPage::close() {
-  if (page_ == nullptr) return;
-  ::munmap(page_, sizeof(StatsPageLayout));
+  if (!file_.open()) return;
+  file_ = File();
   ::unlink(path_.c_str());
-  page_ = nullptr;
 }
 
 }  // namespace spillway

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/file.h"
 #include "allocator/base/result.h"
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,9 +13,9 @@
 
 namespace spillway {
 
-/// What `spillway top` reads of a running process: a file of this layout, which the process keeps
-/// mapped. Whoever reads it takes a copy while `sequence` is even and the same before and after.
-/// All integers are little-endian; a change of the layout is another version.
+/// What `spillway top` reads of a running process: a file of this layout, which the process
+/// writes again and again. Whoever reads it takes a copy while `sequence` is even and the same
+/// before and after. All integers are little-endian; a change of the layout is another version.
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
   static constexpr std::uint32_t kVersion = 1;
@@ -75,7 +75,7 @@ class StatsPage {
   /// Makes the file, private to its user. Errors: kInvalidArgument where it cannot be made.
   Status open(const std::string& path);
 
-  [[nodiscard]] bool is_open() const { return page_ != nullptr; }
+  [[nodiscard]] bool is_open() const { return file_.open(); }
 
   /// Shows `content`, whose first fields up to `sequence`, and `updated` and `writes`, are filled
   /// in here. Requires: is_open().
@@ -84,8 +84,12 @@ class StatsPage {
   void close();
 
  private:
+  void write_sequence();
+  void write_at(std::size_t place, const void* bytes, std::size_t size);
+
   std::string path_;
-  StatsPageLayout* page_ = nullptr;
+  File file_;  // not mapped: a write into a page that somebody has cut off would end the process
+  std::uint64_t sequence_ = 0;
   std::uint64_t process_ = 0;
   std::uint64_t process_start_ = 0;
   std::uint64_t writes_ = 0;

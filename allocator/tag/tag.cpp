@@ -3,6 +3,7 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/utf8.h"
 
 #include <atomic>
 #include <cstdint>
@@ -80,6 +81,10 @@ TagId intern_tag(std::string_view name) {
 
 std::string tag_name(TagId tag) {
   return names().name(tag);
+}
+
+std::string shown_tag(TagId tag) {
+  return valid_utf8(tag_name(tag));
 }
 
 TagId current_tag() {

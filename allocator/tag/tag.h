@@ -15,8 +15,11 @@ namespace spillway {
 /// Threads: safe. At most 65536 names; beyond that kUntagged.
 TagId intern_tag(std::string_view name);
 
-/// The name of an id made by intern_tag.
+/// The name of an id made by intern_tag, byte by byte as given: C programs may give any.
 std::string tag_name(TagId tag);
+
+/// The same for display, as valid UTF-8 (valid_utf8).
+std::string shown_tag(TagId tag);
 
 /// What this thread's memory is for: the innermost scope that the program has opened on it, else
 /// the innermost role, else kUntagged. Takes no lock.

@@ -2,6 +2,7 @@
 // The virtual clock, with 10 GiB/s to the device, 5 GiB/s back and 10 us of latency.
 #include "allocator/runtime/run_log.h"
 
+#include "allocator/base/utf8.h"
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/runtime/stats_page.h"
@@ -235,6 +236,41 @@ TEST_F(RunLogTest, FilesAreTheUsersAloneAndThePageGoesWithTheLog) {
   RunLog::instance().stop();
 
   EXPECT_NE(access(page_path().c_str(), F_OK), 0);
+}
+
+TEST_F(RunLogTest, ATruncatedPageDoesNotEndTheProcess) {
+  start();
+  ASSERT_EQ(truncate(page_path().c_str(), 0), 0);
+
+  RunLog::instance().step_ended();
+
+  EXPECT_EQ(page().steps, 1U);
+  EXPECT_EQ(page().sequence % 2, 0U);
+}
+
+TEST_F(RunLogTest, NamesInBothFilesAreValidUtf8) {
+  start();
+  const TagId bad = intern_tag("caf\xE9");
+  const TagId cut = intern_tag(std::string(62, 'x') + "\xE2\x82\xAC");  // longer than a page's name
+  for (const TagId tag : {bad, cut}) {
+    ASSERT_TRUE(Runtime::instance().enter_region(tag, Ratio::of(1.0).value()).ok());
+    Runtime::instance().leave_region(tag);
+  }
+  RunLog::instance().born(DeviceId{0}, 4096, kSize, bad);
+  RunLog::instance().step_ended();
+
+  const StatsPageLayout shown = page();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < shown.tags; ++i)
+    names.emplace_back(shown.tag.at(i).name.data());
+  EXPECT_NE(std::find(names.begin(), names.end(), R"(caf\xe9)"), names.end());
+  EXPECT_NE(std::find(names.begin(), names.end(), std::string(62, 'x')), names.end());
+  for (const std::string& name : names)
+    EXPECT_EQ(valid_utf8(name), name);
+  RunLog::instance().stop();
+  const auto tagged = lines("tag");
+  ASSERT_EQ(tagged.size(), 1U);
+  EXPECT_NE(tagged.front().find(R"("caf\\xe9")"), std::string::npos) << tagged.front();
 }
 
 TEST_F(RunLogTest, AFileThatIsThereIsNotTouchedAndNothingIsLeftBehind) {
