@@ -177,6 +177,16 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
+  module.def("graphs_are_compiled", [] { spillway::Runtime::instance().graphs_are_compiled(); });
+  module.def("has_budget", [] { return spillway::Runtime::instance().has_budget(); });
+  module.def(
+      "model_state",
+      [](int device, std::uint64_t bytes) {
+        spillway::Runtime::instance().model_state(spillway::DeviceId{device},
+                                                  spillway::Bytes{bytes});
+      },
+      py::arg("device"),
+      py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
   // Whether it is only a warning, whether the step was the first with an optimizer's, and the
   // arguments of a BudgetError, of the budget that was missed, once; not of another one than

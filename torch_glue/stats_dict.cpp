@@ -113,11 +113,19 @@ py::dict stats_dict() {
                  "pauses"_a = pauses_dict(device.pauses));
   }
   const PendingSources& pending = PendingSources::instance();
+  const CannotHelp& why = stats.cannot_help;
+  py::object cannot_help = py::none();
+  if (why.reason != HelplessReason::kNone) {
+    cannot_help = py::dict("reason"_a = std::string(helpless_reason_name(why.reason)),
+                           "bytes"_a = why.bytes.count(),
+                           "device"_a = static_cast<int>(why.device));
+  }
   return py::dict("steps"_a = stats.steps,
                   "live_handles"_a = stats.live_handles,
                   "allocator"_a = ccc::allocator.load()->name(),
                   "ours"_a = serves_torch(),
                   "emulated"_a = !stats.devices.empty() && driver::emulated(),
+                  "cannot_help"_a = cannot_help,
                   "driver"_a = py::dict("allocations"_a = stats.driver.allocations,
                                         "registrations"_a = stats.driver.registrations,
                                         "host_syncs"_a = stats.driver.host_syncs,

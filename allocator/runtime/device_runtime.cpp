@@ -61,6 +61,9 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
     block = allocate_under_pressure(size, stream, where);
   }
   if (curve_.on() && block.ok() && !size.zero()) curve_.born(heap_->find(block.value()).size);
+  if (step_peaks_.on() && block.ok() && !size.zero()) {
+    step_peaks_.allocated(size, heap_->live(), Bytes{away_.load()});
+  }
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
                                       block.value().address(),

@@ -9,6 +9,7 @@
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
 #include "allocator/runtime/evictable.h"
+#include "allocator/runtime/step_peaks.h"
 #include "allocator/runtime/step_recording.h"
 #include "allocator/sharing/exports.h"
 #include "allocator/sharing/imports.h"
@@ -150,6 +151,9 @@ class DeviceRuntime {
   /// report to it by themselves.
   LiveCurve& curve() { return curve_; }
 
+  /// Its peaks by phase of a step. Blocks of the heap report to it by themselves.
+  StepPeaks& step_peaks() { return step_peaks_; }
+
   /// What such a step costs, where a plan is to be made from it.
   StepRecording& step_recording() { return step_recording_; }
 
@@ -205,6 +209,7 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> exceeded_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
   LiveCurve curve_;
+  StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;
   BudgetStep budget_step_ SPILLWAY_GUARDED_BY(limits_mutex_);

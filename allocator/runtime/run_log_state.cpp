@@ -205,6 +205,8 @@ void RunLogState::write_page(const RuntimeStats& stats) {
     tag.stalls = stalls_[each.tag].count;
     tag.stalled = stalls_[each.tag].time;
   }
+  content.cannot_help = static_cast<std::uint32_t>(stats.cannot_help.reason);
+  content.cannot_help_bytes = stats.cannot_help.bytes.count();
   page.write(content);
 }
 
@@ -214,6 +216,9 @@ void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) 
   line.member("host_syncs", stats.driver.host_syncs)
       .member("driver_allocations", stats.driver.allocations)
       .member("registrations", stats.driver.registrations)
+      .begin("cannot_help")
+      .member(helpless_reason_name(stats.cannot_help.reason), stats.cannot_help.bytes)
+      .end()
       .begin("devices");
   for (const DeviceStats& each : stats.devices) {
     const Live known = bytes_[each.device];

@@ -7,6 +7,7 @@
 #include "allocator/plan/budget.h"
 #include "allocator/plan/budget_chooser.h"
 #include "allocator/plan/ratio_chooser.h"
+#include "allocator/runtime/cannot_help.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/stats.h"
 
@@ -187,6 +188,18 @@ class Runtime {
   bool handle_gone();  // true where a step has ended with it
   void unpacked();
 
+  /// A saved tensor went to hooks of others, although a region that moves something is open.
+  void saved_elsewhere() { saved_elsewhere_.store(true, std::memory_order_relaxed); }
+
+  /// torch.compile has made a graph.
+  void graphs_are_compiled() { compiled_.store(true, std::memory_order_relaxed); }
+
+  /// Whether a tag has a budget in bytes, or as a share of a device, that was not found too small.
+  [[nodiscard]] bool has_budget() const;
+  /// Parameters, gradients and optimizer states of one optimizer have so many bytes on the device.
+  /// Where that exceeds a budget, offloading cannot meet it.
+  void model_state(DeviceId device, Bytes bytes);
+
   /// The steps with a budget whose backward pass is over have no optimizer's step any more that
   /// counts: another one begins.
   void end_tails();
@@ -257,6 +270,9 @@ class Runtime {
   /// The running step's tag with a budget, other than that one; null where there is none.
   [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+  void begin_phase(StepPhase phase);
+  /// Ends the step of the devices' peaks, and says whether offloading lowers them.
+  void diagnose();
   /// The tag of a site of the running step, null for an older one's.
   Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
   /// The part of end_step() that needs the lock. The shape of the step, none where no whole step
@@ -282,6 +298,14 @@ class Runtime {
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);          // of those that a ratio decides on
   std::uint64_t shape_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // hash of the running step's storages
+  // Of the running step, up to the end of its optimizer's step.
+  Bytes movable_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes left_to_rebuild_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<DeviceId, Bytes> stashed_ SPILLWAY_GUARDED_BY(mutex_);  // up to the step before
+  CannotHelp cannot_help_ SPILLWAY_GUARDED_BY(mutex_);
+  HelplessSteps helpless_ SPILLWAY_GUARDED_BY(mutex_);
+  std::atomic<bool> saved_elsewhere_{false};
+  std::atomic<bool> compiled_{false};
   // What every handle touches. A step is closed under the lock, when no handle lives.
   std::atomic<std::uint64_t> step_{0};
   std::atomic<std::int64_t> live_handles_{0};

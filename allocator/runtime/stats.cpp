@@ -39,6 +39,7 @@ RuntimeStats Runtime::stats() const {
     const LightLock lock(mutex_);
     stats.steps = step_;
     stats.live_handles = live_handles_;
+    stats.cannot_help = cannot_help_;
     for (const auto& [id, tag] : tags_) {
       std::uint64_t mismatches = tag.chooser.mismatches();
       for (const auto& [device, budget] : tag.budgets)

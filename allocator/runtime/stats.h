@@ -7,6 +7,7 @@
 #include "allocator/heap/heap.h"
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
+#include "allocator/runtime/cannot_help.h"
 #include "allocator/transfer/host_arena.h"
 
 #include <array>
@@ -69,6 +70,7 @@ struct RuntimeStats {
   driver::Counters driver;
   std::vector<TagStats> tags;
   std::vector<DeviceStats> devices;
+  CannotHelp cannot_help;  // kNone where offloading lowers the peak, or that is not known yet
 };
 
 }  // namespace spillway

@@ -18,7 +18,7 @@ namespace spillway {
 /// before and after. All integers are little-endian; a change of the layout is another version.
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   static constexpr std::size_t kMostDevices = 8;
   static constexpr std::size_t kMostTags = 24;
 
@@ -55,13 +55,16 @@ struct StatsPageLayout {
   std::uint32_t emulated;
   std::uint32_t devices;
   std::uint32_t tags;
-  std::uint32_t ours;  // the memory is Spillway's; otherwise only copies are known
+  std::uint32_t ours;         // the memory is Spillway's; otherwise only copies are known
+  std::uint32_t cannot_help;  // a HelplessReason
+  std::uint32_t unused;
+  std::uint64_t cannot_help_bytes;
   std::array<Device, kMostDevices> device;
   std::array<Tag, kMostTags> tag;
 };
 
 static_assert(std::is_trivially_copyable_v<StatsPageLayout>);
-static_assert(sizeof(StatsPageLayout) == 80 + 8 * 80 + 24 * 96);
+static_assert(sizeof(StatsPageLayout) == 96 + 8 * 80 + 24 * 96);
 
 /// The page of this process. Threads: confined; the reader is another process.
 /// Ownership: of the file, which goes with it.

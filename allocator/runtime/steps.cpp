@@ -148,7 +148,9 @@ void Runtime::fetched(const Site& site, Bytes bytes) {
 void Runtime::handle_made() {
   if (in_forked_child()) return;
   live_handles_.fetch_add(1, std::memory_order_relaxed);
-  if (!handles_made_.load(std::memory_order_relaxed)) handles_made_ = true;
+  if (handles_made_.load(std::memory_order_relaxed)) return;
+  handles_made_ = true;
+  begin_phase(StepPhase::kForward);
 }
 
 bool Runtime::handle_gone() {
@@ -170,7 +172,9 @@ bool Runtime::handle_gone() {
 
 void Runtime::unpacked() {
   if (in_forked_child()) return;
-  if (!unpacked_.load(std::memory_order_relaxed)) unpacked_ = true;
+  if (unpacked_.load(std::memory_order_relaxed)) return;
+  unpacked_ = true;
+  begin_phase(StepPhase::kBackward);
 }
 
 void Runtime::end_step() {
@@ -184,6 +188,7 @@ void Runtime::end_step() {
   }
   for (DeviceRuntime* const device : made_devices())
     device->heap().end_step();
+  diagnose();
   if (shape) fit_host_memory(*shape);
   if (RunLog::on()) RunLog::instance().step_ended();
 }
@@ -214,11 +219,21 @@ std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
     close_tag_locked(tag, whole, optimized);
     tag.step.step = step_;
     if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
+    movable_ += tag.step.movable;
+    left_to_rebuild_ += tag.step.left_to_rebuild;
     tag.last = std::exchange(tag.step, {});
     tag.used = false;
   }
   unpacked_ = false;
-  handles_made_ = false;
+  if (handles_made_.exchange(false)) {
+    for (const auto& [id, device] : devices_) {
+      if (whole) {
+        device->step_peaks().begin(StepPhase::kOptimizer);
+      } else {
+        device->step_peaks().abandon();
+      }
+    }
+  }
   const std::uint64_t shape = std::exchange(shape_, 0);
   if (!used) return std::nullopt;
   ++step_;

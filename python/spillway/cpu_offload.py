@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import math
 import numbers
+import sys
 from typing import TYPE_CHECKING
 
 from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
 from spillway.limits import size_of
+from spillway.statistics import stats
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +25,7 @@ __all__ = ["CPUOffload", "step"]
 
 _log = logging.getLogger("spillway")
 _logged_limits: dict[str, tuple[int, int]] = {}
+_logged_cannot_help: set[int] = set()
 _logged: dict[str, tuple[int, int]] = {}
 
 
@@ -37,8 +41,11 @@ def step() -> None:
 def _end_step(optimized: bool) -> None:
     from spillway.budget import raise_where_missed
 
+    if _compiles():
+        glue().graphs_are_compiled()
     glue().end_step()
     _log_totals()
+    _log_cannot_help(logging.DEBUG)
     raise_where_missed(optimized=optimized)
 
 
@@ -46,14 +53,37 @@ def _end_step(optimized: bool) -> None:
 def end_steps_with_optimizers() -> None:
     """From now on the step of any optimizer of ``torch.optim`` ends Spillway's."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    def stepped(*_: object) -> None:
+    from spillway.model_state import report_model_state
+
+    def begins(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        report_model_state(optimizer)
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
         # An optimizer that steps inside the backward pass ends nothing: the pass goes on.
         if torch._C._current_graph_task_id() == -1:
+            report_model_state(optimizer)
             _end_step(optimized=True)
 
+    register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(stepped)
+    atexit.register(_log_cannot_help, logging.INFO)
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has made a graph in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
+
+
+def _log_cannot_help(level: int) -> None:
+    """Logs why offloading does not lower the peak, at each level once."""
+    if level in _logged_cannot_help or not _log.isEnabledFor(level):
+        return
+    if (why := stats()["cannot_help"]) is not None:
+        _logged_cannot_help.add(level)
+        _log.log(level, "%s", why["text"])
 
 
 def _log_totals() -> None:

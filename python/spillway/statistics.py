@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillway._load import glue
+from spillway.cannot_help import text
 
 __all__ = ["stats"]
 
@@ -23,6 +24,14 @@ def stats() -> dict[str, Any]:
         PyTorch's CUDA memory is Spillway's, by ``use_allocator()`` or by the pluggable allocator.
     ``emulated`` (bool)
         the device is the emulated GPU.
+    ``cannot_help`` (dict or None)
+        why offloading does not lower the peak, once three steps with an optimizer's step in a row have shown
+        it; None otherwise, and under PyTorch's own allocator, except for "other_offloader". ``reason`` (str):
+        "optimizer" or "evaluation" (the peak is reached there), "operator" (inside one, in memory that no
+        graph saves), "compiled_graph" (inside a graph of ``torch.compile``), "other_offloader" (other
+        saved-tensor hooks handle what is saved) or "model_state" (parameters, gradients and optimizer states
+        exceed the budget: reported at once); ``text`` (str): what that means and what to do; ``bytes``: the
+        peak, with "operator" the size of its allocation, with "model_state" by how much; ``device``: the GPU.
     ``driver``
         what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
         ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device),
@@ -65,4 +74,6 @@ def stats() -> dict[str, Any]:
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
     snapshot: dict[str, Any] = glue().stats()
+    if (why := snapshot["cannot_help"]) is not None:
+        why["text"] = text(why["reason"], why["bytes"])
     return snapshot

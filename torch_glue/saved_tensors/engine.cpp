@@ -2,6 +2,7 @@
 #include "torch_glue/saved_tensors/engine.h"
 
 #include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/late_writes.h"
@@ -84,6 +85,7 @@ class ProxyEngine final : public autograd::Engine {
     }
     const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
     if (python.is_tracing || python.stack.size() > region->python_hooks) {
+      if (!python.is_tracing && region->moves) Runtime::instance().saved_elsewhere();
       return real_.get_default_saved_variable_hooks();
     }
     if (region->rules) return region->rules->hooks();

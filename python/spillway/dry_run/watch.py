@@ -175,6 +175,7 @@ class _Watch:
             "compiled": "spillway._dry_compile" in sys.modules,  # imported with the first graph
             "peak_pinned_bytes": self.books.pinned_peak(),
             "budget_missed": _budget_missed(),
+            "cannot_help": _cannot_help(),
             "allocator": cuda.memory.get_allocator_backend(),
             "expandable_segments": _expandable_segments(),
         }
@@ -185,6 +186,14 @@ class _Watch:
             with contextlib.suppress(OSError):  # beside the log, if there is one
                 log = f"{self.process}-{pages.start_of(self.process)}"
                 replace({Path(report) / f"{log}{SUFFIX}": text})
+
+
+def _cannot_help() -> dict[str, Any] | None:
+    """As spillway.stats() has it."""
+    from spillway._load import glue
+    from spillway.statistics import stats
+
+    return stats()["cannot_help"] if glue.cache_info().currsize else None
 
 
 def _plans() -> tuple[Any, ...]:

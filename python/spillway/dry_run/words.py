@@ -71,6 +71,9 @@ def facts(
         found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
     if shares and shares["collectives"]:
         found.append(("ranks", f"collectives for {percent(shares['collectives'])} of the time"))
+    why = process.get("cannot_help")
+    if why is not None and why["device"] == device["index"]:
+        found.append(("offload", why["text"]))
     if process["peak_pinned_bytes"] >= _PINNED_SHOWN:
         found.append(("host", f"{size(process['peak_pinned_bytes'])} of its memory pinned at the peak"))
     return found

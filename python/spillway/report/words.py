@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime
 
+from spillway.cannot_help import REASONS as REASONS_FOR_PEAK
+from spillway.cannot_help import text
 from spillway.report.copies import Site
 from spillway.report.digest import REASONS, Digest
 from spillway.report.log import RunLog
@@ -72,6 +74,7 @@ def facts(each: Digest) -> list[str]:
     copies = each.copies
     when = f", {_first(each)}" if each.log.detailed_until is not None else ""
     found = [_peak(each, usage) for usage in each.usage.values()] or [_peak(each, each.first)]
+    found += _cannot_help(each.log)
     if each.sites:
         found.append(_largest(each.sites[0]))
     if copies.copy_time:
@@ -93,6 +96,12 @@ def facts(each: Digest) -> list[str]:
     if each.stayed:
         found.append(_stayed(each.stayed))
     return found
+
+
+def _cannot_help(log: RunLog) -> list[str]:
+    """Why offloading did not lower the peak, if that is so."""
+    why: dict[str, int] = (log.last or {}).get("cannot_help", {})
+    return [f"{text(reason, amount)}." for reason, amount in why.items() if reason in REASONS_FOR_PEAK]
 
 
 def _stayed(stayed: dict[str, dict[str, int]]) -> str:

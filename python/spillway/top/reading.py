@@ -12,12 +12,13 @@ from typing import Any
 
 from spillway._files import read_start, reason_of
 from spillway._text import parse_json, printable
+from spillway.cannot_help import REASONS
 from spillway.top import pages
 
 __all__ = ["DeviceReading", "Reading", "TagReading", "TopError", "find", "read"]
 
-MAGIC, VERSION = b"SPILLTOP", 1
-_HEAD = struct.Struct("<8sII6QIIII")
+MAGIC, VERSION = b"SPILLTOP", 2
+_HEAD = struct.Struct("<8sII6QIIIIIIQ")
 _DEVICE = struct.Struct("<10Q")
 _TAG = struct.Struct("<64s4Q")
 _MOST_DEVICES, _MOST_TAGS = 8, 24
@@ -70,6 +71,8 @@ class Reading:
     ours: bool
     devices: tuple[DeviceReading, ...]
     tags: tuple[TagReading, ...]
+    cannot_help: str = ""  # why offloading does not lower the peak, where that is known
+    cannot_help_bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -168,7 +171,9 @@ def _sequence(path: Path) -> int:
 
 def _reading(path: Path, text: bytes) -> Reading:
     head = _HEAD.unpack_from(text)
-    _, _, _, process, start, _, updated, writes, steps, emulated, devices, tags, ours = head
+    _, _, _, process, start, _, updated, writes, steps, emulated, devices, tags, ours, why, _, why_bytes = (
+        head
+    )
     if devices > _MOST_DEVICES or tags > _MOST_TAGS:
         raise TopError(
             f"{path}: is damaged: it counts {devices} devices and {tags} tags; a page has room for "
@@ -182,5 +187,15 @@ def _reading(path: Path, text: bytes) -> Reading:
         name, *numbers = _TAG.unpack_from(text, at + each * _TAG.size)
         named.append(TagReading(printable(name.split(b"\0", 1)[0].decode("utf-8", "replace")), *numbers))
     return Reading(
-        process, start, updated, writes, steps, bool(emulated), bool(ours), tuple(found), tuple(named)
+        process,
+        start,
+        updated,
+        writes,
+        steps,
+        bool(emulated),
+        bool(ours),
+        tuple(found),
+        tuple(named),
+        REASONS[why] if why < len(REASONS) else "",
+        why_bytes,
     )

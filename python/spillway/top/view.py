@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from spillway.cannot_help import text
 from spillway.report.sizes import count, percent, rate, size, span
 from spillway.top.reading import Reading, TopError
 
@@ -28,6 +29,8 @@ def picture(readings: Sequence[Reading], before: Sequence[Reading | None]) -> Re
         parts.append(_devices(reading, earlier))
         if reading.tags:
             parts.append(_tags(reading, earlier))
+        if reading.cannot_help:
+            parts.append(Text(text(reading.cannot_help, reading.cannot_help_bytes), style="yellow"))
     return Group(*parts)
 
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/cannot_help.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+/// Inside forward and backward passes storages are offloaded and fetched all the time: a peak that
+/// is lower by less than this share, and by less than a fraction of what is offloaded, is the same.
+constexpr std::uint64_t kAlike = 32;
+constexpr std::uint64_t kWorthIt = 4;
+
+HelplessReason reason_in(StepPhase phase, const StepFacts& step) {
+  switch (phase) {
+    case StepPhase::kOptimizer:
+      return HelplessReason::kOptimizer;
+    case StepPhase::kOutside:
+      return HelplessReason::kEvaluation;
+    default:
+      break;
+  }
+  if (step.saved_elsewhere) return HelplessReason::kOtherOffloader;
+  return step.compiled ? HelplessReason::kCompiledGraph : HelplessReason::kOperator;
+}
+
+}  // namespace
+
+std::string_view helpless_reason_name(HelplessReason reason) {
+  switch (reason) {
+    case HelplessReason::kOptimizer:
+      return "optimizer";
+    case HelplessReason::kEvaluation:
+      return "evaluation";
+    case HelplessReason::kOperator:
+      return "operator";
+    case HelplessReason::kCompiledGraph:
+      return "compiled_graph";
+    case HelplessReason::kOtherOffloader:
+      return "other_offloader";
+    case HelplessReason::kModelState:
+      return "model_state";
+    case HelplessReason::kNone:
+    case HelplessReason::kCount:
+      break;
+  }
+  return {};
+}
+
+std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFacts& step) {
+  if (step.offloaded.zero()) return std::nullopt;
+  std::size_t highest = 0;
+  Bytes without;
+  for (std::size_t phase = 0; phase < step.peaks.size(); ++phase) {
+    const StepPeaks::Peak& peak = step.peaks.at(phase);
+    if (peak.allocated > step.peaks.at(highest).allocated) highest = phase;
+    const bool saves = phase == static_cast<std::size_t>(StepPhase::kForward) ||
+                       phase == static_cast<std::size_t>(StepPhase::kBackward);
+    without = std::max(without, peak.without + (saves ? step.left_to_recompute : Bytes{}));
+  }
+  const auto phase = static_cast<StepPhase>(highest);
+  const StepPeaks::Peak& peak = step.peaks.at(highest);
+  const Bytes lowered = without > peak.allocated ? without - peak.allocated : Bytes{};
+  const bool between = phase == StepPhase::kOptimizer || phase == StepPhase::kOutside;
+  const bool alike = between ? lowered.zero()
+                             : lowered.count() <= peak.allocated.count() / kAlike &&
+                                   lowered.count() <= step.offloaded.count() / kWorthIt;
+  if (!alike) return std::nullopt;
+  const HelplessReason reason = reason_in(phase, step);
+  return CannotHelp{
+      reason, device, reason == HelplessReason::kOperator ? peak.largest : peak.allocated};
+}
+
+CannotHelp HelplessSteps::after(const std::optional<CannotHelp>& found) {
+  const HelplessReason reason = found ? found->reason : HelplessReason::kNone;
+  times_ = reason == last_ ? std::min(times_ + 1, kSteps) : 1;
+  last_ = reason;
+  return found && times_ >= kSteps ? *found : CannotHelp{};
+}
+
+}  // namespace spillway

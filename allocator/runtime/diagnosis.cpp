@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/fork.h"
+#include "allocator/runtime/runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+// Whether what is offloaded lowers the peak.
+namespace spillway {
+
+void Runtime::begin_phase(StepPhase phase) {
+  for (auto& device : made_) {
+    DeviceRuntime* const made = device.load(std::memory_order_acquire);
+    if (made != nullptr) made->step_peaks().begin(phase);
+  }
+}
+
+void Runtime::diagnose() {
+  const std::vector<DeviceRuntime*> devices = made_devices();
+  const bool elsewhere = saved_elsewhere_.exchange(false);
+  const LightLock lock(mutex_);
+  const Bytes recomputed = std::exchange(left_to_rebuild_, {});
+  const bool nothing_saved = std::exchange(movable_, {}).zero() && recomputed.zero();
+  std::optional<CannotHelp> found;
+  bool lowers = false;
+  for (DeviceRuntime* const device : devices) {
+    const DeviceId id = device->device().id;
+    const Bytes stashed = device->residency().stats().stashed;
+    const Bytes before = std::exchange(stashed_[id], stashed);
+    const StepFacts facts{device->step_peaks().end_step(),
+                          stashed - before,
+                          recomputed,
+                          elsewhere,
+                          compiled_.load(std::memory_order_relaxed)};
+    const auto why = why_peak_is_not_lowered(id, facts);
+    lowers = lowers || (!why && !facts.offloaded.zero());
+    if (why && (!found || why->bytes > found->bytes)) found = why;
+  }
+  if (elsewhere && nothing_saved) found = CannotHelp{HelplessReason::kOtherOffloader, {}, {}};
+  if (lowers) found.reset();  // of several devices, one needs less
+  const CannotHelp after = helpless_.after(found);
+  if (cannot_help_.reason != HelplessReason::kModelState) cannot_help_ = after;
+}
+
+bool Runtime::has_budget() const {
+  if (in_forked_child()) return false;
+  const LightLock lock(mutex_);
+  if (cannot_help_.reason == HelplessReason::kModelState) return false;
+  return std::any_of(tags_.begin(), tags_.end(), [](const auto& tag) {
+    return tag.second.budget && !tag.second.budget->rest;
+  });
+}
+
+void Runtime::model_state(DeviceId device, Bytes bytes) {
+  if (in_forked_child()) return;
+  const LightLock lock(mutex_);
+  const auto made = devices_.find(device);
+  if (made == devices_.end()) return;
+  for (const auto& [id, tag] : tags_) {
+    if (!tag.budget || tag.budget->rest) continue;
+    if (tag.budget->bytes.zero() && !made->second->offered()) continue;
+    const Bytes most = made->second->most(*tag.budget);
+    if (bytes > most) cannot_help_ = {HelplessReason::kModelState, device, bytes - most};
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/step_peaks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+void raise(StepPeaks::Peak& peak, const StepPeaks::Peak& by) {
+  if (by.allocated > peak.allocated) {
+    peak.allocated = by.allocated;
+    peak.largest = by.largest;
+  }
+  peak.without = std::max(peak.without, by.without);
+}
+
+}  // namespace
+
+void StepPeaks::begin(StepPhase phase) {
+  const LightLock lock(mutex_);
+  if (phase == StepPhase::kForward) {
+    if (phase_ == StepPhase::kOptimizer) add(StepPhase::kOptimizer, StepPhase::kOutside);
+  }
+  phase_ = phase;
+  const bool between = phase == StepPhase::kOutside;
+  on_ = between || steps_ < kFollowed || steps_ % kEach == 0;
+}
+
+void StepPeaks::abandon() {
+  const LightLock lock(mutex_);
+  add(StepPhase::kForward, StepPhase::kOutside);
+  phase_ = StepPhase::kOutside;
+  on_ = true;
+}
+
+void StepPeaks::add(StepPhase from, StepPhase to) {
+  Peak& moved = running_.at(static_cast<std::size_t>(from));
+  raise(running_.at(static_cast<std::size_t>(to)), std::exchange(moved, {}));
+}
+
+void StepPeaks::allocated(Bytes size, Bytes live, Bytes offloaded) {
+  const LightLock lock(mutex_);
+  recent_.at(next_++ % kRecent) = size;
+  Peak& peak = running_.at(static_cast<std::size_t>(phase_));
+  raise(peak, {live, *std::max_element(recent_.begin(), recent_.end()), live + offloaded});
+}
+
+StepPeaks::Peaks StepPeaks::end_step() {
+  const LightLock lock(mutex_);
+  ++steps_;
+  for (std::size_t phase = 0; phase < all_.size(); ++phase)
+    raise(all_.at(phase), std::exchange(running_.at(phase), {}));
+  phase_ = StepPhase::kOutside;
+  on_ = true;
+  return all_;
+}
+
+}  // namespace spillway

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training job whose peak is where its argument says. Prints what spillway.stats() says after each step."""
+
+import contextlib
+import json
+import logging
+import sys
+
+import torch
+from torch import nn
+
+WHERE = sys.argv[1]
+STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+WIDTH, LAYERS = 512, 6
+
+
+class Scratch(torch.autograd.Function):
+    """An operator with a workspace of 64 MiB."""
+
+    @staticmethod
+    def forward(ctx, x):
+        torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class WithScratch(nn.Module):
+    def forward(self, x):
+        return Scratch.apply(x)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO)
+    torch.manual_seed(0)
+    rows = 16 if WHERE in ("optimizer", "model_state") else 2048
+    width = 1024 if WHERE in ("optimizer", "model_state") else WIDTH
+    layers = [part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.GELU())]
+    if WHERE == "operator":
+        layers.insert(0, WithScratch())
+    model = nn.Sequential(*layers).to("cuda")
+    called = torch.compile(model, backend="aot_eager") if WHERE == "compiled_graph" else model
+    states = WHERE in ("optimizer", "model_state")
+    optimizer = (
+        torch.optim.AdamW(model.parameters()) if states else torch.optim.SGD(model.parameters(), lr=1e-3)
+    )
+    elsewhere = torch.autograd.graph.save_on_cpu if WHERE == "other_offloader" else contextlib.nullcontext
+    found = []
+    for _ in range(STEPS):
+        with elsewhere():
+            loss = called(torch.randn(rows, width, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if WHERE == "evaluation":
+            with torch.no_grad():
+                model(torch.randn(32 * rows, width, device="cuda"))
+        spillway = sys.modules.get("spillway")
+        found.append(spillway.stats()["cannot_help"] if spillway else None)
+    print(json.dumps({"found": found, "peak": torch.cuda.max_memory_allocated()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose peak offloading does not lower, and where Spillway reports that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import clean_environment, spillway
+from spillway.cannot_help import REASONS, text
+from spillway.report.runs import read_folder
+from test_top import reading_at, shown
+
+JOB = Path(__file__).with_name("cannot_help_job.py")
+PEAKS = ("optimizer", "evaluation", "operator", "compiled_graph", "other_offloader")
+
+
+def run(where: str, *options: str, steps: int = 5) -> tuple[dict[str, Any], str]:
+    """What the job printed, and its stderr, of a run without arithmetic."""
+    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", *options, "--"]
+    result = subprocess.run(
+        [*command, sys.executable, str(JOB), where, str(steps)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found, result.stderr
+
+
+def words(shown: str) -> str:
+    return " ".join(shown.split())
+
+
+@pytest.mark.parametrize("where", PEAKS)
+def test_a_peak_that_offloading_does_not_lower_is_reported_after_three_steps(where):
+    found = run(where, "--ratio", "1")[0]["found"]
+    assert found[0] is None and found[1] is None
+    for why in found[2:]:
+        assert why["reason"] == where
+        assert why["text"] == text(where, why["bytes"])
+
+
+@pytest.mark.parametrize("where", ["optimizer", "evaluation", "operator", "compiled_graph"])
+def test_such_a_peak_is_the_same_without_offloading(where):
+    offloaded = run(where, "--ratio", "1")[0]
+    plain = run(where, "--ratio", "0")[0]
+    assert 0.96 * plain["peak"] <= offloaded["peak"] <= plain["peak"]
+    assert plain["found"] == [None] * 5  # nothing is offloaded
+
+
+@pytest.mark.parametrize("where", ["optimizer", "evaluation"])
+def test_the_reported_bytes_are_the_peak(where):
+    found = run(where, "--ratio", "1")[0]
+    assert found["found"][-1]["bytes"] == found["peak"]
+
+
+def test_an_operator_is_reported_with_the_size_of_its_allocation():
+    assert run("operator", "--ratio", "1")[0]["found"][-1]["bytes"] == 64 << 20
+
+
+@pytest.mark.parametrize("options", [("--ratio", "1"), ("--ratio", "0.1"), ("--ratio", "0"), ("--rebuild",)])
+def test_nothing_is_reported_where_offloading_lowers_the_peak_or_does_nothing(options):
+    assert run("forward", *options)[0]["found"] == [None] * 5
+
+
+def test_a_budget_below_parameters_gradients_and_states_is_reported_with_what_is_missing():
+    found = run("model_state", "--budget", "20MiB", "--over-budget", "warn")[0]["found"]
+    why = found[-1]
+    assert why["reason"] == "model_state"
+    parameters = 6 * (1024 * 1024 + 1024) * 4
+    steps = 2 * 12 * 4  # the optimizer's counters, which AdamW keeps on the CPU
+    assert abs(why["bytes"] - (4 * parameters - (20 << 20))) <= steps + 12 * 512
+    assert found[0] is not None  # in the first step
+
+
+def test_a_budget_that_holds_them_is_not_reported():
+    assert run("model_state", "--budget", "400MiB")[0]["found"] == [None] * 5
+
+
+def test_the_report_top_s_page_and_a_dry_run_s_page_say_it_once(tmp_path):
+    found, stderr = run("optimizer", "--ratio", "1", "--report", str(tmp_path))
+    said = found["found"][-1]["text"]
+    # The dry run's page, and one line of the logger at exit.
+    assert words(stderr).count(said) == 2
+    assert words(stderr).count(f"INFO:spillway:{said}") == 1
+    summary = spillway("report", tmp_path)
+    assert words(summary.stdout).count(said) == 1
+    assert (tmp_path / "report.html").read_text().count(f"{said.split(':')[0]}:") == 2  # with the dry run's
+    (log,) = read_folder(tmp_path)
+    assert list(log.last["cannot_help"]) == ["optimizer"]
+
+
+def test_a_page_of_top_names_every_reason():
+    for reason in REASONS[1:]:
+        now = reading_at(1, 0, 0, 0, cannot_help=reason, cannot_help_bytes=3 << 20)
+        (head, _, cause) = text(reason, 3 << 20).partition(":")
+        assert any(line.startswith(head) for line in shown(now, None)), cause
+    assert not any(line.startswith("Offloading") for line in shown(reading_at(1, 0, 0, 0), None))
