@@ -65,7 +65,8 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
   const bool alike = between ? lowered.zero()
                              : lowered.count() <= peak.allocated.count() / kAlike &&
                                    lowered.count() <= step.offloaded.count() / kWorthIt;
-  if (!alike) return std::nullopt;
+  // Another allocator's peaks are not known.
+  if (!alike || peak.allocated.zero()) return std::nullopt;
   const HelplessReason reason = reason_in(phase, step);
   return CannotHelp{
       reason, device, reason == HelplessReason::kOperator ? peak.largest : peak.allocated};

@@ -31,13 +31,13 @@ _TEXTS = {
     ),
     "operator": (
         "Offloading does not lower the peak: it is reached inside an operator, by an allocation of {size} "
-        "that no graph saves, such as a workspace. Use a smaller batch or another algorithm for that operator, or "
-        "run without offloading"
+        "that no graph saves, such as a workspace. Use a smaller batch or another algorithm for that "
+        "operator, or run without offloading"
     ),
     "compiled_graph": (
         "Offloading does not lower the peak: {size} are allocated inside a graph of torch.compile, which "
-        "saves its tensors only when it ends. Compile smaller parts, such as one block of the model at a time, or "
-        "run without torch.compile"
+        "saves its tensors only when it ends. Compile smaller parts, such as one block of the model at a "
+        "time, or run without torch.compile"
     ),
     "other_offloader": (
         "Offloading does not lower the peak: other saved-tensor hooks (another activation offloader, or "

@@ -15,11 +15,11 @@ WIDTH, LAYERS = 512, 6
 
 
 class Scratch(torch.autograd.Function):
-    """An operator with a workspace of 64 MiB."""
+    """An operator with a workspace of 512 MiB."""
 
     @staticmethod
     def forward(ctx, x):
-        torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
         return x.clone()
 
     @staticmethod
@@ -39,7 +39,7 @@ def main() -> None:
     width = 1024 if WHERE in ("optimizer", "model_state") else WIDTH
     layers = [part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.GELU())]
     if WHERE == "operator":
-        layers.insert(0, WithScratch())
+        layers.insert(1, WithScratch())
     model = nn.Sequential(*layers).to("cuda")
     called = torch.compile(model, backend="aot_eager") if WHERE == "compiled_graph" else model
     states = WHERE in ("optimizer", "model_state")

@@ -63,10 +63,19 @@ def test_the_reported_bytes_are_the_peak(where):
 
 
 def test_an_operator_is_reported_with_the_size_of_its_allocation():
-    assert run("operator", "--ratio", "1")[0]["found"][-1]["bytes"] == 64 << 20
+    assert run("operator", "--ratio", "1")[0]["found"][-1]["bytes"] == 512 << 20
 
 
-@pytest.mark.parametrize("options", [("--ratio", "1"), ("--ratio", "0.1"), ("--ratio", "0"), ("--rebuild",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--ratio", "1"),
+        ("--ratio", "0.1"),
+        ("--ratio", "0"),
+        ("--rebuild",),
+        ("--ratio", "1", "--allocator", "torch"),
+    ],
+)
 def test_nothing_is_reported_where_offloading_lowers_the_peak_or_does_nothing(options):
     assert run("forward", *options)[0]["found"] == [None] * 5
 

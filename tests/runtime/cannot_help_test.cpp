@@ -61,6 +61,10 @@ TEST(CannotHelpTest, WithoutOffloadingThereIsNoReason) {
   EXPECT_EQ(reason_of(step), HelplessReason::kNone);
 }
 
+TEST(CannotHelpTest, OfAnotherAllocatorsMemoryNothingIsKnown) {
+  EXPECT_EQ(reason_of(step_of({})), HelplessReason::kNone);
+}
+
 TEST(CannotHelpTest, WhatIsLeftToRecomputeWouldHaveBeenAllocated) {
   StepFacts step = step_of({{StepPhase::kForward, 20_MiB}, {StepPhase::kOptimizer, 60_MiB}});
   EXPECT_EQ(reason_of(step), HelplessReason::kOptimizer);
