@@ -216,10 +216,10 @@ void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) 
   line.member("host_syncs", stats.driver.host_syncs)
       .member("driver_allocations", stats.driver.allocations)
       .member("registrations", stats.driver.registrations)
-      .begin("cannot_help")
-      .member(helpless_reason_name(stats.cannot_help.reason), stats.cannot_help.bytes)
-      .end()
-      .begin("devices");
+      .begin("cannot_help");
+  const CannotHelp& why = stats.cannot_help;
+  if (why.reason != HelplessReason::kNone) line.member(helpless_reason_name(why.reason), why.bytes);
+  line.end().begin("devices");
   for (const DeviceStats& each : stats.devices) {
     const Live known = bytes_[each.device];
     line.begin(std::to_string(static_cast<int>(each.device)))

@@ -142,6 +142,7 @@ Status Runtime::enter_region(TagId tag, Ratio ratio, const std::optional<Budget>
     }
     const TagStepStats last = found->second.last;
     tags_.erase(found);
+    if (cannot_help_.reason == HelplessReason::kModelState) cannot_help_ = {};  // of that budget
     tags_.try_emplace(tag, ratio, budget).first->second.last = last;
   }
   ++tags_.at(tag).open;

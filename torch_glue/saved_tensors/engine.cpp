@@ -85,7 +85,9 @@ class ProxyEngine final : public autograd::Engine {
     }
     const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
     if (python.is_tracing || python.stack.size() > region->python_hooks) {
-      if (!python.is_tracing && region->moves) Runtime::instance().saved_elsewhere();
+      const bool asks =
+          region->moves && (region->moves->rebuild || !region->moves->moves_nothing());
+      if (asks && !python.is_tracing) Runtime::instance().saved_elsewhere();
       return real_.get_default_saved_variable_hooks();
     }
     if (region->rules) return region->rules->hooks();

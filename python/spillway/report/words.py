@@ -101,7 +101,7 @@ def facts(each: Digest) -> list[str]:
 def _cannot_help(log: RunLog) -> list[str]:
     """Why offloading did not lower the peak, if that is so."""
     why: dict[str, int] = (log.last or {}).get("cannot_help", {})
-    return [f"{text(reason, amount)}." for reason, amount in why.items() if reason in REASONS_FOR_PEAK]
+    return [f"{text(reason, amount)}." for reason, amount in why.items() if reason in REASONS_FOR_PEAK[1:]]
 
 
 def _stayed(stayed: dict[str, dict[str, int]]) -> str:
