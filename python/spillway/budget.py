@@ -83,8 +83,8 @@ class BudgetError(RuntimeError):
             f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
             f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were "
             "allocated before it saved its first activation (parameters, gradients, optimizer states). Use a "
-            f"budget of {least}{self.smallest} bytes, a smaller batch or a shorter sequence, or over_budget='warn'"
-            " (--over-budget warn) to go on beyond the budget"
+            f"budget of {least}{self.smallest} bytes, a smaller batch or a shorter sequence, or "
+            "over_budget='warn' (--over-budget warn) to go on beyond the budget"
         )
 
 

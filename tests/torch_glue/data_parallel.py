@@ -90,9 +90,7 @@ def choosing(name, rank, region):
                 step(model, 0, spillway.offload(budget=1, rebuild=False, tag=name))
             least = torch.cuda.max_memory_allocated()
             # Beside workspaces so little is left that pages alone may exceed it.
-            region = spillway.offload(
-                budget=least + (64 << 10), rebuild=False, tag=name, over_budget="warn"
-            )
+            region = spillway.offload(budget=least + (64 << 10), rebuild=False, tag=name, over_budget="warn")
             model.zero_grad()
     moved_in_steps[name] = []
     for number in range(6):
