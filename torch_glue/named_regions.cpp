@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/named_regions.h"
 
+#include "allocator/base/env.h"
 #include "allocator/base/log.h"
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/tag/tag.h"
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -53,12 +53,9 @@ bool has_tag(const NamedRegions& regions, const std::string& tag) {
 Result<Named> parse(std::string_view item) {
   const std::size_t equals = item.find('=');
   const std::string pattern(item.substr(0, equals));
-  const std::string_view text = equals == item.npos ? "" : item.substr(equals + 1);
-  double share = -1;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), share);
-  const auto ratio = Ratio::of(share);
-  if (pattern.empty() || text.empty() || end.ec != std::errc() ||
-      end.ptr != text.data() + text.size() || !ratio.ok()) {
+  std::string_view text = equals == item.npos ? "" : item.substr(equals + 1);
+  const auto ratio = Ratio::of(env::read_decimal(text).value_or(-1));
+  if (pattern.empty() || !text.empty() || !ratio.ok()) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
         "SPILLWAY_TAG_RATIO: \"" + std::string(item) +

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/abi/edge.h"
 
+#include "allocator/runtime/fork.h"
+
 namespace spillway::abi {
 namespace {
 
@@ -29,6 +31,14 @@ int code_of(Code code) {
 std::string& last_error() {
   thread_local std::string text;
   return text;
+}
+
+Status refuse_in_forked_child() {
+  if (!in_forked_child()) return {};
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        "this process was forked from one that uses Spillway, and CUDA does not "
+                        "work in it: leave its device memory alone, or start the process with "
+                        "spawn instead");
 }
 
 int finish(const Status& status) {

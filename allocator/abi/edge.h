@@ -16,11 +16,17 @@ std::string& last_error();
 /// The interface's own code for `status`, whose text is kept where it is an error.
 int finish(const Status& status);
 
-/// Runs the body of one function of the interface; a Status or an exception becomes a code.
+/// kNotReady in a process that was forked from one that uses Spillway: CUDA does not work there,
+/// and open trace files are the parent's.
+Status refuse_in_forked_child();
+
+/// Runs the body of one function of the interface; a Status or an exception becomes a code. In a
+/// forked child the body does not run.
 template <typename Body>
 int at_edge(Body body) noexcept {
   try {
-    return finish(body());
+    const Status usable = refuse_in_forked_child();
+    return finish(usable.ok() ? body() : usable);
   } catch (
       const std::exception&) {  // the standard library throws only when the host is out of memory
     return SPILLWAY_OUT_OF_HOST_MEMORY;

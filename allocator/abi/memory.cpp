@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/abi/edge.h"
-#include "allocator/runtime/fork.h"
 #include "allocator/runtime/runtime.h"
 
 #include <array>
@@ -33,15 +32,8 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
   return {};
 }
 
-/// The device whose live block lies around `at`. Errors: kInvalidArgument, kNotReady.
+/// The device whose live block lies around `at`. Errors: kInvalidArgument.
 Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
-  if (in_forked_child()) {
-    return SPILLWAY_ERROR(
-        Code::kNotReady,
-        std::string(call) +
-            ": this process was forked from one that uses Spillway, and CUDA does "
-            "not work in it: leave its device memory alone");
-  }
   DeviceRuntime* const owner = Runtime::instance().owner(driver::DevicePtr(at));
   if (owner == nullptr) {
     return not_ours(call,

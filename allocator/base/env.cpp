@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -67,6 +66,10 @@ Status bad(std::string_view name, std::string_view value, std::string_view allow
       std::string(name) + "=" + std::string(value) + ": expected " + std::string(allowed));
 }
 
+bool is_digit(char each) {
+  return each >= '0' && each <= '9';
+}
+
 std::optional<std::string> raw(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): see the header
   if (value == nullptr || *value == '\0') return std::nullopt;
@@ -94,18 +97,20 @@ Result<std::optional<bool>> flag(const char* name) {
 Result<std::optional<double>> number(const char* name) {
   const auto value = raw(name);
   if (!value) return std::optional<double>();
-  const std::optional<double> parsed = parse_number(*value);
-  if (!parsed) return bad(name, *value, "a finite number");
+  std::string_view rest(*value);
+  const auto parsed = read_decimal(rest);
+  if (!parsed || !rest.empty()) return bad(name, *value, "a decimal number such as 0.5");
   return parsed;
 }
 
 Result<std::optional<long>> whole(const char* name, long least, long most) {
   const auto value = raw(name);
   if (!value) return std::optional<long>();
-  char* end = nullptr;
-  errno = 0;
-  const long parsed = std::strtol(value->c_str(), &end, 10);
-  if (*end != '\0' || errno != 0 || parsed < least || parsed > most) {
+  long parsed = 0;
+  const char* const end = value->data() + value->size();
+  const auto read = std::from_chars(value->data(), end, parsed);
+  const bool digits = is_digit(value->front()) && read.ec == std::errc() && read.ptr == end;
+  if (!digits || parsed < least || parsed > most) {
     return bad(name,
                *value,
                "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
@@ -130,23 +135,38 @@ Result<std::optional<Bytes>> size(const char* name) {
   return std::optional<Bytes>(parsed);
 }
 
+std::optional<double> read_decimal(std::string_view& text) {
+  const auto digits_from = [&](std::size_t at) {
+    while (at < text.size() && is_digit(text[at]))
+      ++at;
+    return at;
+  };
+  std::size_t end = digits_from(0);
+  if (end < text.size() && text[end] == '.') {
+    const std::size_t fraction = end + 1;
+    end = digits_from(fraction);
+    if (end == fraction) return std::nullopt;
+  }
+  double number = 0;
+  // Only what is too large fails here, and what is too small, which nothing needs.
+  const auto read =
+      std::from_chars(text.data(), text.data() + end, number, std::chars_format::fixed);
+  if (end == 0 || read.ec != std::errc()) return std::nullopt;
+  text.remove_prefix(end);
+  return number;
+}
+
 Result<Bytes> parse_size(std::string_view value, std::string_view name) {
   constexpr std::string_view kAllowed = "a size such as 512, 64KiB or 1.5GiB";
-  // Neither a sign nor "inf" nor ".5".
-  if (value.empty() || value.front() < '0' || value.front() > '9') {
-    return bad(name, value, kAllowed);
-  }
-  constexpr std::string_view kTooLarge = "a size below 2^63 bytes";
-  const char* const end = value.data() + value.size();
-  double parsed = 0;
-  const auto read = std::from_chars(value.data(), end, parsed, std::chars_format::fixed);
-  if (read.ec == std::errc::result_out_of_range) return bad(name, value, kTooLarge);
-  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  if (value.empty() || !is_digit(value.front())) return bad(name, value, kAllowed);
+  std::string_view unit = value;
+  const auto parsed = read_decimal(unit);
+  if (!parsed) return bad(name, value, kAllowed);
   constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   const auto* found = std::find(kUnits.begin(), kUnits.end(), unit.empty() ? "B" : unit);
   if (found == kUnits.end()) return bad(name, value, kAllowed);
-  const double bytes = std::ldexp(parsed, 10 * static_cast<int>(found - kUnits.begin()));
-  if (!(bytes < 0x1p63)) return bad(name, value, kTooLarge);
+  const double bytes = std::ldexp(*parsed, 10 * static_cast<int>(found - kUnits.begin()));
+  if (!(bytes < 0x1p63)) return bad(name, value, "a size below 2^63 bytes");
   return Bytes{static_cast<std::uint64_t>(bytes)};
 }
 

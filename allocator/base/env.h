@@ -17,12 +17,17 @@ namespace spillway::env {
 Result<std::optional<std::string>> text(const char* name);
 /// Of another project, where empty is not the same as unset.
 std::optional<std::string> foreign(const char* name);
-Result<std::optional<bool>> flag(const char* name);   // 0 or 1
-Result<std::optional<Bytes>> size(const char* name);  // 512, 64KiB, 1.5GiB; binary units
-Result<std::optional<double>> number(const char* name);
-Result<std::optional<long>> whole(const char* name, long least, long most);
+Result<std::optional<bool>> flag(const char* name);      // 0 or 1
+Result<std::optional<Bytes>> size(const char* name);     // 512, 64KiB, 1.5GiB; binary units
+Result<std::optional<double>> number(const char* name);  // as read_decimal()
+Result<std::optional<long>> whole(const char* name, long least, long most);  // digits alone
 Result<std::optional<std::string>> choice(const char* name,
                                           std::initializer_list<std::string_view> allowed);
+
+/// Reads the decimal number at the beginning of `text` (12, 1.5 or .5) and removes it from `text`.
+/// Empty for anything else: a sign, an exponent, hexadecimal digits, "inf" and "nan" are not part
+/// of a number, and a point needs a digit after it. Does not depend on the locale.
+std::optional<double> read_decimal(std::string_view& text);
 
 /// "8GiB" to bytes. Errors: kInvalidArgument for anything but digits, an optional fraction, and
 /// B, KiB, MiB, GiB or TiB; for negative sizes; and past 2^63.

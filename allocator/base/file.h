@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace spillway {
 
-/// An open file by its number, closed by its destructor.
+/// The same file as `number` (closed on exec) under a descriptor above 2, or `number` itself where
+/// it is above 2 or negative. A program that starts with closed standard streams gets descriptors 0
+/// to 2 from open(), and its prints would go into our files. Ownership: the caller owns the result;
+/// `number` is closed where it is not the result. Errors: -1 with errno set; `number` is closed
+/// then.
+inline int above_standard_streams(int number) {
+  if (number < 0 || number > STDERR_FILENO) return number;
+  const int moved = ::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(number);
+  errno = error;
+  return moved;
+}
+
+/// An open file, closed by its destructor.
 class File {
  public:
   File() = default;
 
-  /// Negative: none.
-  explicit File(int number) : number_(number) {}
+  /// Owns `number`; negative: none. The file's descriptor is above 2 (above_standard_streams());
+  /// not open() with errno set where none is left.
+  explicit File(int number) : number_(above_standard_streams(number)) {}
 
   File(File&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
 

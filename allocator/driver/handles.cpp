@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/handles.h"
 
+#include "allocator/base/process.h"
+
 #include <atomic>
+#include <string>
 
 namespace spillway::driver {
 namespace {
@@ -45,6 +48,19 @@ Result<MemoryInfo> memory_info(const Device& device) {
   std::size_t total = 0;
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device.api, MemGetInfo, &free, &total));
   return MemoryInfo{Bytes{free}, Bytes{total}};
+}
+
+Result<DevicePtr> reserve_addresses(const Device& device, Bytes size) {
+  const CurrentDevice current(*device.api, device.context);
+  CUdeviceptr begin = 0;
+  const Status status =
+      SPILLWAY_CALL(*device.api, MemAddressReserve, &begin, size.count(), 0, 0, 0);
+  if (status.ok()) return DevicePtr(begin);
+  const std::string limit = address_space_limit();
+  if (status.code() != Code::kOutOfDeviceMemory || limit.empty()) return status;
+  return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                        readable(size) + " of addresses for device memory cannot be reserved (" +
+                            status.detail() + ")" + limit);
 }
 
 CUmemAccessDesc access_of(DeviceId device) {

@@ -114,6 +114,11 @@ struct MemoryInfo {
 /// What a device has, and has left for anybody. Errors: kDriver.
 Result<MemoryInfo> memory_info(const Device& device);
 
+/// Reserves `size` bytes of addresses, for MemMap. Errors: kOutOfHostMemory where the process's
+/// limit of its address space is in the way, whose text names the limit; otherwise as the driver
+/// reports.
+Result<DevicePtr> reserve_addresses(const Device& device, Bytes size);
+
 /// Lets a device read and write memory that is mapped.
 CUmemAccessDesc access_of(DeviceId device);
 

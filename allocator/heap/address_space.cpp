@@ -59,11 +59,9 @@ Result<Range> AddressSpace::take() {
 
 Status AddressSpace::reserve() {
   const Bytes size{range_size_.count() * kRanges};
-  const driver::CurrentDevice current(*device_.api, device_.context);
-  CUdeviceptr begin = 0;
-  SPILLWAY_RETURN_IF_ERROR(
-      SPILLWAY_CALL(*device_.api, MemAddressReserve, &begin, size.count(), 0, 0, 0));
-  reserved_.push_back({driver::DevicePtr(begin), size});
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr begin,
+                            driver::reserve_addresses(device_, size));
+  reserved_.push_back({begin, size});
   given_ = Bytes{};
   return {};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/lifetime/trace_file.h"
 
+#include "allocator/base/file.h"
 #include "allocator/tag/tag.h"
 
 #include <fcntl.h>
@@ -35,7 +36,8 @@ TraceFile::~TraceFile() {
 
 Status TraceFile::open(const std::string& path) {
   path_ = path;
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  file_ =
+      above_standard_streams(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   return file_ < 0 ? failure(path, errno) : Status();
 }
 

@@ -4,7 +4,6 @@
 #include "allocator/base/env.h"
 #include "allocator/base/number.h"
 
-#include <charconv>
 #include <cmath>
 
 namespace spillway {
@@ -20,15 +19,14 @@ Result<Budget> Budget::of(std::string_view text, std::string_view name) {
     SPILLWAY_ASSIGN_OR_RETURN(budget.bytes, env::parse_size(text, name));
     return budget;
   }
-  const char* const end = text.data() + text.size() - 1;
-  double percent = 0;
-  const auto read = std::from_chars(text.data(), end, percent, std::chars_format::fixed);
-  if (read.ec != std::errc() || read.ptr != end || !(percent > 0 && percent <= 100)) {
+  std::string_view rest = text;
+  const auto percent = env::read_decimal(rest);
+  if (!percent || text.front() == '.' || rest != "%" || !(*percent > 0 && *percent <= 100)) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           std::string(name) + "=" + std::string(text) +
                               ": expected a share above 0% and at most 100%, such as 80%");
   }
-  budget.share = percent / 100;
+  budget.share = *percent / 100;
   return budget;
 }
 

@@ -72,9 +72,7 @@ Status Imports::map(const MemoryHandle& handle, const std::vector<File>& files, 
   const driver::CurrentDevice current(api, device().context);
   const driver::OutsideCaptures outside(api);
   const Bytes size = handle.size();
-  CUdeviceptr begin = 0;
-  SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemAddressReserve, &begin, size.count(), 0, 0, 0));
-  mapping.begin = driver::DevicePtr(begin);
+  SPILLWAY_ASSIGN_OR_RETURN(mapping.begin, driver::reserve_addresses(device(), size));
   std::vector<CUmemAccessDesc> access;
   for (const driver::Device& reader : readers_)
     access.push_back(driver::access_of(reader.id));
@@ -96,12 +94,13 @@ Status Imports::map(const MemoryHandle& handle, const std::vector<File>& files, 
       mapping.pieces.push_back(piece);
       at = at + piece;
     }
-    return SPILLWAY_CALL(api, MemSetAccess, begin, size.count(), access.data(), access.size());
+    return SPILLWAY_CALL(
+        api, MemSetAccess, mapping.begin.address(), size.count(), access.data(), access.size());
   };
   Status status = map_all();
   if (!status.ok()) {
     unmap(api, mapping.begin, mapping.pieces);
-    api.MemAddressFree(begin, size.count());
+    api.MemAddressFree(mapping.begin.address(), size.count());
   }
   return status;
 }

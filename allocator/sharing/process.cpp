@@ -35,8 +35,15 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
                               std::generic_category().message(errno) + " (Linux 5.6 is needed)");
   }
   if (!file.open()) return ended(process);
-  // Whoever has the number now had it when it was opened, if it began when the sender did.
-  if (start_of(process) != started) return ended(process);
+  // The process that has the ID now had it when it was opened, if it started when the sender did.
+  const auto now = start_of(process);
+  if (!now && !has_ended(process, started)) {
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "the memory of process " + std::to_string(process) +
+                              " cannot be opened: /proc/" + std::to_string(process) +
+                              "/stat cannot be read (`ulimit -n` bounds open files)");
+  }
+  if (now != started) return ended(process);
   return OtherProcess(process, std::move(file));
 }
 

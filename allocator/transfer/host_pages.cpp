@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/transfer/host_pages.h"
 
+#include "allocator/base/process.h"
 #include "allocator/base/thread.h"
 #include "allocator/driver/api.h"
 
@@ -36,7 +37,8 @@ Status refused(Bytes size, int error) {
   return SPILLWAY_ERROR(
       Code::kOutOfHostMemory,
       "the machine has no " + std::to_string(size.count()) +
-          " bytes of host memory left: " + std::generic_category().message(error));
+          " bytes of host memory left: " + std::generic_category().message(error) +
+          (error == ENOMEM ? address_space_limit() : std::string()));
 }
 
 bool gives_transparent_huge_pages() {

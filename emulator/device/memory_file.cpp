@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/memory_file.h"
 
+#include "allocator/base/file.h"
 #include "emulator/device/addresses.h"
 
 #include <fcntl.h>
@@ -30,7 +31,9 @@ std::string MemoryFile::name_of(int device) {
 
 int MemoryFile::descriptor() {
   if (file_ >= 0) return file_;
-  const int file = limit_allows() ? memfd_create(name_of(device_).c_str(), MFD_CLOEXEC) : -1;
+  const int file = limit_allows()
+                       ? above_standard_streams(memfd_create(name_of(device_).c_str(), MFD_CLOEXEC))
+                       : -1;
   if (file < 0 || ftruncate(file, kSize) != 0) {
     if (file >= 0) close(file);
     std::fprintf(stderr,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/order_checker.h"
 
+#include "allocator/base/file.h"
 #include "emulator/device/counts.h"
 
 #include <fcntl.h>
@@ -26,10 +27,9 @@ std::string address(std::uintptr_t at) {
 }
 
 void append_byte(const std::string& file) {
-  const int opened = open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (opened < 0) return;  // who asked for the count has gone
-  std::ignore = write(opened, ".", 1);
-  close(opened);
+  const File opened(open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!opened.open()) return;  // the process that asked for the count has ended
+  std::ignore = write(opened.number(), ".", 1);
 }
 
 /// The line about one of the two operations.

@@ -31,14 +31,10 @@ Status refuse_unavailable() {
 Result<double> parse_duration(const std::string& name, const std::string& value) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
-  double number = 0;
-  const char* end = value.data() + value.size();
-  const auto read = std::from_chars(value.data(), end, number, std::chars_format::fixed);
-  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  std::string_view unit = value;
+  const auto number = value.starts_with('.') ? std::nullopt : env::read_decimal(unit);
   for (const auto& [known, seconds] : kUnits) {
-    if (read.ec == std::errc() && unit == known && number >= 0 && number * seconds <= 3600) {
-      return number * seconds;
-    }
+    if (number && unit == known && *number * seconds <= 3600) return *number * seconds;
   }
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,

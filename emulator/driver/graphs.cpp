@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/graphs.h"
 
+#include "allocator/base/file.h"
 #include "emulator/device/machine.h"
 #include "emulator/driver/functions.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
+#include <string>
 
 namespace spillway::emulator::driver {
 namespace {
@@ -117,10 +121,11 @@ CUresult GraphDebugDotPrint(CUgraph handle, const char* path, unsigned /*flags*/
   return call_on_graph<"cuGraphDebugDotPrint">(
       handle, [&](Machine& /*machine*/, const Graph& graph) {
         if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        std::ofstream file(path);
-        file << as_dot(graph.nodes);
-        file.close();
-        return file.fail() ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+        const File file(::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+        const std::string text = as_dot(graph.nodes);
+        const bool written =
+            ::write(file.number(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+        return written ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
       });
 }
 

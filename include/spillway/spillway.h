@@ -8,7 +8,8 @@
  *
  * Threads: every function may be called on any thread at any time. Errors: a function returns a
  * spillway_code; where it is not SPILLWAY_OK nothing has changed and spillway_last_error() says
- * what to do. Nothing here prints, throws or ends the process. */
+ * what to do. In a process that was forked from one that uses Spillway, every function returns
+ * SPILLWAY_NOT_READY. Nothing here prints, throws or ends the process. */
 
 /* NOLINTBEGIN(modernize-*,readability-identifier-naming): this header is C, with names as C
  * programs have them. */
