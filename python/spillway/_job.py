@@ -73,9 +73,12 @@ def start() -> None:
 
 
 def _of_another_version() -> str | None:
-    """A preloaded library of ours, where the one of this package is another."""
-    with open("/proc/self/maps") as maps:
-        mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in maps if "/libspillway_" in line}
+    """A preloaded library of ours, where the one of this package is another. None without /proc."""
+    try:
+        with open("/proc/self/maps") as maps:
+            mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in maps if "/libspillway_" in line}
+    except OSError:
+        return None
     for path in sorted(mapped):
         mine = next((each for each in (SHIM, EMULATOR) if each.name == os.path.basename(path)), None)
         if mine is None or not os.path.exists(path):
