@@ -43,6 +43,8 @@ Bytes Heap::budget() const {
 }
 
 bool Heap::passes_budget(Bytes size) const {
+  // No device has as much, and rounding a size near 2^64 would overflow.
+  if (size > state_->addresses.range_size()) return false;
   return state_->books.passes_budget(size.rounded_up(state_->addresses.granularity()));
 }
 
