@@ -16,7 +16,9 @@
 #include <driver_types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <tuple>
+#include <type_traits>
 
 namespace spillway::interpose {
 
@@ -178,6 +180,23 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       stop(Stop::kStickyError);
   }
 
+  /// Makes the runtime fail too, because nothing else sets what cudaGetLastError and
+  /// cudaPeekAtLastError return. Returns the error of the call: the runtime's where it has one.
+  static Result record_error(Next* next, Result error, Arguments... arguments) {
+    if constexpr (function_of(kEntry).library == Library::kRuntime) {
+      const Inside inside;
+      if constexpr (kKind == Kind::kAllocate) {
+        constexpr std::size_t kMoreThanAnyDevice = std::size_t{1} << 46U;
+        static_assert(std::is_same_v<Tuple, std::tuple<void**, std::size_t>>);
+        void* nothing = nullptr;
+        next(&nothing, kMoreThanAnyDevice);
+      } else if (const Result own = next(arguments...); own != Result{}) {
+        return own;
+      }
+    }
+    return error;
+  }
+
   /// Serves the call from our heap where that can be done, and counts it like any other.
   static Result serve(Next* next, Arguments... arguments) {
     const Tuple all(arguments...);
@@ -192,7 +211,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       const Mode now = mode();
       return now == Mode::kPassThrough ? next(arguments...) : observe(now, next, arguments...);
     }
-    const auto answer = static_cast<Result>(result);
+    const Result answer =
+        result == 0 ? Result{} : record_error(next, static_cast<Result>(result), arguments...);
     const std::uint64_t ended = when<true>(record);
     if (mode() != Mode::kPassThrough) report(record, makes(kKind) ? ended : begun, answer, all);
     return answer;

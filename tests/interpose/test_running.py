@@ -166,7 +166,7 @@ print(process.cudaMemset(c_void_p(at), 1, c_size_t(4 << 20)))
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 64)]
 result = process.cudaIpcGetMemHandle(byref(Handle()), c_void_p(at))
-print(result, b"no CUDA IPC handle" in process.spillway_preload_refusal())
+print(result != 0, b"no CUDA IPC handle" in process.spillway_preload_refusal())
 print(process.cudaFree(c_void_p(at)), process.cudaFree(c_void_p(at)) != 0, emulated("cudaFree"))
 print(allocate(4 << 20)[1] == at, count("cudaMalloc"), count("cudaMalloc_bytes"))
 """,
@@ -175,7 +175,31 @@ print(allocate(4 << 20)[1] == at, count("cudaMalloc"), count("cudaMalloc_bytes")
         SPILLWAY_PRELOAD="substitute",
         **EMULATED,
     )
-    assert printed.splitlines() == ["0 b'' 0", "0", "801 True", "0 True 1", f"True 2 {8 << 20}"]
+    assert printed.splitlines() == ["0 b'' 0", "0", "True True", "0 True 1", f"True 2 {8 << 20}"]
+
+
+# cudaPeekAtLastError returns the thread's error and keeps it, cudaGetLastError returns and clears it.
+def test_errors_of_served_calls_are_the_runtimes_last_error() -> None:
+    printed = python(
+        ALLOCATE
+        + """
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+last = lambda: (process.cudaPeekAtLastError(), process.cudaGetLastError(), process.cudaGetLastError())
+at = allocate(4 << 20)[1]
+print(last())
+share = lambda: process.cudaIpcGetMemHandle(byref(Handle()), c_void_p(at))
+for call in (lambda: allocate(1 << 45)[0], share):
+    error = call()
+    print(error != 0, last() == (error, error, 0))
+print(process.cudaFree(c_void_p(at)), last())
+""",
+        SHIM,
+        EMULATOR,
+        SPILLWAY_PRELOAD="substitute",
+        **EMULATED,
+    )
+    assert printed.splitlines() == ["(0, 0, 0)", "True True", "True True", "0 (0, 0, 0)"]
 
 
 def test_substitution_gives_nothing_to_a_capture() -> None:
