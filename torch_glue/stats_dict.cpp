@@ -100,9 +100,9 @@ py::dict stats_dict() {
   py::dict tags;
   for (const TagStats& tag : stats.tags) {
     tags[py::str(shown_tag(tag.tag))] = py::dict("ratio"_a = tag.ratio,
-                                                "plan_mismatches"_a = tag.plan_mismatches,
-                                                "running"_a = step_dict(tag.running),
-                                                "last"_a = step_dict(tag.last));
+                                                 "plan_mismatches"_a = tag.plan_mismatches,
+                                                 "running"_a = step_dict(tag.running),
+                                                 "last"_a = step_dict(tag.last));
   }
   py::dict devices;
   for (const DeviceStats& device : stats.devices) {

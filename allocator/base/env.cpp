@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/env.h"
 
-#include "allocator/base/number.h"
-
 #include <unistd.h>
 
 #include <algorithm>

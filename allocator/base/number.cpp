@@ -5,18 +5,9 @@
 
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <limits>
 
 namespace spillway {
-
-std::optional<double> parse_number(std::string_view text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
 
 std::string to_text(double value) {
   std::array<char, 32> digits{};
