@@ -31,7 +31,9 @@ Bytes Runtime::held_by_plans(TagId tag, DeviceId device) const {
 void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
-  for (auto& [id, tag] : tags_) {
+  for (const TagId id : budgeted_) {
+    Tag& tag = tags_.at(id);
+    ++tags_visited_;
     const auto budget = tag.budgets.find(device);
     if (budget != tag.budgets.end()) budget->second.time(times);
   }
@@ -40,7 +42,9 @@ void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {
 void Runtime::took(DeviceId device, double seconds, std::size_t steps_ago) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
-  for (auto& [id, tag] : tags_) {
+  for (const TagId id : budgeted_) {
+    Tag& tag = tags_.at(id);
+    ++tags_visited_;
     const auto budget = tag.budgets.find(device);
     if (budget != tag.budgets.end()) budget->second.took(seconds, steps_ago);
   }

@@ -6,6 +6,7 @@
 #include "allocator/runtime/json_line.h"
 #include "allocator/runtime/run_log_state.h"
 #include "allocator/runtime/runtime.h"
+#include "allocator/runtime/stats_page.h"
 
 #include <fcntl.h>
 
@@ -26,7 +27,7 @@ constexpr std::chrono::milliseconds kLastWork{1000};
 /// What lives in the heaps of all devices.
 std::vector<std::pair<DeviceId, HeapBlockInfo>> live_blocks() {
   std::vector<std::pair<DeviceId, HeapBlockInfo>> blocks;
-  for (const DeviceStats& each : Runtime::instance().stats().devices) {
+  for (const DeviceStats& each : Runtime::instance().stats(0).devices) {
     for (const HeapSegmentInfo& segment :
          Runtime::instance().device_if_made(each.device)->heap().segments()) {
       for (const HeapBlockInfo& block : segment.blocks)
@@ -207,7 +208,7 @@ void RunLog::look() {
 
 void RunLog::write_out(When when) {
   const std::vector<driver::Span> timed = driver::SpanLog::instance().take();
-  const RuntimeStats stats = Runtime::instance().stats();
+  const RuntimeStats stats = Runtime::instance().stats(StatsPageLayout::kMostTags);
   const Lock lock(mutex_);
   if (!on()) return;
   state_->add(timed);

@@ -145,14 +145,20 @@ Status Runtime::enter_region(TagId tag, Ratio ratio, const std::optional<Budget>
     if (cannot_help_.reason == HelplessReason::kModelState) cannot_help_ = {};  // of that budget
     tags_.try_emplace(tag, ratio, budget).first->second.last = last;
   }
+  if (budget) {
+    budgeted_.insert(tag);
+  } else if (budget_before) {
+    budgeted_.erase(tag);
+  }
   ++tags_.at(tag).open;
   ++open_regions_;
   return {};
 }
 
 const TagId* Runtime::other_budget_locked(TagId tag) const {
-  for (const auto& [id, other] : tags_) {
-    if (id != tag && other.budget && (other.used || other.open > 0)) return &id;
+  for (const TagId& id : budgeted_) {
+    const Tag& other = tags_.at(id);
+    if (id != tag && (other.used || other.open > 0)) return &id;
   }
   return nullptr;
 }
@@ -206,7 +212,7 @@ Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   Tag* const found = find_tag_locked(tag);
   SPILLWAY_CHECK(found != nullptr);
   shape_ += hash_of(tag, storage.size);
-  found->used = true;
+  use_locked(tag, *found);
   decision.site = {tag, device, step_};
   decision.move = choose_locked(*found, decision, storage);
   return decision;

@@ -14,9 +14,12 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -212,7 +215,12 @@ class Runtime {
   /// The budget that a step has missed, once, for the caller to report.
   std::optional<BudgetMiss> take_budget_miss();
 
-  [[nodiscard]] RuntimeStats stats() const;
+  /// Of the first `most_tags` tags by id only.
+  [[nodiscard]] RuntimeStats stats(
+      std::size_t most_tags = std::numeric_limits<std::size_t>::max()) const;
+
+  /// How often a step has looked at a tag, for tests: only at those that it uses.
+  [[nodiscard]] std::uint64_t tags_visited() const;
 
   [[nodiscard]] const RuntimeOptions& options() const { return options_; }
 
@@ -257,8 +265,10 @@ class Runtime {
   static BudgetChooser& budget_on_locked(Tag& tag, DeviceRuntime& device);
   bool choose_by_budget_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
+  /// Something is saved in the running step.
+  void use_locked(TagId id, Tag& tag) SPILLWAY_REQUIRES(mutex_);
   /// A tag's part of close_step_locked().
-  void close_tag_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
+  void close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   /// The step's backward pass is over.
   void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
@@ -294,6 +304,11 @@ class Runtime {
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
+  // Parts of `tags_`, so that a step costs nothing for tags that it does not use.
+  std::vector<TagId> used_ SPILLWAY_GUARDED_BY(mutex_);   // in the running step
+  std::vector<TagId> tails_ SPILLWAY_GUARDED_BY(mutex_);  // whose optimizer phase is not over
+  std::set<TagId> budgeted_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t tags_visited_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);
   int open_regions_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Site last_saved_ SPILLWAY_GUARDED_BY(mutex_);          // of those that a ratio decides on

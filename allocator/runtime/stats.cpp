@@ -32,7 +32,7 @@ std::string_view skip_reason_name(SkipReason reason) {
   return {};
 }
 
-RuntimeStats Runtime::stats() const {
+RuntimeStats Runtime::stats(std::size_t most_tags) const {
   RuntimeStats stats{};
   if (in_forked_child()) return stats;
   {
@@ -41,6 +41,7 @@ RuntimeStats Runtime::stats() const {
     stats.live_handles = live_handles_;
     stats.cannot_help = cannot_help_;
     for (const auto& [id, tag] : tags_) {
+      if (stats.tags.size() == most_tags) break;
       std::uint64_t mismatches = tag.chooser.mismatches();
       for (const auto& [device, budget] : tag.budgets)
         mismatches += budget.mismatches();

@@ -4,7 +4,9 @@
 #include "allocator/runtime/run_log.h"
 #include "allocator/runtime/runtime.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 // What storages and handles report in the course of a step, and the step's end.
 namespace spillway {
@@ -94,7 +96,7 @@ void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
-  found->used = true;
+  use_locked(tag, *found);
   SkipCount& skip = found->step.skipped[static_cast<std::size_t>(reason)];
   ++skip.storages;
   skip.bytes += size;
@@ -105,7 +107,7 @@ void Runtime::stays(TagId tag, Bytes size) {
   const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
-  found->used = true;
+  use_locked(tag, *found);
   found->step.movable += size;
 }
 
@@ -114,7 +116,7 @@ void Runtime::left_to_rebuild(TagId tag, Bytes size) {
   const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
-  found->used = true;
+  use_locked(tag, *found);
   found->step.left_to_rebuild += size;
 }
 
@@ -193,6 +195,15 @@ void Runtime::end_step() {
   if (RunLog::on()) RunLog::instance().step_ended();
 }
 
+void Runtime::use_locked(TagId id, Tag& tag) {
+  if (!std::exchange(tag.used, true)) used_.push_back(id);
+}
+
+std::uint64_t Runtime::tags_visited() const {
+  const LightLock lock(mutex_);
+  return tags_visited_;
+}
+
 std::uint64_t Runtime::step() const {
   return in_forked_child() ? 0 : step_.load();
 }
@@ -204,19 +215,21 @@ void Runtime::end_tails() {
 }
 
 void Runtime::end_tails_locked(bool optimized) {
-  for (auto& [id, tag] : tags_) {
+  for (const TagId id : std::exchange(tails_, {})) {
+    Tag& tag = tags_.at(id);
     if (std::exchange(tag.tail, false)) close_budgets_locked(tag, true, optimized);
   }
 }
 
 std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
-  bool used = false;
   // Without a backward pass it was no whole step: an exception, or an evaluation with gradients on.
   const bool whole = unpacked_;
-  for (auto& [id, tag] : tags_) {
-    if (!tag.used) continue;
-    used = true;
-    close_tag_locked(tag, whole, optimized);
+  std::vector<TagId> ended = std::exchange(used_, {});
+  std::sort(ended.begin(), ended.end());
+  for (const TagId id : ended) {
+    Tag& tag = tags_.at(id);
+    ++tags_visited_;
+    close_tag_locked(id, tag, whole, optimized);
     tag.step.step = step_;
     if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
     movable_ += tag.step.movable;
@@ -235,14 +248,15 @@ std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
     }
   }
   const std::uint64_t shape = std::exchange(shape_, 0);
-  if (!used) return std::nullopt;
+  if (ended.empty()) return std::nullopt;
   ++step_;
   return whole ? std::optional(shape) : std::nullopt;
 }
 
-void Runtime::close_tag_locked(Tag& tag, bool whole, bool optimized) {
+void Runtime::close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) {
   if (tag.budget) {
     if (whole && !optimized) {
+      if (!tag.tail) tails_.push_back(id);
       begin_tail_locked(tag);
     } else {
       close_budgets_locked(tag, whole, optimized);
@@ -314,7 +328,9 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       budget_miss_->first = budget.optimized_steps() == 1;
       budget_miss_->shortage.lower_bound = false;  // its micro-batches are followed to their end
     }
-    for (auto& [other, each] : tags_) {
+    for (const TagId other : budgeted_) {
+      Tag& each = tags_.at(other);
+      ++tags_visited_;
       const auto found = each.budgets.find(id);
       if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/runtime_fixture.h"
 
+#include <string>
 #include <thread>
 
 namespace spillway {
@@ -61,6 +62,22 @@ TEST_F(StepsTest, AGraphThatIsDroppedOutsideAllRegionsEndsTheStep) {
   let_go(std::move(saved[0]));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
+}
+
+TEST_F(StepsTest, AStepLooksAtNoTagThatItDoesNotUse) {
+  for (int i = 0; i < 1000; ++i) {
+    const TagId tag = intern_tag("tag/" + std::to_string(i));
+    enter(tag, 1.0);
+    runtime_->leave_region(tag);
+  }
+  const std::uint64_t before = runtime_->tags_visited();
+
+  for (int i = 0; i < 10; ++i)
+    train(1.0, {1_MiB});
+  runtime_->end_step();
+
+  EXPECT_EQ(runtime_->stats().steps, 10U);
+  EXPECT_EQ(runtime_->tags_visited() - before, 10U);
 }
 
 TEST_F(StepsTest, TwoLiveGraphsAreOneStep) {
