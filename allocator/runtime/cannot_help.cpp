@@ -16,7 +16,9 @@ HelplessReason reason_in(StepPhase phase, const StepFacts& step) {
     case StepPhase::kOptimizer:
       return HelplessReason::kOptimizer;
     case StepPhase::kOutside:
-      return HelplessReason::kEvaluation;
+      // The first compiled graph of a step saves its tensors only when it ends: so does the step
+      // begin.
+      return step.compiled ? HelplessReason::kCompiledGraph : HelplessReason::kEvaluation;
     default:
       break;
   }

@@ -35,9 +35,9 @@ _TEXTS = {
         "operator, or run without offloading"
     ),
     "compiled_graph": (
-        "Offloading does not lower the peak: {size} are allocated inside a graph of torch.compile, which "
-        "saves its tensors only when it ends. Compile smaller parts, such as one block of the model at a "
-        "time, or run without torch.compile"
+        "Offloading does not lower the peak: {size} are allocated where nothing is saved: inside a graph of "
+        "torch.compile, which saves its tensors only when it ends, or in an evaluation. Compile smaller parts, "
+        "such as one block of the model at a time, or run without torch.compile"
     ),
     "other_offloader": (
         "Offloading does not lower the peak: other saved-tensor hooks (another activation offloader, or "

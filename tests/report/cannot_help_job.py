@@ -32,6 +32,17 @@ class WithScratch(nn.Module):
         return Scratch.apply(x)
 
 
+class Wide(nn.Module):
+    """Needs 256 MiB in between, which no graph saves."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("wide", torch.randn(WIDTH, 32768))
+
+    def forward(self, x):
+        return x + (x.detach() @ self.wide).sum(-1, keepdim=True)
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     torch.manual_seed(0)
@@ -40,6 +51,8 @@ def main() -> None:
     layers = [part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.GELU())]
     if WHERE == "operator":
         layers.insert(1, WithScratch())
+    if WHERE == "compiled_graph":
+        layers.insert(1, Wide())
     model = nn.Sequential(*layers).to("cuda")
     called = torch.compile(model, backend="aot_eager") if WHERE == "compiled_graph" else model
     states = WHERE in ("optimizer", "model_state")

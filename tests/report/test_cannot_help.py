@@ -42,8 +42,10 @@ def words(shown: str) -> str:
 @pytest.mark.parametrize("where", PEAKS)
 def test_a_peak_that_offloading_does_not_lower_is_reported_after_three_steps(where):
     found = run(where, "--ratio", "1")[0]["found"]
-    assert found[0] is None and found[1] is None
-    for why in found[2:]:
+    # What is allocated before the first saved tensor of a step is known with the end of the next one.
+    first = 3 if where in ("evaluation", "compiled_graph") else 2
+    assert found[:first] == [None] * first
+    for why in found[first:]:
         assert why["reason"] == where
         assert why["text"] == text(where, why["bytes"])
 
