@@ -36,8 +36,8 @@ _TEXTS = {
     ),
     "compiled_graph": (
         "Offloading does not lower the peak: {size} are allocated where nothing is saved: inside a graph of "
-        "torch.compile, which saves its tensors only when it ends, or in an evaluation. Compile smaller parts, "
-        "such as one block of the model at a time, or run without torch.compile"
+        "torch.compile, which saves its tensors only when it ends, or in an evaluation. Compile smaller "
+        "parts, such as one block of the model at a time, or run without torch.compile"
     ),
     "other_offloader": (
         "Offloading does not lower the peak: other saved-tensor hooks (another activation offloader, or "
