@@ -252,7 +252,8 @@ class Heap {
   /// Zero: streams wait before the heap grows. end_step() ends a target that was not set again in
   /// the step.
   void set_target(Bytes target);
-  /// Caps the reserved bytes at a budget, from now on; zero: no cap. Requests that it has no room
+  /// Caps the reserved bytes at a budget, from now on; zero: no cap. Where more is reserved, cached
+  /// memory is released, which may block the host. Requests that it has no room
   /// for fail with kOutOfDeviceMemory (passes_budget) after cached memory was released, so that
   /// their caller can free memory and try again; plans of end_step() stay. end_step() ends it with
   /// the target.

@@ -36,6 +36,9 @@ void Heap::set_target(Bytes target) {
 
 void Heap::set_budget(Bytes budget) {
   state_->books.set_budget(budget);
+  if (budget.zero() || held() <= budget) return;
+  const Lock lock(state_->mutex);
+  state_->trim_cached();
 }
 
 Bytes Heap::budget() const {

@@ -63,6 +63,7 @@ std::string Budget::text() const {
   } else {
     text += std::to_string(bytes.count()) + " bytes";
   }
+  if (warns) text += " (over_budget=warn)";
   if (slowdown > 0) text += " in " + to_text(slowdown) + " times the time";
   return text;
 }

@@ -121,7 +121,7 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
 
 Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   const std::size_t index = sizes_.size();
-  rebuildable = rebuildable && recomputes_;
+  rebuildable = rebuildable && moving_steps_ == 0;
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
@@ -295,7 +295,12 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   const auto missing = shortage(curve, least, optimized);
   // The first time a plan may help, unless that was one.
   const bool planned = counts_reserved(budget_) && followed_last_ != nullptr;
-  if (recomputed_ && exceeds(curve.peak()) && (planned || over_in_a_row_ > 1)) recomputes_ = false;
+  if (moving_steps_ > 0) {
+    --moving_steps_;
+  } else if (recomputed_ && exceeds(curve.peak()) && (planned || over_in_a_row_ > 1)) {
+    moving_steps_ = next_moving_steps_;
+    next_moving_steps_ *= 4;
+  }
   if (optimized) {
     ++optimized_steps_;
     optimized_begin_ = Bytes{curve.live.front()};
@@ -369,7 +374,7 @@ void BudgetChooser::abandon_step() {
   rebuildable_.clear();
   candidates_.clear();
   whole_ = true;
-  recomputed_ = false;
+  recomputed_ = refused_ = false;
   known_first_ = false;
   held_ = lacking_ = reserved_ = Bytes{};
   settled_ = true;

@@ -44,14 +44,14 @@ struct PlannedStep {
 ///
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
 /// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
-/// everything moves in later ones. A known one follows the plan made from its recording
-/// (plan_step), for what is live when it begins. While a step may still become several known ones,
-/// what any of them moves is moved. From the first difference to all of them on, everything is
-/// away, and the next step of that sequence is recorded. So is one that begins with other bytes
-/// live than when it was first recorded, once: the first step of a training allocates what the
-/// later ones find. The recorded step is held up by its host (memory is mapped, kernels are
-/// loaded), so the first planned steps are measured too (MeasuredTimes); a plan is made of it where
-/// that matters.
+/// everything moves in the next ones; recomputing is tried again after some steps, ever more. A
+/// known one follows the plan made from its recording (plan_step), for what is live when it begins.
+/// While a step may still become several known ones, what any of them moves is moved. From the
+/// first difference to all of them on, everything is away, and the next step of that sequence is
+/// recorded. So is one that begins with other bytes live than when it was first recorded, once: the
+/// first step of a training allocates what the later ones find. The recorded step is held up by its
+/// host (memory is mapped, kernels are loaded), so the first planned steps are measured too
+/// (MeasuredTimes); a plan is made of it where that matters.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -94,7 +94,10 @@ class BudgetChooser {
   Status learn(KnownStep step);
 
   /// The storage with that index could not be moved: this step records nothing.
-  void not_moved() { whole_ = false; }
+  void not_moved() {
+    whole_ = false;
+    refused_ = true;
+  }
 
   /// The step that is to end was one of those in which memory found its pieces anew: its host has
   /// held it up.
@@ -158,6 +161,9 @@ class BudgetChooser {
  private:
   /// Shapes that are remembered. The one that was used least recently makes room for another.
   static constexpr std::size_t kMostShapes = 256;
+  /// So many steps move what could be recomputed after one in which that took too much room; four
+  /// times as many after the next one.
+  static constexpr std::uint64_t kFirstMovingSteps = 4;
 
   struct Shape {
     std::vector<Bytes> sizes{};
@@ -222,7 +228,9 @@ class BudgetChooser {
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything is away so far
   bool recomputed_ = false;         // something of this step is to be recomputed
-  bool recomputes_ = true;          // what is not planned
+  bool refused_ = false;            // host memory for something of this step
+  std::uint64_t moving_steps_ = 0;  // for so many more steps nothing is recomputed
+  std::uint64_t next_moving_steps_ = kFirstMovingSteps;
   bool known_first_ = false;
   Bytes held_{};      // at the peak of this step
   Bytes lacking_{};   // for its places

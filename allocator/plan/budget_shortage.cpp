@@ -61,7 +61,9 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   if (sizes_.empty() || curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
   // What the next step of this kind needs is not more than this.
   Bytes peak = curve.peak();
-  if (whole_) {
+  if (refused_) {
+    // More could not move: the host's memory is used up.
+  } else if (whole_) {
     // A plan is of no use where no step comes twice.
     if (over_in_a_row_ < kMostShapes) peak = least_of(curve);
     if (recomputed_ && peak <= budget_) return std::nullopt;

@@ -108,7 +108,10 @@ def can_be_written(path: Path) -> bool:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether writing to `path` must not replace it: a device, a FIFO, or an open file as /dev/stdout."""
+    """Whether writing to `path` must not replace it: a device, a FIFO, or an open file as /dev/stdout. A link
+    is followed in /dev only: one in a folder that others may write to could lead to any device."""
+    if path.is_symlink() and path.absolute().parts[:2] != ("/", "dev"):
+        return False
     if path.exists() and not path.is_file():
         return True
     target = os.path.join(path.parent, os.readlink(path)) if path.is_symlink() else str(path)

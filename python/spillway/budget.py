@@ -110,9 +110,9 @@ def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
     if missed is None:
         return
     only_warns, is_first, (device, budget, smallest, lower_bound, *rest) = missed
-    if optimized and is_first:
-        return  # the next step has the optimizer's states, and names a budget for all steps
-    arguments = (device, budget, smallest, lower_bound or _others_may_need_more(), *rest)
+    # The next step has the optimizer's states, and names a budget for all steps.
+    only_warns = only_warns or (optimized and is_first)
+    arguments = (device, budget, smallest, lower_bound or is_first or _others_may_need_more(), *rest)
     if only_warns:
         return warn(*arguments)
     raise BudgetError(*arguments)

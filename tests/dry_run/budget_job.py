@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training job of a random model, optimizer and sequence of lengths: `budget_job.py SEED [LENGTHS]`.
 
-LENGTHS: as the seed has it; `fixed`: all the longest; `late`: a quarter of it, and the longest in the last
-step but one. Prints its peaks of reserved memory, one for each step, as JSON.
+LENGTHS: as the seed has it; `one`: a single step; `fixed`: all the longest; `late`: a quarter of it, and the
+longest in the last step but one. Prints its peaks of reserved memory, one for each step, as JSON.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def optimizer_of(choose: random.Random, parameters: Any) -> torch.optim.Optimize
     )()
 
 
-def main(seed: int, lengths: str, steps: int = 8) -> None:
+def main(seed: int, lengths: str = "", steps: int = 8) -> None:
     choose = random.Random(seed)
     width = choose.choice((256, 512, 1024))
     model = nn.Sequential(*(block(choose, width) for _ in range(choose.randint(2, 8)))).cuda()
@@ -87,4 +87,4 @@ def main(seed: int, lengths: str, steps: int = 8) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(int(sys.argv[1]), *sys.argv[2:], steps=1 if "one" in sys.argv else 8)

@@ -85,5 +85,12 @@ def test_a_budget_that_an_error_names_works(seed: int) -> None:
     assert max(reserved(job(seed, "--budget", named[1], lengths="fixed"))) <= int(named[1])
 
 
+def test_a_first_step_that_exceeds_the_budget_is_reported() -> None:
+    result = job(5, "--budget", "33MiB", lengths="one")
+
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "RuntimeWarning: budget=34603008 (33.0 MiB) is too small" in result.stderr
+
+
 def test_auto_never_raises() -> None:
     assert reserved(job(0, "--budget", "auto"))

@@ -46,6 +46,14 @@ TEST_F(HeapBudgetTest, ItIsExceededByNoMoreThanWasAskedFor) {
   EXPECT_TRUE(heap_->passes_budget(2_MiB));
 }
 
+TEST_F(HeapBudgetTest, WhatIsCachedBeyondItIsReleasedWhenItIsSet) {
+  free(allocate(12_MiB));
+
+  heap_->set_budget(8_MiB);
+
+  EXPECT_EQ(heap_->stats().held, 0_B);
+}
+
 TEST_F(HeapBudgetTest, WhereALimitIsInTheWayTheBudgetIsNot) {
   heap_->set_budget(8_MiB);
   heap_->set_limit(4_MiB);

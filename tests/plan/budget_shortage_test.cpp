@@ -102,5 +102,28 @@ TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAS
   EXPECT_FALSE(missed);
 }
 
+TEST(BudgetShortageTest, RecomputingIsTriedAgainAfterStepsThatFit) {
+  BudgetChooser chooser(1050_B);
+  const std::vector all_moved(2, Action::kMove);
+  while (recomputable(chooser, 1100_B) != all_moved) {
+  }
+
+  int steps = 0;
+  while (recomputable(chooser, 1040_B) == all_moved)
+    ASSERT_LT(++steps, 20);
+}
+
+TEST(BudgetShortageTest, WhereTheHostRefusesMemoryAnExceededBudgetIsAShortage) {
+  BudgetChooser chooser(1050_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.not_moved();
+  chooser.reserved(1100_B, 0_B);
+
+  const auto missed = chooser.end_step(nested({100}, 1000), true);
+
+  ASSERT_TRUE(missed);
+  EXPECT_GE(missed->least, 1100_B);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -52,4 +52,5 @@ def test_ranks_choose_the_same_storages(name, allocator, schedule):
         # A rank whose second step finds buckets of the first one not yet freed records once more.
         first, second = first[-3:], second[-3:]
     assert first == second and min(first) > 0, (first, second)
-    assert first[-1] < ALL_THAT_CAN_MOVE and first[-1] == first[-2], first
+    # Beside workspaces, pages take what a small budget leaves: everything moves.
+    assert (name == "within a budget" or first[-1] < ALL_THAT_CAN_MOVE) and first[-1] == first[-2], first

@@ -174,6 +174,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
         copy_out({waiting_->storage, bytes, version, waiting_->stream}, waiting_->region);
     // What is on the host by then is of no use, and the storage stays.
     if (!more) {
+      refused_ = true;
       Runtime::instance().not_moved(site_, size_);
       return true;
     }
@@ -191,6 +192,7 @@ Bytes SavedStorage::reclaim() {
   std::unique_ptr<Waiting> left;
   if (!mutex_.try_lock()) return {};
   const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+  if (refused_) return {};
   if (waiting_ == nullptr) return drop_arrival();
   const auto alive = original();
   constexpr std::size_t kOwn = 2;  // what waits, and `alive`

@@ -168,6 +168,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // unpacked
+  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;              // a host copy
   std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // null where it has moved, too
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
   HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty where it has not moved
