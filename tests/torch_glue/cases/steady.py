@@ -68,7 +68,8 @@ def of_random_lengths(count):
             assert stats["driver"]["registrations"] == before, (each, moved, peak)
         peak = max(peak, moved)
         host = stats["devices"][0]["host"]
-        assert host["pinned_bytes"] <= 1.1 * (host["in_slots_peak_bytes"] + 4096), (each, host)
+        # Pieces are whole huge pages; one more may hold a slot that stays out from earlier cases.
+        assert host["pinned_bytes"] <= 1.1 * host["in_slots_peak_bytes"] + (2 << 20), (each, host)
 
 
 for count in (30, 300):
