@@ -45,7 +45,6 @@ void Runtime::diagnose() {
 bool Runtime::has_budget() const {
   if (in_forked_child()) return false;
   const LightLock lock(mutex_);
-  if (cannot_help_.reason == HelplessReason::kModelState) return false;
   return std::any_of(tags_.begin(), tags_.end(), [](const auto& tag) {
     return tag.second.budget && !tag.second.budget->rest;
   });

@@ -108,14 +108,17 @@ def can_be_written(path: Path) -> bool:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether writing to `path` must not replace it: a device, a FIFO, or an open file as /dev/stdout. A link
-    is followed in /dev only: one in a folder that others may write to could lead to any device."""
+    """Whether writing to `path` must not replace it: a device, a FIFO, or an open file as /dev/stdout.
+
+    Elsewhere than in /dev, only a link to an open file of this process is followed: another one could lead to
+    any device.
+    """
+    target = os.path.join(path.parent, os.readlink(path)) if path.is_symlink() else str(path)
+    if os.path.realpath(os.path.dirname(target)) == f"/proc/{os.getpid()}/fd":
+        return True
     if path.is_symlink() and path.absolute().parts[:2] != ("/", "dev"):
         return False
-    if path.exists() and not path.is_file():
-        return True
-    target = os.path.join(path.parent, os.readlink(path)) if path.is_symlink() else str(path)
-    return os.path.realpath(os.path.dirname(target)).startswith("/proc/")
+    return path.exists() and not path.is_file()
 
 
 def replace(texts: Mapping[Path, str], mode: int = 0o600) -> None:

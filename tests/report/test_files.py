@@ -156,3 +156,11 @@ def test_a_folder_as_output_is_one_line(folder, tmp_path):
     assert read_folder(folder)
     with pytest.raises(ReportError, match="cannot be written: is a directory"):
         write.write(digests, tmp_path)
+
+
+def test_a_link_to_a_device_elsewhere_is_replaced(folder, tmp_path, capfd):
+    link = tmp_path / "page.html"
+    link.symlink_to("/dev/null")
+    report(folder, link, capfd)
+    assert not link.is_symlink()
+    assert link.read_text().startswith("<!DOCTYPE html>")
