@@ -40,7 +40,9 @@ void* plain_dlsym(void* handle, const char* name) {
 
 void* next_in_scope(const char* name) {
   void* found = plain_dlsym(RTLD_NEXT, name);
-  if (found == nullptr) dlerror();  // clears it: the program did not ask
+  // Clears it: the program did not ask. NOLINTNEXTLINE(concurrency-mt-unsafe): each thread has its
+  // own
+  if (found == nullptr) dlerror();
   return found;
 }
 

@@ -272,6 +272,8 @@ class Runtime {
   /// The step's backward pass is over.
   void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
+  /// A step of `tag` has ended on the device, and none of the other budgets.
+  void end_elsewhere_locked(DeviceId device, const Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void end_tails_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
   static BudgetMiss miss_on(const DeviceRuntime& device,
                             const BudgetChooser& budget,

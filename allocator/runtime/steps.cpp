@@ -16,6 +16,18 @@ Bytes fewest_reserved(DeviceRuntime& device) {
   return Bytes{device.heap().granularity().count() * Heap::kFewestPages};
 }
 
+/// What the device's memory has shown in the step that is to end.
+void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
+  Heap& heap = device.heap();
+  if (const auto held = heap.most_held_by_plan()) {
+    if (held->zero() || heap.maps_plan()) budget.unsettled();
+    // What the step had no room for and offloaded instead, it would have held.
+    const Bytes reclaimed = device.take_reclaimed();
+    budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
+  }
+  budget.lacks(heap.take_lacking());
+}
+
 /// What is told needs so little more or less that it is not told twice.
 constexpr std::uint64_t kAlikeShare = 1024;
 /// The same for warnings of different steps.
@@ -311,31 +323,28 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       budget.abandon_step();
       continue;
     }
-    Heap& heap = devices_.at(id)->heap();
-    if (const auto held = heap.most_held_by_plan()) {
-      if (held->zero() || heap.maps_plan()) budget.unsettled();
-      // What the step had no room for and offloaded instead, it would have held.
-      const Bytes reclaimed = devices_.at(id)->take_reclaimed();
-      budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
-    }
+    read_memory(*devices_.at(id), budget);
     // Without an optimizer's step what came after the backward pass is not the step's.
-    budget.reserved(optimized ? heap.most_reserved() : tag.reserved[id],
+    budget.reserved(optimized ? devices_.at(id)->heap().most_reserved() : tag.reserved[id],
                     fewest_reserved(*devices_.at(id)));
-    budget.lacks(heap.take_lacking());
     const auto missing = budget.end_step(curve, optimized);
     if (missing) tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
     if (optimized && budget_miss_ && budget_miss_->device == id) {
       budget_miss_->first = budget.optimized_steps() == 1;
       budget_miss_->shortage.lower_bound = false;  // its micro-batches are followed to their end
     }
-    for (const TagId other : budgeted_) {
-      Tag& each = tags_.at(other);
-      ++tags_visited_;
-      const auto found = each.budgets.find(id);
-      if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
-    }
+    end_elsewhere_locked(id, tag);
   }
   tag.told = Bytes{};
+}
+
+void Runtime::end_elsewhere_locked(DeviceId device, const Tag& tag) {
+  for (const TagId other : budgeted_) {
+    Tag& each = tags_.at(other);
+    ++tags_visited_;
+    const auto found = each.budgets.find(device);
+    if (&each != &tag && found != each.budgets.end()) found->second.ended_elsewhere();
+  }
 }
 
 void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {

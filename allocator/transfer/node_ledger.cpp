@@ -184,11 +184,11 @@ Status OpenLedger::lock(const std::string& path, std::atomic<bool>& stalled) con
     if (errno != EWOULDBLOCK && errno != EINTR) return failed(path, "locked", errno);
     if (stalled.load(std::memory_order_relaxed) || std::chrono::steady_clock::now() > until) {
       stalled.store(true, std::memory_order_relaxed);
-      return SPILLWAY_ERROR(Code::kOutOfHostMemory,
-                            path +
-                                " is locked by a process that does not release it: it may be "
-                                "stopped; `fuser " +
-                                path + "` lists the processes that have it open");
+      std::string text = path;
+      text += " is locked by a process that does not release it: it may be stopped; `fuser ";
+      text += path;
+      text += "` lists the processes that have it open";
+      return SPILLWAY_ERROR(Code::kOutOfHostMemory, text);
     }
     std::this_thread::sleep_for(kPause);
   }
