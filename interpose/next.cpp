@@ -40,9 +40,8 @@ void* plain_dlsym(void* handle, const char* name) {
 
 void* next_in_scope(const char* name) {
   void* found = plain_dlsym(RTLD_NEXT, name);
-  // Clears it: the program did not ask. NOLINTNEXTLINE(concurrency-mt-unsafe): each thread has its
-  // own
-  if (found == nullptr) dlerror();
+  // Clears what this thread did not ask for.
+  if (found == nullptr) dlerror();  // NOLINT(concurrency-mt-unsafe)
   return found;
 }
 
