@@ -21,11 +21,18 @@ std::atomic<bool> in_use{false};  // Python has an error of its own
 
 std::string text_of(const BudgetMiss& missed) {
   const std::string smallest = readable(missed.shortage.least);
-  return "Spillway: a budget of " + std::to_string(missed.budget.count()) + " bytes (" +
-         readable(missed.budget) + ") is too small on GPU " +
-         std::to_string(static_cast<int>(missed.device)) +
-         ": with all of its activations offloaded or recomputed, step " +
-         std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ") needs " +
+  const std::string budget = "Spillway: a budget of " + std::to_string(missed.budget.count()) +
+                             " bytes (" + readable(missed.budget) + ") ";
+  const std::string device = " on GPU " + std::to_string(static_cast<int>(missed.device));
+  const std::string step =
+      "step " + std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ")";
+  if (missed.adapts) {
+    return budget + "was exceeded" + device + ": " + step + " needed " + smallest +
+           ". Later steps with these shapes offload more and may fit. Use a larger budget, a "
+           "smaller batch or a shorter sequence where no step may exceed it";
+  }
+  return budget + "is too small" + device +
+         ": with all of its activations offloaded or recomputed, " + step + " needs " +
          (missed.shortage.lower_bound
               ? "at least " + smallest + " (a lower bound: an optimizer's step may need more)"
               : smallest) +

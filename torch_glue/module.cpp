@@ -114,7 +114,7 @@ void tell_budget_miss() {
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;
   if (missed->warns) {
-    python.attr("warn")(*as_tuple(*missed));
+    python.attr("warn")(as_tuple(*missed), missed->adapts);
     return;
   }
   throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
@@ -188,9 +188,9 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("device"),
       py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
-  // Whether it is only a warning, whether the step was the first with an optimizer's, and the
-  // arguments of a BudgetError, of the budget that was missed, once; not of another one than
-  // `entered`.
+  // Of the budget that was missed, once; not of another one than `entered`: the arguments of a
+  // BudgetError, whether it is only a warning, whether the step was the first with an optimizer's,
+  // and whether the next step of its shape may meet the budget.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {
@@ -198,7 +198,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
         if (entered && device_at(device).most(*entered) != missed->budget) return py::none();
-        return py::make_tuple(missed->warns, missed->first, as_tuple(*missed));
+        return py::make_tuple(as_tuple(*missed), missed->warns, missed->first, missed->adapts);
       },
       py::arg("entered") = py::none());
   module.def("take_end_of_memory", &spillway::take_end_of_memory);

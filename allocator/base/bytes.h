@@ -41,6 +41,11 @@ class Bytes {
 
   friend Bytes operator-(Bytes left, Bytes right) { return left -= right; }
 
+  /// left - right, or zero where `right` is more.
+  friend Bytes saturating_sub(Bytes left, Bytes right) {
+    return left > right ? left - right : Bytes{};
+  }
+
   /// The smallest multiple of `unit` that holds this many bytes. Requires: unit > 0.
   [[nodiscard]] Bytes rounded_up(Bytes unit) const;
   /// The largest multiple of `unit` in this many bytes. Requires: unit > 0.

@@ -167,7 +167,7 @@ Bytes Books::room() const {
   const Lock lock(mutex_);
   Bytes room{std::numeric_limits<std::uint64_t>::max()};
   for (const Bytes cap : {limit_, budget_}) {
-    if (!cap.zero()) room = std::min(room, cap > slow_.held ? cap - slow_.held : Bytes{});
+    if (!cap.zero()) room = std::min(room, saturating_sub(cap, slow_.held));
   }
   return room;
 }
@@ -240,7 +240,7 @@ bool Books::passes_target(Bytes more) const {
 
 Bytes Books::room_to_target() const {
   const Lock lock(mutex_);
-  return target_ > slow_.held ? target_ - slow_.held : Bytes{};
+  return saturating_sub(target_, slow_.held);
 }
 
 void Books::count_out_of_memory() {

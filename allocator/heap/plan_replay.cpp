@@ -119,7 +119,7 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   Bytes slack{room.count() / kSlackShare};
   if (const KnownTarget* const here = known(books.target()))
     slack = std::max(slack, to_leave(*here));
-  return room > slack ? room - slack : Bytes{};
+  return saturating_sub(room, slack);
 }
 
 /// Nobody wants plans any more, for now.
@@ -166,10 +166,10 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   std::optional<Bytes> at_once;
   if (room) {
     // What the room leaves for others stays free.
-    const Bytes beside = replay.room > plan.size ? replay.room - plan.size : Bytes{};
+    const Bytes beside = saturating_sub(replay.room, plan.size);
     const Bytes left = std::min(beside, replay.room - *room);
     const Bytes now = books.room_to_target();
-    at_once = now > left ? now - left : Bytes{};
+    at_once = saturating_sub(now, left);
   } else {
     trim_cached();  // what the planned blocks were in until now
   }

@@ -77,7 +77,7 @@ HeapStats Heap::stats() const {
     region->read(stats);
   }
   stats.bad_frees = state_->bad_frees.load();
-  stats.rounding = stats.live > stats.requested ? stats.live - stats.requested : Bytes{};
+  stats.rounding = saturating_sub(stats.live, stats.requested);
   return stats;
 }
 

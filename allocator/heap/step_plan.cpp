@@ -113,7 +113,7 @@ StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
     const Bytes size = next.size;
     if (tries == 0 || size < placement.size) placement = std::move(next);
     if (size <= room || live == least) break;
-    live = std::max(least, live > size - room ? live - (size - room) : Bytes{});
+    live = std::max(least, saturating_sub(live, size - room));
   }
   StepPlan plan = without_places(std::move(sequence));
   plan.page = page;

@@ -168,7 +168,7 @@ bool Heap::State::holds_too_much() {
   if (requests == replay.requests && replay.size >= size) return false;
   ++here->given_up;
   here->last_given_up = {replay.size, replay.requests};
-  const Bytes left = replay.room > replay.size ? replay.room - replay.size : Bytes{};
+  const Bytes left = saturating_sub(replay.room, replay.size);
   here->to_leave = std::max(here->to_leave, left + (most - target));
   return true;
 }

@@ -17,12 +17,11 @@ constexpr std::size_t kMostSeconds = 9;
 /// smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
+/// A step that offloaded all leaves room to recompute instead where so much of the budget is left.
+constexpr std::uint64_t kRecomputesShare = 8;
+
 /// Steps of the device that may be timed after later ones have ended on the host.
 constexpr std::size_t kMostUntimed = 16;
-
-Bytes less(Bytes from, Bytes by) {
-  return from > by ? from - by : Bytes{};
-}
 
 /// When each storage is wanted, those begin to come back whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
@@ -63,7 +62,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
   // What the recorded step would have been allowed, had it begun as this one does. Where that was
   // another run's, what is not live yet may be made in it, as workspaces and optimizer states are.
-  Bytes allowed = less(less(budget_ + recorded.begin, live), shape.margin);
+  Bytes allowed = saturating_sub(saturating_sub(budget_ + recorded.begin, live), shape.margin);
   if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
     shape.profile = profile_of(
@@ -71,7 +70,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     shape.profile->free_at_once = free_at_once_;
   }
   shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
-  Bytes within = less(allowed, shape.held_margin.bytes());
+  Bytes within = saturating_sub(allowed, shape.held_margin.bytes());
   // So close to what it needs in any case the step is to need no more than that.
   const Bytes least = least_peak(*shape.profile);
   if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
@@ -121,7 +120,8 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
 
 Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   const std::size_t index = sizes_.size();
-  rebuildable = rebuildable && moving_steps_ == 0;
+  if (index == 0) offloads_only_ = moving_steps_ > 0 || is_larger_than_known(size);
+  rebuildable = rebuildable && !offloads_only_;
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
@@ -146,6 +146,21 @@ Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   sizes_.push_back(size);
   rebuildable_.push_back(rebuildable);
   return action;
+}
+
+/// Whether a step that begins with a storage of that size is larger than all that have recomputed,
+/// and than those that have shown room for it.
+bool BudgetChooser::is_larger_than_known(Bytes first) const {
+  Bytes largest = roomy_first_;
+  bool recomputes = false;
+  for (const Shape& shape : shapes_) {
+    if (std::find(shape.rebuildable.begin(), shape.rebuildable.end(), true) ==
+        shape.rebuildable.end())
+      continue;
+    recomputes = true;
+    largest = std::max(largest, shape.sizes.front());
+  }
+  return recomputes && first > largest;
 }
 
 const BudgetChooser::Shape* BudgetChooser::only_planned() const {
@@ -246,6 +261,7 @@ bool BudgetChooser::recording() const {
 
 void BudgetChooser::time(const std::optional<StepTimes>& times) {
   Shape* const shape = std::exchange(recorded_last_, nullptr);
+  if (times) ++timed_;
   if (shape == nullptr && times) return refine_last(*times);
   if (shape == nullptr || !times) return;
   shape->times.emplace(*times);
@@ -291,6 +307,9 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   } else if (whole_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
+  const Bytes needed = std::max(curve.peak(), reserved_);
+  if (offloads_only_ && needed + Bytes{budget_.count() / kRecomputesShare} <= budget_)
+    roomy_first_ = std::max(roomy_first_, sizes_.front());
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
   // The first time a plan may help, unless that was one.
@@ -318,7 +337,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (exceeds(curve.peak())) {
-    const Bytes more = less(std::max(curve.peak(), reserved_), budget_);
+    const Bytes more = saturating_sub(std::max(curve.peak(), reserved_), budget_);
     // By a page at a time, plans that are too large would be too many.
     if (!shape.rebased) {
       shape.margin += more;

@@ -44,10 +44,12 @@ struct PlannedStep {
 ///
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
 /// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
-/// everything moves in the next ones; recomputing is tried again after some steps, ever more. A
-/// known one follows the plan made from its recording (plan_step), for what is live when it begins.
-/// While a step may still become several known ones, what any of them moves is moved. From the
-/// first difference to all of them on, everything is away, and the next step of that sequence is
+/// everything moves in the next ones; recomputing is tried again after some steps, ever more. Nor
+/// is anything recomputed in the first step that is larger than all before it, which needs the
+/// least room so; nor in the next ones of that size, unless that one has left room. A known one
+/// follows the plan made from its recording (plan_step), for what is live when it begins. While a
+/// step may still become several known ones, what any of them moves is moved. From the first
+/// difference to all of them on, everything is away, and the next step of that sequence is
 /// recorded. So is one that begins with other bytes live than when it was first recorded, once: the
 /// first step of a training allocates what the later ones find. The recorded step is held up by its
 /// host (memory is mapped, kernels are loaded), so the first planned steps are measured too
@@ -88,6 +90,9 @@ class BudgetChooser {
   [[nodiscard]] std::vector<KnownStep> known() const;
 
   [[nodiscard]] std::uint64_t records() const { return records_; }
+
+  /// Steps whose times were taken, after which their host has waited for the device.
+  [[nodiscard]] std::uint64_t timed() const { return timed_; }
 
   /// Plans with what was recorded elsewhere; what is known already stays as it is. Errors:
   /// kInvalidArgument for what no step can have recorded.
@@ -130,6 +135,9 @@ class BudgetChooser {
   /// Whether the step that is to end has exceeded the budget: with so many bytes allocated at its
   /// peak, or by what was reserved.
   [[nodiscard]] bool exceeds(Bytes peak) const;
+
+  /// What the step that is to end needed, and began with, where it has exceeded the budget.
+  [[nodiscard]] std::optional<BudgetShortage> excess(const StepCurve& curve) const;
 
   /// What is missing where the step, so far, has exceeded the budget although everything was away,
   /// or a plan was followed that needs as little as any, and no other plan would need less. What is
@@ -211,6 +219,7 @@ class BudgetChooser {
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
+  [[nodiscard]] bool is_larger_than_known(Bytes first) const;
   void end_known(Shape& shape, const StepCurve& curve);
   bool correct(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
@@ -228,6 +237,8 @@ class BudgetChooser {
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything is away so far
   bool recomputed_ = false;         // something of this step is to be recomputed
+  bool offloads_only_ = false;      // nothing of this step is recomputed
+  Bytes roomy_first_{};             // the largest first storage of those that left room
   bool refused_ = false;            // host memory for something of this step
   std::uint64_t moving_steps_ = 0;  // for so many more steps nothing is recomputed
   std::uint64_t next_moving_steps_ = kFirstMovingSteps;
@@ -246,6 +257,7 @@ class BudgetChooser {
   Bytes optimized_peak_;                  // of that one's end
   std::uint64_t mismatches_ = 0;
   std::uint64_t records_ = 0;
+  std::uint64_t timed_ = 0;
 };
 
 }  // namespace spillway

@@ -14,10 +14,6 @@ namespace {
 constexpr std::uint64_t kReservedShare = 128;
 constexpr std::uint64_t kPagesShare = 4;
 
-Bytes less(Bytes from, Bytes by) {
-  return from > by ? from - by : Bytes{};
-}
-
 }  // namespace
 
 /// What any plan for the step that is to end needs, with what plans of it leave.
@@ -37,6 +33,12 @@ bool BudgetChooser::counts_reserved(Bytes budget) const {
 
 bool BudgetChooser::exceeds(Bytes peak) const {
   return peak > budget_ || (counts_reserved(budget_) && reserved_ > budget_);
+}
+
+std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
+  if (curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
+  const Bytes needed = counts_reserved(budget_) ? std::max(curve.peak(), reserved_) : curve.peak();
+  return BudgetShortage{needed, Bytes{curve.live.front()}};
 }
 
 /// No plan needs less than its own.
@@ -83,7 +85,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
 /// had allocated the next ones will, too, and a little more where their blocks lie otherwise.
 Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
   if (!counts_reserved(needed)) return needed;
-  const Bytes beyond = less(reserved_, curve.peak());
+  const Bytes beyond = saturating_sub(reserved_, curve.peak());
   const Bytes reserved = std::max(needed + beyond, reserved_);
   return reserved + Bytes{reserved.count() / kReservedShare} +
          Bytes{fewest_reserved_.count() / kPagesShare};

@@ -62,7 +62,7 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
   }
   const auto phase = static_cast<StepPhase>(highest);
   const StepPeaks::Peak& peak = step.peaks.at(highest);
-  const Bytes lowered = without > peak.allocated ? without - peak.allocated : Bytes{};
+  const Bytes lowered = saturating_sub(without, peak.allocated);
   const bool between = phase == StepPhase::kOptimizer || phase == StepPhase::kOutside;
   const bool alike = between ? lowered.zero()
                              : lowered.count() <= peak.allocated.count() / kAlike &&
@@ -76,9 +76,20 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
 
 CannotHelp HelplessSteps::after(const std::optional<CannotHelp>& found) {
   const HelplessReason reason = found ? found->reason : HelplessReason::kNone;
-  times_ = reason == last_ ? std::min(times_ + 1, kSteps) : 1;
+  times_ = reason == last_ ? std::min(times_ + 1, needed_) : 1;
   last_ = reason;
-  return found && times_ >= kSteps ? *found : CannotHelp{};
+  return found && times_ >= needed_ ? *found : CannotHelp{};
+}
+
+void HelplessSteps::withdraw() {
+  constexpr int kMost = 1 << 20;
+  last_ = HelplessReason::kNone;
+  times_ = 0;
+  needed_ = std::min(4 * needed_, kMost);
+}
+
+bool needs_no_offloading(Bytes before, Bytes peak) {
+  return peak <= before + Bytes{before.count() / (kAlike / 2)};
 }
 
 }  // namespace spillway

@@ -50,15 +50,23 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
 /// Threads: confined.
 class HelplessSteps {
  public:
-  /// So many steps in a row with the same reason make an answer.
+  /// So many steps in a row with the same reason make the first answer.
   static constexpr int kSteps = 3;
 
   /// The answer after a step for which `found` was.
   CannotHelp after(const std::optional<CannotHelp>& found);
 
+  /// The last answer no longer holds. The next one takes four times as many steps.
+  void withdraw();
+
  private:
   HelplessReason last_ = HelplessReason::kNone;
   int times_ = 0;
+  int needed_ = kSteps;
 };
+
+/// Whether a job whose activations stay on the GPU, since offloading did not lower a peak of
+/// `before` bytes, still needs no more than about that.
+bool needs_no_offloading(Bytes before, Bytes peak);
 
 }  // namespace spillway

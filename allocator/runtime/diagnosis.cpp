@@ -20,8 +20,10 @@ void Runtime::diagnose() {
   const bool elsewhere = saved_elsewhere_.exchange(false);
   const LightLock lock(mutex_);
   const Bytes recomputed = std::exchange(left_to_rebuild_, {});
+  const bool offloads = std::exchange(offloads_, false);
   const bool nothing_saved = std::exchange(movable_, {}).zero() && recomputed.zero();
   std::optional<CannotHelp> found;
+  Bytes peak;
   bool lowers = false;
   for (DeviceRuntime* const device : devices) {
     const DeviceId id = device->device().id;
@@ -33,13 +35,37 @@ void Runtime::diagnose() {
                           elsewhere,
                           compiled_.load(std::memory_order_relaxed)};
     const auto why = why_peak_is_not_lowered(id, facts);
+    for (const StepPeaks::Peak& each : facts.peaks)
+      peak = std::max(peak, each.allocated);
     lowers = lowers || (!why && !facts.offloaded.zero());
     if (why && (!found || why->bytes > found->bytes)) found = why;
+  }
+  if (keeps_locked()) {
+    if (!offloads && needs_no_offloading(peak_, peak)) return;
+    cannot_help_ = {};
+    helpless_.withdraw();
+    for (DeviceRuntime* const device : devices)
+      device->step_peaks().forget();
+    return;
   }
   if (elsewhere && nothing_saved) found = CannotHelp{HelplessReason::kOtherOffloader, {}, {}};
   if (lowers) found.reset();  // of several devices, one needs less
   const CannotHelp after = helpless_.after(found);
-  if (cannot_help_.reason != HelplessReason::kModelState) cannot_help_ = after;
+  if (cannot_help_.reason == HelplessReason::kModelState) return;
+  cannot_help_ = after;
+  peak_ = peak;
+}
+
+void Runtime::offload_where_it_helps(TagId tag) {
+  const LightLock lock(mutex_);
+  where_it_helps_ = tag;
+}
+
+/// Peaks are known where the memory is Spillway's: then storages that stay can leave under
+/// pressure.
+bool Runtime::keeps_locked() const {
+  return where_it_helps_ && cannot_help_.reason != HelplessReason::kModelState &&
+         !cannot_help_.bytes.zero();
 }
 
 bool Runtime::has_budget() const {

@@ -98,7 +98,7 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   Bytes beyond;  // the limit, which may be below what is held
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
     const Bytes held = heap_->held();
-    room = std::min(room, limit > held ? limit - held : Bytes{});
+    room = std::min(room, saturating_sub(limit, held));
     if (held > limit) beyond = held - limit;
   }
   if (size > memory.value().total)

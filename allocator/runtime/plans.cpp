@@ -68,6 +68,17 @@ std::uint64_t Runtime::records(TagId tag) const {
   return records;
 }
 
+std::uint64_t Runtime::timed_steps(TagId tag) const {
+  if (in_forked_child()) return 0;
+  const LightLock lock(mutex_);
+  const auto found = tags_.find(tag);
+  std::uint64_t timed = 0;
+  if (found == tags_.end()) return timed;
+  for (const auto& [device, budget] : found->second.budgets)
+    timed += budget.timed();
+  return timed;
+}
+
 Status Runtime::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {
   if (in_forked_child()) return {};
   SPILLWAY_RETURN_IF_ERROR(this->device(device).status());

@@ -260,8 +260,9 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   site.held = choice == RatioChooser::Choice::kHeldElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
+  const bool stays = where_it_helps_ == site.tag && keeps_locked();
   for (const std::size_t index : tag.chooser.take_due())
-    decision.due.push_back({site.tag, site.device, site.step, index});
+    if (!stays) decision.due.push_back({site.tag, site.device, site.step, index});
   last_saved_ = site;
   undisturbed_.store(true, std::memory_order_relaxed);
   if (site.held) {
@@ -270,6 +271,13 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
     held.bytes += storage.size;
   } else {
     tag.step.movable += storage.size;
+  }
+  if (stays && choice == RatioChooser::Choice::kMove) {
+    SkipCount& kept = tag.step.skipped[static_cast<std::size_t>(SkipReason::kCannotHelp)];
+    ++kept.storages;
+    kept.bytes += storage.size;
+    decision.waits = true;  // it leaves after all where the device has no room
+    return false;
   }
   return choice == RatioChooser::Choice::kMove;
 }

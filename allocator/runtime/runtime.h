@@ -46,7 +46,7 @@ struct Decision {
   std::vector<Site> due;  // have waited, and are to move now
 };
 
-/// A step in which everything moved that could, and which needed more than its budget.
+/// A step that needed more than its budget.
 struct BudgetMiss {
   DeviceId device{};
   Bytes budget;
@@ -54,6 +54,9 @@ struct BudgetMiss {
   std::uint64_t step = 0;  // the first one is 1
   std::string shape;       // of the first tensor that it saved
   bool warns = false;      // it is a warning, not an error
+  /// Not everything was offloaded, or it was the first step of its shape: the next one is planned
+  /// for the budget, and may meet it. Then shortage.least is what this one needed.
+  bool adapts = false;
   /// No optimizer's step had ended before it: the states that one makes are in no step yet.
   bool first = false;
 };
@@ -169,6 +172,8 @@ class Runtime {
   [[nodiscard]] std::vector<KnownStep> known_steps(TagId tag, DeviceId device) const;
   /// How often that has changed, over all devices.
   [[nodiscard]] std::uint64_t records(TagId tag) const;
+  /// How many of its steps were timed, over all devices.
+  [[nodiscard]] std::uint64_t timed_steps(TagId tag) const;
   /// Plans the tag's steps with them. Requires: the tag has a budget, or nothing happens. Errors:
   /// as BudgetChooser::learn; those before a wrong one are learnt.
   Status learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps);
@@ -202,6 +207,10 @@ class Runtime {
   /// Parameters, gradients and optimizer states of one optimizer have so many bytes on the device.
   /// Where that exceeds a budget, offloading cannot meet it.
   void model_state(DeviceId device, Bytes bytes);
+  /// From now on, while offloading does not lower the peak, storages of that tag stay on the device
+  /// and wait there (Decision::waits). They move again once they are offloaded under pressure, or
+  /// the peak grows.
+  void offload_where_it_helps(TagId tag);
 
   /// The steps with a budget whose backward pass is over have no optimizer's step any more that
   /// counts: another one begins.
@@ -240,6 +249,7 @@ class Runtime {
     bool tail = false;                     // the last step's budgets wait for its optimizer's step
     Bytes told{};                          // of a budget that the step has missed
     Bytes warned{};                        // the same, of all steps
+    Bytes warned_that_adapts{};            // the same, of BudgetMiss::adapts
     std::map<DeviceId, Bytes> reserved{};  // up to the end of the step's backward pass
     TagStepStats step;                     // of the running step
     TagStepStats last;                     // of the last step that saved anything
@@ -283,6 +293,8 @@ class Runtime {
   [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   void begin_phase(StepPhase phase);
+  /// The storages of where_it_helps_ stay on the device.
+  [[nodiscard]] bool keeps_locked() const SPILLWAY_REQUIRES(mutex_);
   /// Ends the step of the devices' peaks, and says whether offloading lowers them.
   void diagnose();
   /// The tag of a site of the running step, null for an older one's.
@@ -320,6 +332,9 @@ class Runtime {
   Bytes left_to_rebuild_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<DeviceId, Bytes> stashed_ SPILLWAY_GUARDED_BY(mutex_);  // up to the step before
   CannotHelp cannot_help_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes peak_ SPILLWAY_GUARDED_BY(mutex_);  // when that was found
+  std::optional<TagId> where_it_helps_ SPILLWAY_GUARDED_BY(mutex_);
+  bool offloads_ SPILLWAY_GUARDED_BY(mutex_) = false;  // something of it, in this step
   HelplessSteps helpless_ SPILLWAY_GUARDED_BY(mutex_);
   std::atomic<bool> saved_elsewhere_{false};
   std::atomic<bool> compiled_{false};

@@ -25,6 +25,8 @@ std::string_view skip_reason_name(SkipReason reason) {
       return "no_host_memory";
     case SkipReason::kCapturing:
       return "capturing";
+    case SkipReason::kCannotHelp:
+      return "cannot_help";
     case SkipReason::kCount:
       break;
   }

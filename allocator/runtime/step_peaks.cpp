@@ -56,4 +56,10 @@ StepPeaks::Peaks StepPeaks::end_step() {
   return all_;
 }
 
+void StepPeaks::forget() {
+  const LightLock lock(mutex_);
+  steps_ = 0;
+  running_ = all_ = {};
+}
+
 }  // namespace spillway

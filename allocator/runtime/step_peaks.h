@@ -50,6 +50,9 @@ class StepPeaks {
   /// between them up to the end of the step before this one.
   Peaks end_step();
 
+  /// Starts over, as at the first step: what was allocated so far does not count.
+  void forget();
+
  private:
   static constexpr std::size_t kRecent = 4;
   /// All of the first steps are followed, later of some only the time between them.

@@ -143,6 +143,7 @@ void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
+  if (where_it_helps_ == site.tag) offloads_ = true;
   tag->step.moved += size;
   tag->step.copied += copied;
 }
@@ -327,8 +328,15 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     // Without an optimizer's step what came after the backward pass is not the step's.
     budget.reserved(optimized ? devices_.at(id)->heap().most_reserved() : tag.reserved[id],
                     fewest_reserved(*devices_.at(id)));
+    const auto excess = budget.excess(curve);
     const auto missing = budget.end_step(curve, optimized);
-    if (missing) tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
+    if (missing) {
+      tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
+    } else if (excess) {
+      BudgetMiss miss = miss_on(*devices_.at(id), budget, *excess);
+      miss.adapts = miss.warns = true;
+      tell_locked(tag, std::move(miss));
+    }
     if (optimized && budget_miss_ && budget_miss_->device == id) {
       budget_miss_->first = budget.optimized_steps() == 1;
       budget_miss_->shortage.lower_bound = false;  // its micro-batches are followed to their end
@@ -351,14 +359,17 @@ void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
   const Bytes least = miss.shortage.least;
   // What the device has is not for the program to change: only out of memory ends it.
   if (tag.budget->rest) return;
-  miss.warns = tag.budget->warns;
+  miss.warns = miss.warns || tag.budget->warns;
   if (miss.warns) {
-    if (least <= tag.warned + Bytes{tag.warned.count() / kAlikeWarnings}) return;
-    tag.warned = least;
+    Bytes& warned = miss.adapts ? tag.warned_that_adapts : tag.warned;
+    if (least <= warned + Bytes{warned.count() / kAlikeWarnings}) return;
+    warned = least;
   }
   if (budget_miss_ && budget_miss_->device == miss.device && budget_miss_->budget == miss.budget) {
-    // Nobody has taken that yet: the most that is needed is told.
-    if (least < budget_miss_->shortage.least) return;
+    // That one was not reported yet. One that does not adapt matters more, then one that needs
+    // more.
+    if (miss.adapts && !budget_miss_->adapts) return;
+    if (miss.adapts == budget_miss_->adapts && least < budget_miss_->shortage.least) return;
   } else if (least <= tag.told + Bytes{tag.told.count() / kAlikeShare}) {
     return;  // the optimizer's step says no more than the backward pass did, unless it needs more
   }

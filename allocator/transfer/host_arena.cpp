@@ -104,7 +104,7 @@ struct HostArena::State {
       slack = close ? Bytes{} : std::min(slack, Bytes{limit.count() / kLimitSlack});
     }
     const Bytes most = used + slack;
-    return most > pieces.registered() ? most - pieces.registered() : Bytes{};
+    return saturating_sub(most, pieces.registered());
   }
 
   /// Makes room for a slot of `size`. Which pieces there are depends on the sizes alone, whether

@@ -39,14 +39,10 @@ std::optional<Bytes> entry_of(const std::string& path, std::string_view key) {
   return std::nullopt;
 }
 
-Bytes less(Bytes from, Bytes by) {
-  return from > by ? from - by : Bytes{};
-}
-
 void limited_by(HostRoom& room, Bytes limit, Bytes used) {
   room.most = std::min(room.most, limit);
   const Bytes reserve = std::min(kMostReserve, Bytes{limit.count() / kReserve});
-  room.left = std::min(room.left, less(limit, used + reserve));
+  room.left = std::min(room.left, saturating_sub(limit, used + reserve));
 }
 
 /// What the two versions call their files.
@@ -66,7 +62,7 @@ void limited_by_group(HostRoom& room, const std::string& folder, const Names& na
   const Bytes droppable = entry_of(folder + "/memory.stat", names.droppable).value_or(Bytes{});
   for (const char* const name : names.limits) {
     const auto limit = name == nullptr ? std::nullopt : number_in(folder + '/' + name);
-    if (limit && *limit < kNoLimit) limited_by(room, *limit, less(*used, droppable));
+    if (limit && *limit < kNoLimit) limited_by(room, *limit, saturating_sub(*used, droppable));
   }
 }
 
@@ -100,7 +96,7 @@ HostRoom host_room(const std::string& root) {
   if (total && available) {
     const Bytes all{total->count() << 10U};
     room.machine = all;
-    limited_by(room, all, less(all, Bytes{available->count() << 10U}));
+    limited_by(room, all, saturating_sub(all, Bytes{available->count() << 10U}));
   }
   const std::string groups = root + "/sys/fs/cgroup";
   std::ifstream file(root + "/proc/self/cgroup");

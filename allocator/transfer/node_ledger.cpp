@@ -269,7 +269,7 @@ void NodeLedger::give_back(Bytes size) {
   Entry* const own = ledger.value().own();
   if (own == nullptr) return;
   const Bytes bytes{own->bytes};
-  ledger.value().write(*own, bytes > size ? bytes - size : Bytes{});
+  ledger.value().write(*own, saturating_sub(bytes, size));
 }
 
 }  // namespace spillway

@@ -78,23 +78,38 @@ class BudgetError(RuntimeError):
                 f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states "
                 "that it keeps, may need more)"
             )
-        which = f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
         return (
             f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
-            f"activations offloaded or recomputed, {which} {need}, {_mib(self.begin)} of which were "
+            f"activations offloaded or recomputed, {self._which()} {need}, {_mib(self.begin)} of which were "
             "allocated before it saved its first activation (parameters, gradients, optimizer states). Use a "
             f"budget of {least}{self.smallest} bytes, a smaller batch or a shorter sequence, or "
             "over_budget='warn' (--over-budget warn) to go on beyond the budget"
         )
+
+    def excess(self) -> str:
+        """The text where later steps of that shape may meet the budget; `smallest` is what the step needed."""
+        return (
+            f"budget={self.budget} ({_mib(self.budget)}) was exceeded on GPU {self.device}: {self._which()} "
+            f"needed {_mib(self.smallest)}. Later steps with these shapes offload more and may fit. Use a "
+            "larger budget, a smaller batch or a shorter sequence where no step may exceed it"
+        )
+
+    def _which(self) -> str:
+        return f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
 
 
 def _mib(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"
 
 
-def warn(*missed: Any) -> None:
-    """Warns of a step that exceeded its budget, with the arguments of a BudgetError."""
-    warnings.warn(str(BudgetError(*missed)), RuntimeWarning, stacklevel=3)
+def warn(missed: tuple[Any, ...], adapts: bool) -> None:
+    """Warns of a step that exceeded its budget.
+
+    ``missed``: the arguments of a BudgetError. ``adapts``: later steps of its shape may meet the budget.
+    """
+    error = BudgetError(*missed)
+    text = error.excess() if adapts else str(error)
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
@@ -109,12 +124,12 @@ def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
     missed = glue().take_budget_miss(entered)
     if missed is None:
         return
-    only_warns, is_first, (device, budget, smallest, lower_bound, *rest) = missed
+    (device, budget, smallest, lower_bound, *rest), only_warns, is_first, adapts = missed
     # The next step has the optimizer's states, and names a budget for all steps.
     only_warns = only_warns or (optimized and is_first)
     arguments = (device, budget, smallest, lower_bound or is_first or _others_may_need_more(), *rest)
     if only_warns:
-        return warn(*arguments)
+        return warn(arguments, adapts)
     raise BudgetError(*arguments)
 
 
@@ -351,7 +366,8 @@ def offload(
         plans: a file that keeps what was recorded, so that the next run of the same job on such a GPU follows
             a plan from its first step on. It is made where it is missing.
         over_budget: what happens when a step needs more than `budget` although all of its activations are
-            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on.
+            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on. A step that
+            exceeded it and was not all offloaded, such as the first one of its shape, is a RuntimeWarning.
             ``budget="auto"`` never raises: only the end of the GPU's memory ends such a job.
 
     Raises:

@@ -30,7 +30,8 @@ def stats() -> dict[str, Any]:
         "optimizer" or "evaluation" (the peak is reached there), "operator" (inside one, in memory that no
         graph saves), "compiled_graph" (inside a graph of ``torch.compile``), "other_offloader" (other
         saved-tensor hooks handle what is saved) or "model_state" (parameters, gradients and optimizer states
-        exceed the budget: reported at once); ``text`` (str): what that means and what to do; ``bytes``: the
+        exceed the budget: reported at once); while it holds, what a job under ``spillway run`` saves stays
+        on the GPU; ``text`` (str): what that means and what to do; ``bytes``: the
         peak, with "operator" the size of its allocation, with "model_state" by how much; ``device``: the GPU.
     ``driver``
         what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,

@@ -5,12 +5,14 @@ import contextlib
 import json
 import logging
 import sys
+from typing import Any
 
 import torch
 from torch import nn
 
 WHERE = sys.argv[1]
 STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+GROWS = int(sys.argv[3]) if len(sys.argv) > 3 else STEPS  # the step from which on batches are larger
 WIDTH, LAYERS = 512, 6
 
 
@@ -43,6 +45,12 @@ class Wide(nn.Module):
         return x + (x.detach() @ self.wide).sum(-1, keepdim=True)
 
 
+def spillway_stats() -> dict[str, Any]:
+    spillway = sys.modules.get("spillway")
+    stats: dict[str, Any] = spillway.stats() if spillway else {"cannot_help": None, "tags": {}}
+    return stats
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     torch.manual_seed(0)
@@ -60,8 +68,11 @@ def main() -> None:
         torch.optim.AdamW(model.parameters()) if states else torch.optim.SGD(model.parameters(), lr=1e-3)
     )
     elsewhere = torch.autograd.graph.save_on_cpu if WHERE == "other_offloader" else contextlib.nullcontext
-    found = []
-    for _ in range(STEPS):
+    found, kept, moved, peaks = [], [], [], []
+    for step in range(STEPS):
+        if step == GROWS:
+            rows *= 256
+        torch.cuda.reset_peak_memory_stats()
         with elsewhere():
             loss = called(torch.randn(rows, width, device="cuda")).square().mean()
         loss.backward()
@@ -70,9 +81,13 @@ def main() -> None:
         if WHERE == "evaluation":
             with torch.no_grad():
                 model(torch.randn(32 * rows, width, device="cuda"))
-        spillway = sys.modules.get("spillway")
-        found.append(spillway.stats()["cannot_help"] if spillway else None)
-    print(json.dumps({"found": found, "peak": torch.cuda.max_memory_allocated()}))
+        peaks.append(torch.cuda.max_memory_allocated())
+        stats = spillway_stats()
+        found.append(stats["cannot_help"])
+        job = stats["tags"].get("job", {"last": {"moved_bytes": 0, "skipped": {}}})["last"]
+        moved.append(job["moved_bytes"])
+        kept.append(job["skipped"].get("cannot_help", {"bytes": 0})["bytes"])
+    print(json.dumps({"found": found, "kept": kept, "moved": moved, "peaks": peaks, "peak": max(peaks)}))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ JOB = Path(__file__).with_name("cannot_help_job.py")
 PEAKS = ("optimizer", "evaluation", "operator", "compiled_graph", "other_offloader")
 
 
-def run(where: str, *options: str, steps: int = 5) -> tuple[dict[str, Any], str]:
+def run(
+    where: str, *options: str, steps: int = 5, grows: int = 1000, limit: int | None = None
+) -> tuple[dict[str, Any], str]:
     """What the job printed, and its stderr, of a run without arithmetic."""
     command = [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", *options, "--"]
     result = subprocess.run(
-        [*command, sys.executable, str(JOB), where, str(steps)],
-        env=clean_environment(),
+        [*command, sys.executable, str(JOB), where, str(steps), str(grows)],
+        env=clean_environment() | ({} if limit is None else {"SPILLWAY_MEMORY_LIMIT": str(limit)}),
         capture_output=True,
         text=True,
         check=False,
@@ -56,6 +58,61 @@ def test_such_a_peak_is_the_same_without_offloading(where):
     plain = run(where, "--ratio", "0")[0]
     assert 0.96 * plain["peak"] <= offloaded["peak"] <= plain["peak"]
     assert plain["found"] == [None] * 5  # nothing is offloaded
+
+
+@pytest.mark.parametrize("where", ["optimizer", "evaluation", "operator", "compiled_graph"])
+def test_a_job_moves_nothing_once_that_is_known(where):
+    job = run(where, "--ratio", "1", steps=8)[0]
+    known = [why is not None for why in job["found"]]
+    # The answer of one step is for the next one.
+    helps = [True, *(not each for each in known[:-1])]
+    assert [moved > 0 for moved in job["moved"]] == helps
+    assert [kept == 0 for kept in job["kept"]] == helps
+    assert known[-3:] == [True] * 3  # and it stays so
+
+
+def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import spillway, runpy\n"
+        "spillway.use_allocator()\n"
+        "with spillway.CPUOffload(offload_ratio=1.0, tag='job'):\n"
+        f"    runpy.run_path({str(JOB)!r}, run_name='__main__')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", "--", sys.executable, script]
+        + ["optimizer", "6"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    job = json.loads(result.stdout)
+    assert job["found"][-1]["reason"] == "optimizer"
+    assert len(set(job["moved"])) == 1
+    assert job["moved"][0] > 0
+
+
+def test_a_job_offloads_again_when_larger_batches_need_it():
+    grown = run("optimizer", "--ratio", "1", steps=9, grows=5)[0]
+    assert grown["found"][4]["reason"] == "optimizer"
+    assert grown["moved"][4] == 0
+    assert grown["moved"][6] > 0  # the step after the first large one
+    assert grown["found"][6] is None
+    assert grown["peaks"][7] < grown["peaks"][5]
+
+
+def test_a_larger_batch_that_only_offloading_makes_fit_is_served():
+    offloaded = run("optimizer", "--ratio", "1", steps=2, grows=0)[0]["peak"]
+    plain = run("optimizer", "--ratio", "0", steps=2, grows=0)[0]["peak"]
+    assert offloaded < plain
+    limit = (offloaded + plain) // 2
+    served = run("optimizer", "--ratio", "1", steps=7, grows=5, limit=limit)[0]
+    assert served["moved"][4] == 0
+    assert served["moved"][5] > 0
+    assert served["peak"] <= limit
 
 
 @pytest.mark.parametrize("where", ["optimizer", "evaluation"])

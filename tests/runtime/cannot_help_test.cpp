@@ -129,5 +129,29 @@ TEST(CannotHelpTest, EveryReasonHasANameOfItsOwn) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(HelplessReason::kCount));
 }
 
+TEST(CannotHelpTest, AnAnswerThatIsWithdrawnComesBackAfterFourTimesAsManySteps) {
+  const std::optional<CannotHelp> found =
+      CannotHelp{HelplessReason::kOptimizer, DeviceId{0}, 1_MiB};
+  HelplessSteps steps;
+  const auto steps_to_answer = [&] {
+    int count = 1;
+    while (steps.after(found).reason == HelplessReason::kNone)
+      ++count;
+    return count;
+  };
+  const int first = steps_to_answer();
+  steps.withdraw();
+  EXPECT_EQ(steps_to_answer(), 4 * first);
+}
+
+TEST(CannotHelpTest, AJobNeedsNoOffloadingUntilItsPeakGrowsByMoreThanItMayCount) {
+  EXPECT_TRUE(needs_no_offloading(64_MiB, 64_MiB));
+  EXPECT_TRUE(needs_no_offloading(64_MiB, 10_MiB));
+  // What counts as the same peak, in the forward and backward pass, may be higher without
+  // offloading.
+  EXPECT_TRUE(needs_no_offloading(64_MiB, 66_MiB));
+  EXPECT_FALSE(needs_no_offloading(64_MiB, 80_MiB));
+}
+
 }  // namespace
 }  // namespace spillway

@@ -74,6 +74,7 @@ class NodeLedgerTest : public testing::Test {
       while (true)
         pause();
     }
+    close(ready_[1]);  // so that reading ends with the other process
     char done = 0;
     ASSERT_EQ(read(ready_[0], &done, 1), 1);
     ASSERT_EQ(done, 1);
@@ -188,8 +189,9 @@ TEST_F(NodeLedgerTest, AProcessShortOfDescriptorsKeepsTheSharesOfOthersAndCounts
       while (true)
         pause();
     }
+    close(charged[1]);
     char found[2] = {};
-    ASSERT_EQ(read(charged[0], found, 2), 2);
+    ASSERT_EQ(read(charged[0], found, 2), 2) << "the child has ended";
 
     EXPECT_EQ(found[0], 0) << descriptors << " descriptors: the limit was exceeded";
     EXPECT_EQ(found[1], descriptors == 0 ? 0 : 1) << descriptors << " descriptors";
@@ -199,7 +201,6 @@ TEST_F(NodeLedgerTest, AProcessShortOfDescriptorsKeepsTheSharesOfOthersAndCounts
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     close(charged[0]);
-    close(charged[1]);
     EXPECT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok()) << "the share of a killed process is kept";
     ledger_.give_back(512_KiB);
   }
@@ -224,6 +225,7 @@ TEST_F(NodeLedgerTest, AProcessWhoseFirstThreadHasEndedKeepsItsShare) {
     }).detach();
     syscall(SYS_exit, 0);
   }
+  close(ready_[1]);
   char done = 0;
   ASSERT_EQ(read(ready_[0], &done, 1), 1);
 

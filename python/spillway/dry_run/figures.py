@@ -11,7 +11,7 @@ from typing import Any
 
 from spillway.dry_run.emulator import KINDS, Block, Ended
 
-__all__ = ["Moment", "measured_steps", "process_figures", "steps_of"]
+__all__ = ["Moment", "measured_steps", "process_figures", "settled_steps", "steps_of"]
 
 _MOST_HOLDERS = 10
 _KERNELS = ("memory_bound", "products", "attention", "attention_backward")
@@ -28,6 +28,8 @@ class Moment:
     #: By tag with a budget: how often its recordings have changed, and the bytes that the last step offloaded
     #: and recomputed. Equal for steps that follow one plan; empty without a budget.
     plans: tuple[Any, ...] = ()
+    #: By tag with a budget: how many steps were timed for its plans so far. The host waits for those.
+    timed: tuple[int, ...] = ()
 
 
 def process_figures(
@@ -68,18 +70,29 @@ def steps_of(moments: Sequence[Moment]) -> dict[str, Any]:
 
 def measured_steps(moments: Sequence[Moment]) -> range:
     """The steps, counted from 0, whose time is the program's. Not the first, which makes the optimizer's
-    state, unless it is the only one. With a budget the last two or more in a row that follow one plan: those
-    before are recorded, with everything offloaded or recomputed. Empty where there are no such steps."""
+    state, unless it is the only one. With a budget settled_steps(), or those that are still timed where there
+    are no others. Empty where there are no such steps."""
     count = len(moments) - 1
     if count < 1:
         return range(0)
     plans = [moment.plans for moment in moments[1:]]
     if not any(plans):
         return range(min(1, count - 1), count)
-    last = count
+    return settled_steps(moments) or _last_alike(plans)
+
+
+def settled_steps(moments: Sequence[Moment]) -> range:
+    """The last two or more steps in a row that follow one plan of a budget and are not timed for it. Those
+    before are recorded, with everything offloaded or recomputed. Empty where there are no such steps."""
+    return _last_alike([(moment.plans, moment.timed) for moment in moments[1:]])
+
+
+def _last_alike(steps: Sequence[Any]) -> range:
+    """The last two or more in a row that are equal; empty without."""
+    last = len(steps)
     while last > 0:
         first = last - 1
-        while first > 0 and plans[first - 1] == plans[last - 1]:
+        while first > 0 and steps[first - 1] == steps[last - 1]:
             first -= 1
         if last - first > 1:
             return range(first, last)

@@ -16,7 +16,7 @@ from typing import Any
 from spillway._files import replace
 from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Books
-from spillway.dry_run.figures import Moment, measured_steps, process_figures
+from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
 from spillway.top import pages
 
@@ -78,12 +78,14 @@ class _Watch:
 
     def moment(self) -> Moment:
         to_host, to_device = self.books.copied()
+        plans = _plans()
         return Moment(
             [self.books.end_ms(device) for device in self.devices],
             [self.books.busy_ms(device) for device in self.devices],
             to_host,
             to_device,
-            _plans(),
+            plans,
+            tuple(_timed_steps(tag) for tag, *_ in plans),
         )
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
@@ -123,7 +125,7 @@ class _Watch:
             return False
         if not self.moments[-1].plans or taken >= most + _MORE_STEPS:
             return True
-        steps = measured_steps(self.moments)
+        steps = settled_steps(self.moments)
         return len(steps) >= _SETTLED and steps.stop == taken
 
     def give_role(self, role: str, tensors: Any) -> None:
@@ -208,6 +210,13 @@ def _plans() -> tuple[Any, ...]:
             last = step["last"]
             found.append((tag, records, last["moved_bytes"], last["left_to_rebuild_bytes"]))
     return tuple(found)
+
+
+def _timed_steps(tag: str) -> int:
+    from spillway._load import glue
+
+    timed: int = glue().timed_steps(tag)
+    return timed
 
 
 def _budget_missed() -> str | None:

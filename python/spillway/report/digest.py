@@ -23,6 +23,7 @@ REASONS = {
     "tiny": "too small",
     "no_host_memory": "no pinned host memory left",
     "capturing": "a CUDA graph was being captured",
+    "cannot_help": "offloading does not lower the peak",
 }
 
 REFUSERS = {
