@@ -28,8 +28,8 @@ std::string text_of(const BudgetMiss& missed) {
       "step " + std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ")";
   if (missed.adapts) {
     return budget + "was exceeded" + device + ": " + step + " needed " + smallest +
-           ". Later steps with these shapes offload more and may fit. Use a larger budget, a "
-           "smaller batch or a shorter sequence where no step may exceed it";
+           ". Later steps offload more where they can. Use a larger budget, a smaller batch or a "
+           "shorter sequence where no step may exceed it";
   }
   return budget + "is too small" + device +
          ": with all of its activations offloaded or recomputed, " + step + " needs " +

@@ -141,7 +141,8 @@ class BudgetChooser {
 
   /// What is missing where the step, so far, has exceeded the budget although everything was away,
   /// or a plan was followed that needs as little as any, and no other plan would need less. What is
-  /// foreseen alone is no shortage.
+  /// foreseen alone is no shortage, nor is fragmentation, within limits, where what is allocated
+  /// fits.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);

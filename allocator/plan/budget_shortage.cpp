@@ -14,6 +14,10 @@ namespace {
 constexpr std::uint64_t kReservedShare = 128;
 constexpr std::uint64_t kPagesShare = 4;
 
+/// Reserved memory may exceed a budget by such a share of it where what is allocated fits: how much
+/// lies between blocks differs from step to step.
+constexpr std::uint64_t kFragmentedShare = 16;
+
 }  // namespace
 
 /// What any plan for the step that is to end needs, with what plans of it leave.
@@ -61,6 +65,8 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
                                                       const std::optional<Bytes>& least,
                                                       bool optimized) const {
   if (sizes_.empty() || curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
+  if (curve.peak() <= budget_ && reserved_ <= budget_ + Bytes{budget_.count() / kFragmentedShare})
+    return std::nullopt;
   // What the next step of this kind needs is not more than this.
   Bytes peak = curve.peak();
   if (refused_) {

@@ -54,8 +54,8 @@ struct BudgetMiss {
   std::uint64_t step = 0;  // the first one is 1
   std::string shape;       // of the first tensor that it saved
   bool warns = false;      // it is a warning, not an error
-  /// Not everything was offloaded, or it was the first step of its shape: the next one is planned
-  /// for the budget, and may meet it. Then shortage.least is what this one needed.
+  /// Not everything was offloaded, or only fragmentation exceeded the budget: later steps may meet
+  /// it. Then shortage.least is what this one needed.
   bool adapts = false;
   /// No optimizer's step had ended before it: the states that one makes are in no step yet.
   bool first = false;

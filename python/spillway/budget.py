@@ -90,8 +90,8 @@ class BudgetError(RuntimeError):
         """The text where later steps of that shape may meet the budget; `smallest` is what the step needed."""
         return (
             f"budget={self.budget} ({_mib(self.budget)}) was exceeded on GPU {self.device}: {self._which()} "
-            f"needed {_mib(self.smallest)}. Later steps with these shapes offload more and may fit. Use a "
-            "larger budget, a smaller batch or a shorter sequence where no step may exceed it"
+            f"needed {_mib(self.smallest)}. Later steps offload more where they can. Use a larger budget, a "
+            "smaller batch or a shorter sequence where no step may exceed it"
         )
 
     def _which(self) -> str:

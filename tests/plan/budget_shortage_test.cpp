@@ -76,15 +76,26 @@ TEST(BudgetShortageTest, WhatWasReservedIsAShortageAlthoughLessWasAllocated) {
     BudgetChooser chooser(1050_B);
     std::optional<BudgetShortage> missed;
     chooser.choose(100_B, 1000_B);
-    chooser.reserved(1100_B, fewest);
+    chooser.reserved(1200_B, fewest);
     missed = chooser.end_step(nested({100}, 1000), true);
 
     EXPECT_EQ(missed.has_value(), fewest.zero());  // small budgets count what is allocated
     if (missed) {
-      EXPECT_GE(missed->least, 1100_B);
+      EXPECT_GE(missed->least, 1200_B);
       EXPECT_EQ(missed->begin, 1000_B);
     }
   }
+}
+
+TEST(BudgetShortageTest, FragmentationThatExceedsTheBudgetByLittleIsExcessAndNoShortage) {
+  BudgetChooser chooser(1050_B);
+  chooser.choose(100_B, 1000_B);
+  chooser.reserved(1060_B, 0_B);
+  const StepCurve curve = nested({100}, 1000);
+
+  ASSERT_TRUE(chooser.excess(curve));
+  EXPECT_EQ(chooser.excess(curve)->least, 1060_B);
+  EXPECT_FALSE(chooser.end_step(curve, true));
 }
 
 TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAShortage) {
@@ -92,7 +103,7 @@ TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAS
   std::optional<BudgetShortage> missed;
   const std::vector all_moved(2, Action::kMove);
   int steps = 0;
-  while (recomputable(chooser, 1100_B, &missed) != all_moved) {
+  while (recomputable(chooser, 1200_B, &missed) != all_moved) {
     EXPECT_FALSE(missed);
     ASSERT_LT(++steps, 5);
   }
@@ -105,7 +116,7 @@ TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAS
 TEST(BudgetShortageTest, RecomputingIsTriedAgainAfterStepsThatFit) {
   BudgetChooser chooser(1050_B);
   const std::vector all_moved(2, Action::kMove);
-  while (recomputable(chooser, 1100_B) != all_moved) {
+  while (recomputable(chooser, 1200_B) != all_moved) {
   }
 
   int steps = 0;
@@ -117,12 +128,12 @@ TEST(BudgetShortageTest, WhereTheHostRefusesMemoryAnExceededBudgetIsAShortage) {
   BudgetChooser chooser(1050_B);
   chooser.choose(100_B, 1000_B);
   chooser.not_moved();
-  chooser.reserved(1100_B, 0_B);
+  chooser.reserved(1200_B, 0_B);
 
   const auto missed = chooser.end_step(nested({100}, 1000), true);
 
   ASSERT_TRUE(missed);
-  EXPECT_GE(missed->least, 1100_B);
+  EXPECT_GE(missed->least, 1200_B);
 }
 
 }  // namespace
