@@ -37,6 +37,8 @@ void define_microbatches(py::module_& module) {
            }),
            py::arg("horizon"))
       .def("begin_step", &Microbatches::begin_step)
+      .def("end_step", &Microbatches::end_step)
+      .def_property_readonly("in_step", &Microbatches::in_step)
       .def("enter", &enter)
       .def("set_horizon", &Microbatches::set_horizon, py::arg("horizon"))
       .def("stats", &stats);

@@ -16,6 +16,7 @@
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/tensor_names.h"
+#include "torch_glue/scopes_module.h"
 #include "torch_glue/shards_module.h"
 #include "torch_glue/stats_dict.h"
 #include "torch_glue/tags_module.h"
@@ -210,6 +211,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::define_run_log(module);
   spillway::define_microbatches(module);
   spillway::define_planning(module);
+  spillway::define_scopes(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);
   spillway::define_shards(module);

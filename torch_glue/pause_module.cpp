@@ -88,7 +88,7 @@ void bind_pause(py::module_& module) {
     return moved([&] { return Runtime::instance().resume(patterns); });
   });
   module.def("enter_resident", [](const std::string& pattern) {
-    return moved([&] { return Runtime::instance().enter_resident(pattern); });
+    moved([&] { return Runtime::instance().enter_resident(pattern); });
   });
   module.def("leave_resident",
              [](const std::string& pattern) { Runtime::instance().leave_resident(pattern); });
@@ -100,6 +100,8 @@ void bind_pause(py::module_& module) {
   });
   module.def("host_copy", &host_copy);
   module.def("new_pool", [] { return static_cast<std::uint64_t>(new_pool()); });
+  // Whether this thread is in a Place with a pool.
+  module.def("in_pool", [] { return current_pool() != PoolId::kShared; });
   py::class_<Place>(module, "Place")
       .def(py::init<const std::string&, std::uint64_t>())
       .def("end", &Place::end);

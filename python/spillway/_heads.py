@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ from spillway._load import glue
 
 if TYPE_CHECKING:
     import torch
+
+    from spillway._module_calls import OpenCalls
 
 #: Where models keep their head, below their outermost wrappers.
 HEAD_NAMES = (
@@ -41,7 +43,6 @@ WRAPPERS = {
     _CHECKPOINT: "_checkpoint_wrapped_module",
 }
 
-_regions = threading.local()
 _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
 
@@ -119,13 +120,17 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
         model = inner
 
 
+@functools.cache
+def _open_calls() -> OpenCalls:
+    from spillway._module_calls import OpenCalls
+
+    return OpenCalls()
+
+
 def _enter(module: torch.nn.Module, inputs: Any) -> None:
-    if not hasattr(_regions, "open"):
-        _regions.open = []
-    _regions.open.append((weakref.ref(module), glue().enter_keeping_region()))
+    _open_calls().end_left(module)
+    _open_calls().begin(module, (glue().enter_keeping_region, glue().leave_region))
 
 
 def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-    # Only the region of this call: another hook may have failed before _enter ran.
-    if getattr(_regions, "open", None) and _regions.open[-1][0]() is module:
-        glue().leave_region(_regions.open.pop()[1])
+    _open_calls().end(module)

@@ -6,16 +6,18 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any
 
 from torch.nn import Module
 
-__all__ = ["OpenCalls", "expect_global_hooks", "outermost_call"]
+from spillway._load import glue
+from spillway._scope import Opening
 
-_Value = TypeVar("_Value")
+__all__ = ["OpenCalls", "end_all_left", "expect_global_hooks", "outermost_call"]
 
 
 def expect_global_hooks() -> None:
@@ -24,34 +26,53 @@ def expect_global_hooks() -> None:
     warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
 
 
-class OpenCalls(threading.local, Generic[_Value]):
-    """The calls of modules that are open on a thread, each with what belongs to it.
+class OpenCalls:
+    """The calls of modules that are open on a thread, each with what was opened for it.
 
     PyTorch's hooks with ``always_call`` are called for an Exception, but not for a KeyboardInterrupt or
     another BaseException. Such a call ends here with the one around it, or when it is looked for
-    (``end_left``).
+    (``end_left``, ``end_all_left``). Ctrl-C inside ``begin`` or ``end`` leaves a call that those find, too:
+    it is remembered before anything is opened for it, and forgotten after that is closed.
     """
 
-    def __init__(self, ended: Callable[[_Value], object]) -> None:
-        """`ended` is called with the value of each call that ends, the inner ones first."""
-        self._ended = ended
-        self._calls: list[tuple[Module, _Value]] = []
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        _all.add(self)
 
-    def begin(self, module: Module, value: _Value) -> None:
-        self._calls.append((module, value))
+    @property
+    def _calls(self) -> list[tuple[Module, Any]]:
+        try:
+            return self._of_thread.calls  # type: ignore[no-any-return]
+        except AttributeError:
+            self._of_thread.calls = []
+            return self._of_thread.calls  # type: ignore[no-any-return]
+
+    def begin(self, module: Module, opening: Opening | None = None) -> None:
+        """A call of `module` begins, for which this is opened."""
+        opened = glue().Opened()
+        self._calls.append((module, opened))
+        if opening is not None:
+            opened.open(*opening)
 
     def end(self, module: Module) -> None:
         """Ends the innermost call of `module`, and those inside it. Does nothing where there is none."""
-        if any(one is module for one, _ in self._calls):
+        if self.is_open(module):
             while self._end_last() is not module:
                 pass
 
+    def is_open(self, module: Module | None = None) -> bool:
+        """Whether a call of `module`, or of any module, is open on this thread."""
+        return any(module is None or one is module for one, _ in self._calls)
+
     def end_left(self, called: Module | None = None) -> None:
-        """Ends the calls that this thread is not inside any more. With `called`, a module whose next call
-        begins now: only where it has an open one, which is a recursion or was left."""
-        if not self._calls or (called is not None and all(one is not called for one, _ in self._calls)):
+        """Ends the calls that this thread is not inside any more. `called`: a module whose next call begins
+        now, which does not count as one that it is inside."""
+        if not self._calls:
             return
-        inside = _calls_of(sys._getframe(1))
+        try:
+            inside = _calls_of(sys._getframe(1))
+        except _CompiledCallError:
+            return
         inside[id(called)] -= 1
         while self._calls:
             last = self._calls[-1][0]
@@ -64,9 +85,19 @@ class OpenCalls(threading.local, Generic[_Value]):
         return self._calls[0][0] if self._calls else None
 
     def _end_last(self) -> Module:
-        module, value = self._calls.pop()
-        self._ended(value)
+        module, opened = self._calls[-1]
+        opened.close()
+        self._calls.pop()
         return module
+
+
+_all: weakref.WeakSet[OpenCalls] = weakref.WeakSet()
+
+
+def end_all_left() -> None:
+    """Ends all calls that this thread is not inside any more."""
+    for each in _all:
+        each.end_left()
 
 
 def outermost_call() -> Module | None:
@@ -75,14 +106,20 @@ def outermost_call() -> Module | None:
     return called[-1] if called else None
 
 
+class _CompiledCallError(Exception):
+    """A call of a module runs as torch.compile has rewritten it, and does not say whose it is."""
+
+
 def _calls_of(frame: FrameType | None) -> Counter[int]:
     """How many calls of each module, by its id(), this thread is in."""
-    return Counter(id(module) for module in _called(frame))
+    return Counter(id(module) for module in _called(frame, strict=True))
 
 
-def _called(frame: FrameType | None) -> Iterator[Module]:
+def _called(frame: FrameType | None, strict: bool = False) -> Iterator[Module]:
     """The module of each call that this thread is in, the innermost first."""
     while frame is not None:
         if frame.f_code is Module._call_impl.__code__:
             yield frame.f_locals["self"]
+        elif strict and "_call_impl" in frame.f_code.co_name:
+            raise _CompiledCallError
         frame = frame.f_back

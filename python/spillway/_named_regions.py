@@ -18,6 +18,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.optim import optimizer
 
+from spillway._load import glue
 from spillway._module_calls import OpenCalls, expect_global_hooks, outermost_call
 from spillway.cpu_offload import CPUOffload
 
@@ -96,7 +97,7 @@ class _Modules:
         # A module that is called before one that contains it has another name then.
         self._found: WeakKeyDictionary[torch.nn.Module, CPUOffload | None] = WeakKeyDictionary()
         self._strangers: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
-        self._calls: OpenCalls[CPUOffload] = OpenCalls(lambda region: region.__exit__(None, None, None))
+        self._calls = OpenCalls()
 
     def watch(self) -> None:
         expect_global_hooks()
@@ -127,8 +128,9 @@ class _Modules:
             return
         region = self._region(module)
         if region is not None:
-            self._calls.end_left(module)
-            self._calls.begin(module, region.__enter__())
+            if self._calls.is_open(module):  # a recursion, or one that was left
+                self._calls.end_left(module)
+            self._calls.begin(module, region._opening())
 
     def _after(self, module: torch.nn.Module, _: Any, __: Any) -> None:
         if not torch.compiler.is_compiling():
@@ -144,17 +146,25 @@ def _watch_nvtx(regions: _Regions) -> None:
 
     def range_push(msg: str) -> Any:
         region = regions.of(msg)
-        if region is not None:
-            region.__enter__()
+        opened = glue().Opened()
         if not hasattr(thread, "open"):
             thread.open = []
-        thread.open.append(region)
-        return push(msg)
+        thread.open.append(opened)
+        try:
+            if region is not None:
+                opened.open(*region._opening())
+            return push(msg)
+        except BaseException:
+            end_last()
+            raise
+
+    def end_last() -> None:
+        thread.open[-1].close()
+        thread.open.pop()
 
     def range_pop() -> Any:
-        region = thread.open.pop() if getattr(thread, "open", None) else None
-        if region is not None:
-            region.__exit__(None, None, None)
+        if getattr(thread, "open", None):
+            end_last()
         return pop()
 
     nvtx.range_push, nvtx.range_pop = range_push, range_pop

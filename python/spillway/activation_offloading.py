@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spillway import _heads
@@ -30,8 +32,8 @@ class NoOpManager(Region):
     A context manager and a decorator.
     """
 
-    def _enter(self) -> int:
-        return glue().enter_keeping_region()
+    def _entry(self) -> Callable[[], int]:
+        return glue().enter_keeping_region
 
 
 class OffloadActivations(Region):
@@ -67,9 +69,10 @@ class OffloadActivations(Region):
         self.min_offload_size = whole_number("min_offload_size", min_offload_size, 0)
         self.max_fwd_stash_size = whole_number("max_fwd_stash_size", max_fwd_stash_size, 1)
 
-    def _enter(self) -> int:
+    def _entry(self) -> Callable[[], int]:
         end_steps_with_optimizers()
-        return glue().enter_region(
+        return functools.partial(
+            glue().enter_region,
             1.0,
             "offload_activations",
             min_bytes=self.min_offload_size,

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._arguments import flag, text_or_none
@@ -21,6 +21,8 @@ from spillway.rebuild import note_fused_steps
 
 if TYPE_CHECKING:
     import torch
+
+    from spillway._module_calls import OpenCalls
 
     _Module = TypeVar("_Module", bound=torch.nn.Module)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -178,7 +180,7 @@ class BudgetRegion(Region):
         self.over_budget = over_budget
         self.plans = None if plans is None else PlanFile.of(plans, self.tag)
 
-    def _enter(self) -> int:
+    def _entry(self) -> Callable[[], int]:
         import torch
 
         budget = _as_glue_has_it(self.budget, self.time_limit, self.over_budget == "warn")
@@ -194,34 +196,49 @@ class BudgetRegion(Region):
         glue().take_end_of_memory()  # of a backward pass before
         if self.rebuild:
             note_fused_steps()
-        region = glue().enter_region(
-            1.0, self.tag, prefetch=False, names_memory=False, budget=budget, rebuild=self.rebuild
+        return functools.partial(
+            glue().enter_region,
+            1.0,
+            self.tag,
+            prefetch=False,
+            names_memory=False,
+            budget=budget,
+            rebuild=self.rebuild,
         )
-        if self.plans is not None:
-            try:
-                self.plans.read()
-            except BaseException:
-                glue().leave_region(region)
-                raise
-            self.plans.write()
-        return region
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def _entered(self) -> BudgetRegion:
+        if self.plans is not None:
+            self.plans.read()
+            self.plans.write()
+        return self
+
+    def _left(self, error: BaseException | None) -> None:
         _say_lower_bound(error)
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
-        self.__enter__()
+        calls = _open_calls()
+        calls.end_left(module)
+        calls.begin(module, self._opening())
+        try:
+            self._entered()
+        except BaseException:
+            calls.end(module)
+            raise
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if self.is_open:  # another hook may have failed before _before ran
-            self.__exit__(*sys.exc_info())  # of a forward pass that failed
+        _open_calls().end(module)
+        self._left(sys.exc_info()[1])  # of a forward pass that failed
 
     def __repr__(self) -> str:
         limit = "" if self.time_limit is None else f", time_limit={self.time_limit}"
         return f"offload(budget={self.budget!r}, tag={self.tag!r}, rebuild={self.rebuild}{limit})"
+
+
+@functools.cache
+def _open_calls() -> OpenCalls:
+    from spillway._module_calls import OpenCalls
+
+    return OpenCalls()
 
 
 def _budget_of(given: Any) -> int | float | str:

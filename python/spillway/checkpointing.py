@@ -8,11 +8,12 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ContextDecorator, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway._scope import Opening, Scope
 
 if TYPE_CHECKING:
     import torch
@@ -31,11 +32,22 @@ class _State(threading.local):
 _state = _State()
 
 
-@contextmanager
-def disable_checkpointing() -> Iterator[None]:
+class _Counted(Scope, ContextDecorator):
+    """Counts one more of `_state` inside."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _opening(self) -> Opening:
+        count = getattr(_state, self._name)
+        return functools.partial(setattr, _state, self._name, count + 1), functools.partial(
+            setattr, _state, self._name, count
+        )
+
+
+def disable_checkpointing() -> AbstractContextManager[Any]:
     """Inside, this thread's checkpointed functions and modules run plainly: everything is saved as usual."""
-    with _counted("disabled"):
-        yield
+    return _Counted("disabled")
 
 
 def is_checkpointing() -> bool:
@@ -132,11 +144,11 @@ def _run(
         for place, tensor in zip(places, tensors, strict=True):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, shape)
-        with _counted("recomputing"), (aside or _statistics_set_aside)(function):
+        with _Counted("recomputing"), (aside or _StatisticsSetAside)(function):
             function(*args, **kwargs)
 
     def first() -> _Result:
-        with _counted("checkpointing"):
+        with _Counted("checkpointing"):
             return function(*args, **kwargs)
 
     result: _Result = glue().checkpoint(
@@ -233,36 +245,25 @@ def _call(_module: Any, forward: Callable[..., _Result], /, *args: Any, **kwargs
     return forward(*args, **kwargs)
 
 
-@contextmanager
-def _counted(name: str) -> Iterator[None]:
-    setattr(_state, name, getattr(_state, name) + 1)
-    try:
-        yield
-    finally:
-        setattr(_state, name, getattr(_state, name) - 1)
-
-
-@contextmanager
-def _statistics_set_aside(function: Callable[..., Any]) -> Iterator[None]:
-    """Batch norm layers write their running statistics to copies that nobody reads.
+class _StatisticsSetAside(Scope):
+    """Batch norm layers write their running statistics to copies that are dropped.
 
     What operators write is put back anyway, wherever the layers are. A compiled graph runs none that could
     be told from others.
     """
-    aside = []
-    for module in _batch_norms(function):
-        if not module.training or not module.track_running_stats:
-            continue
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
-            buffer = module._buffers.get(name)
-            if buffer is not None:
-                aside.append((module, name, buffer))
-                module._buffers[name] = buffer.clone()
-    try:
-        yield
-    finally:
-        for module, name, buffer in aside:
-            module._buffers[name] = buffer
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def _opening(self) -> Opening:
+        copies = [
+            (module._buffers, name, buffer.clone())
+            for module in _batch_norms(self._function)
+            if module.training and module.track_running_stats
+            for name in ("running_mean", "running_var", "num_batches_tracked")
+            if (buffer := module._buffers.get(name)) is not None
+        ]
+        return functools.partial(glue().exchange_items, copies), glue().exchange_items
 
 
 def _batch_norms(function: Callable[..., Any]) -> dict[torch.nn.modules.batchnorm._BatchNorm, None]:

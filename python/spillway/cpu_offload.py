@@ -9,6 +9,7 @@ import logging
 import math
 import numbers
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spillway._arguments import text_or_none
@@ -175,13 +176,15 @@ class CPUOffload(Region):
         """The bytes of the elements of `x`."""
         return x.element_size() * x.nelement()
 
-    def _enter(self) -> int:
+    def _entry(self) -> Callable[[], int]:
         _log_totals()
-        region = glue().enter_region(
-            self.offload_ratio, self.tag or "", prefetch_headroom=self.prefetch_headroom
-        )
         end_steps_with_optimizers()
-        return region
+        return functools.partial(
+            glue().enter_region,
+            self.offload_ratio,
+            self.tag or "",
+            prefetch_headroom=self.prefetch_headroom,
+        )
 
     def __repr__(self) -> str:
         return f"CPUOffload(offload_ratio={self.offload_ratio!r}, tag={self.tag!r})"

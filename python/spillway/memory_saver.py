@@ -17,12 +17,15 @@ docs/memory_saver.md says where the two differ.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ContextDecorator
 from typing import TYPE_CHECKING, Any
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway._scope import Opening, Scope
 from spillway.pause import join_all
 
 if TYPE_CHECKING:
@@ -43,18 +46,26 @@ def _checked(tag: str) -> str:
     return tag
 
 
+class _Place(Scope, ContextDecorator):
+    """What this thread allocates inside has this tag and pool."""
+
+    def __init__(self, tag: str, pool: int) -> None:
+        self._tag, self._pool = tag, pool
+
+    def _opening(self) -> Opening:
+        return functools.partial(glue().Place, self._tag, self._pool), glue().Place.end
+
+
 class TorchMemorySaver:
     """Regions whose tensors can leave the device and come back at their addresses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pools: dict[str, int] = {}
-        self._open = threading.local()
         self._hook_mode = "torch"
         self._margin = 0
 
-    @contextlib.contextmanager
-    def region(self, tag: str = "default", enable_cpu_backup: bool = False) -> Iterator[None]:
+    def region(self, tag: str = "default", enable_cpu_backup: bool = False) -> AbstractContextManager[Any]:
         """What this thread allocates inside can be paused, with its contents or without.
 
         Regions nest, and the innermost counts. The backward pass runs on other threads: what it allocates is
@@ -62,8 +73,7 @@ class TorchMemorySaver:
         """
         flag("enable_cpu_backup", enable_cpu_backup)
         path = f"{_ROOTS[enable_cpu_backup]}/{_checked(tag)}"
-        with self._place(path, self._pool(path), regions=1):
-            yield
+        return _Place(path, self._pool(path))
 
     @contextlib.contextmanager
     def cuda_graph(
@@ -84,16 +94,14 @@ class TorchMemorySaver:
         ):
             yield
 
-    @contextlib.contextmanager
-    def disable(self) -> Iterator[None]:
+    def disable(self) -> AbstractContextManager[Any]:
         """Inside a region: what is allocated here is ordinary memory, which is not paused.
 
         Raises RuntimeError outside all regions.
         """
-        if not getattr(self._open, "regions", 0):
+        if not glue().in_pool():
             raise RuntimeError("disable() is for code inside a region(): none is open on this thread")
-        with self._place("", 0, regions=0):
-            yield
+        return _Place("", 0)
 
     def pause(self, tag: str | None = None) -> None:
         """Give the memory of a tag's regions back, or of all regions; nothing to do where they hold none.
@@ -175,17 +183,6 @@ class TorchMemorySaver:
             if path not in self._pools:
                 self._pools[path] = glue().new_pool()
             return self._pools[path]
-
-    @contextlib.contextmanager
-    def _place(self, tag: str, pool: int, regions: int) -> Iterator[None]:
-        outer = getattr(self._open, "regions", 0)
-        place = glue().Place(tag, pool)
-        self._open.regions = regions
-        try:
-            yield
-        finally:
-            self._open.regions = outer
-            place.end()
 
     def _move(self, move: Any, what: list) -> None:
         # ValueError: there is no such memory. To torch_memory_saver's users that is no error.

@@ -5,25 +5,26 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spillway._arguments import flag, whole_number
 from spillway._horizon import Tuner
 from spillway._load import glue
 from spillway._region import Region
+from spillway._scope import Opening, Scope
 
 if TYPE_CHECKING:
     import torch
 
+    from spillway._module_calls import OpenCalls
+
 __all__ = ["Microbatches", "microbatches"]
 
 _log = logging.getLogger("spillway")
-_regions = threading.local()
 _attached: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[Microbatches]] = weakref.WeakKeyDictionary()
 _Stage = TypeVar("_Stage")
 
@@ -79,7 +80,7 @@ def _room() -> int:
     return torch.cuda.mem_get_info()[0] + max(kept, 0)
 
 
-class Microbatches(AbstractContextManager["Microbatches"]):
+class Microbatches(Scope):
     """See ``microbatches``. A context manager around one training step at a time."""
 
     def __init__(
@@ -97,14 +98,13 @@ class Microbatches(AbstractContextManager["Microbatches"]):
             )
         else:
             self._horizon = whole_number("activation_loading_horizon", activation_loading_horizon, 1)
-        self._open = False
         self._began: float | None = None
         self._said = False
 
     # A copy has seen no step yet.
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name != "_engine"}
-        return {**state, "_open": False, "_began": None}
+        state = {name: value for name, value in super().__getstate__().items() if name != "_engine"}
+        return {**state, "_began": None}
 
     @property
     def activation_loading_horizon(self) -> int:
@@ -115,22 +115,17 @@ class Microbatches(AbstractContextManager["Microbatches"]):
     def _engine(self) -> Any:
         return glue().Microbatches(self._horizon)
 
-    def __enter__(self) -> Microbatches:
-        if self._open:
+    def _opening(self) -> Opening:
+        if self._engine.in_step:
             raise RuntimeError("spillway.microbatches: a training step is open already: steps do not nest")
-        self._open = True
         if self.offload_activations:
             self._say_if_nothing_is_gained()  # a backward pass may have run after the last step was left
             self._tune()
-            self._engine.begin_step()
             self._began = time.perf_counter()
-        return self
+        return self._engine.begin_step, self._engine.end_step
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open = False
-        if self.offload_activations and kind is None:
+    def _left(self, error: BaseException | None) -> None:
+        if self.offload_activations and error is None:
             self._say_if_nothing_is_gained()
 
     def batch(self) -> AbstractContextManager[Any]:
@@ -138,7 +133,7 @@ class Microbatches(AbstractContextManager["Microbatches"]):
 
         Raises RuntimeError outside a training step.
         """
-        if not self._open:
+        if not self._engine.in_step:
             raise RuntimeError(
                 "spillway.microbatches: enter the object around the training step before batch()"
             )
@@ -202,25 +197,29 @@ class _Batch(Region):
         super().__init__()
         self._engine = engine
 
-    def _enter(self) -> int:
-        region: int = self._engine.enter()
-        return region
+    def _entry(self) -> Callable[[], int]:
+        enter: Callable[[], int] = self._engine.enter
+        return enter
 
 
 def _enter(module: torch.nn.Module, inputs: Any) -> None:
     attached = _attached.get(module)
     micro = attached() if attached is not None else None
-    batch: AbstractContextManager[Any] = nullcontext()
-    if not hasattr(_regions, "open"):
-        _regions.open = []
+    calls = _open_calls()
+    calls.end_left(module)
+    opening = None
     # A stage that calls itself, or that was opened by hand, is in its micro-batch already.
-    if micro is not None and micro._open and not _regions.open:
-        batch = micro.batch()
-    batch.__enter__()
-    _regions.open.append((weakref.ref(module), batch))
+    if micro is not None and micro.offload_activations and micro._engine.in_step and not calls.is_open():
+        opening = _Batch(micro._engine)._opening()
+    calls.begin(module, opening)
 
 
 def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-    # Only the region of this call: another hook may have failed before _enter ran.
-    if getattr(_regions, "open", None) and _regions.open[-1][0]() is module:
-        _regions.open.pop()[1].__exit__(None, None, None)
+    _open_calls().end(module)
+
+
+@functools.cache
+def _open_calls() -> OpenCalls:
+    from spillway._module_calls import OpenCalls
+
+    return OpenCalls()

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from contextlib import ContextDecorator
 from typing import Literal, overload
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway._scope import Opening, Scope
 
 __all__ = ["Pausing", "allow_eviction", "forbid_eviction", "pause", "resident", "resume"]
 
@@ -159,7 +161,7 @@ def forbid_eviction(tag: str) -> None:
     glue().forbid_eviction(_named(tag))
 
 
-class resident(ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_grad
+class resident(Scope, ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_grad
     """A region in which everything under `tag` is on the device and stays there, eviction allowed or not.
 
     What is paused comes back at the entry, as with :func:`resume`, whose errors it raises.
@@ -168,10 +170,7 @@ class resident(ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_
     def __init__(self, tag: str) -> None:
         self.tag = _named(tag)
 
-    def __enter__(self) -> resident:
+    def _opening(self) -> Opening:
         join_all()
-        glue().enter_resident(self.tag)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        glue().leave_resident(self.tag)
+        enter, leave = glue().enter_resident, glue().leave_resident
+        return functools.partial(enter, self.tag), functools.partial(leave, self.tag)

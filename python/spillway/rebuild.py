@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 
 from spillway._load import glue
 from spillway._region import Region
@@ -33,10 +34,10 @@ def note_fused_steps() -> None:
 class RebuildRegion(Region):
     """What :func:`rebuild` gives."""
 
-    def _enter(self) -> int:
+    def _entry(self) -> Callable[[], int]:
         end_steps_with_optimizers()
         note_fused_steps()
-        return glue().enter_rebuilding_region()
+        return glue().enter_rebuilding_region
 
 
 def rebuild() -> RebuildRegion:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -80,20 +81,22 @@ class _Hooks:
         self.glue = glue()
         self.roles: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of modules that were met
         self.optimizers: WeakSet[Any] = WeakSet()  # whose state has its role
-        self.calls: OpenCalls[int] = OpenCalls(self.glue.set_role)  # each with the role that was before it
-        self.before_steps = threading.local()  # role: the one that was before an optimizer's step
+        self.calls = OpenCalls()  # each opened by its role, and closed by the one that was before it
+        self.steps = threading.local()  # opened: the same, of an optimizer's step
         self.parameter = self.glue.intern_tag("parameter")
         self.optimizer = self.glue.intern_tag("optimizer")
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
         if self.compiling():
             return
-        self.calls.end_left(module)
+        if self.calls.is_open(module):  # a recursion, or one that was left
+            self.calls.end_left(module)
         outermost = self.calls.outermost
         role = self.roles.get(module)
         if role is None:
             role = self.meet(outermost or module, module)
-        self.calls.begin(module, self.glue.enter_module(role, arguments, outermost is None))
+        enter = functools.partial(self.glue.enter_module, role, arguments, outermost is None)
+        self.calls.begin(module, (enter, self.glue.set_role))
 
     def after_module(self, module: Any, _arguments: Any, _output: Any) -> None:
         if not self.compiling():
@@ -115,13 +118,14 @@ class _Hooks:
             self.glue.give_roles(_parameters(optimizer), self.parameter)
             self.glue.give_roles(_state(optimizer.state), self.optimizer)
         self.glue.give_roles_to_workspaces()
-        self.before_steps.role = self.glue.set_role(self.optimizer)
+        self.after_step()  # of a step that was interrupted
+        self.steps.opened = self.glue.Opened()
+        self.steps.opened.open(functools.partial(self.glue.set_role, self.optimizer), self.glue.set_role)
 
     def after_step(self, *_: Any) -> None:
-        before = getattr(self.before_steps, "role", None)
-        if before is not None:
-            self.glue.set_role(before)
-            self.before_steps.role = None
+        opened = getattr(self.steps, "opened", None)
+        if opened is not None:
+            opened.close()
 
 
 def _memory(module: Any) -> Iterator[Any]:

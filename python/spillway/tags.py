@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import ContextDecorator
-from types import TracebackType
 
 from spillway._load import glue
+from spillway._scope import Opening, Scope
 
 __all__ = ["tag", "tag_matches"]
 
 
-class tag(ContextDecorator):
+class tag(Scope, ContextDecorator):
     """Memory that is allocated inside belongs to this name; also a decorator.
 
     Scopes nest: inside ``tag("encoder")``, ``tag("mlp")`` is "encoder/mlp". A scope holds for the thread
@@ -34,17 +35,8 @@ class tag(ContextDecorator):
             raise TypeError(f"tag must be a string, not {name!r}")
         self.name = name
 
-    def __enter__(self) -> tag:
-        glue().push_tag(self.name)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        glue().pop_tag()
+    def _opening(self) -> Opening:
+        return functools.partial(glue().push_tag, self.name), glue().pop_tag
 
     def __repr__(self) -> str:
         return f"tag({self.name!r})"

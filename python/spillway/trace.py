@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass, field
 from typing import Any
 
 from spillway._files import check_regular
 from spillway._load import glue
+from spillway._scope import Opening, Scope
 from spillway._text import printable
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.summary import device_index
@@ -65,7 +66,7 @@ def record_trace(
             "only Spillway's memory can be recorded: call spillway.use_allocator() before anything touches "
             "the GPU"
         )
-    return _recording(name or "", device_index(device), most)
+    return _Recorded(device_index(device), name or "", most)
 
 
 def _check_writable(path: str) -> None:
@@ -76,19 +77,21 @@ def _check_writable(path: str) -> None:
         raise ValueError(f"{path}: no file can be written there: name one in a folder that can be written to")
 
 
-@contextmanager
-def _recording(path: str, device: int, most: int) -> Iterator[Recording]:
-    glue().start_recording(device, path, most)
-    end_steps_with_optimizers()
-    seen = Recording()
-    try:
-        yield seen
-    finally:
-        try:
-            glue().stop_recording()
-        finally:
-            seen.counts = glue().recording_counts()
-            seen.lifetimes = glue().lifetime_records()
+class _Recorded(Scope, ContextDecorator):
+    def __init__(self, *options: Any) -> None:
+        self._options = options
+        self._seen = Recording()
+
+    def _opening(self) -> Opening:
+        end_steps_with_optimizers()
+        return functools.partial(glue().start_recording, *self._options), glue().stop_recording
+
+    def _entered(self) -> Recording:  # type: ignore[override]
+        return self._seen
+
+    def _left(self, _: BaseException | None) -> None:
+        self._seen.counts = glue().recording_counts()
+        self._seen.lifetimes = glue().lifetime_records()
 
 
 @dataclass(frozen=True)

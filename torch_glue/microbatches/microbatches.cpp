@@ -97,10 +97,21 @@ Microbatches::~Microbatches() = default;
 void Microbatches::begin_step() {
   const Lock lock(mutex_);
   ++step_;
+  in_step_ = true;
   next_batch_ = 0;
   order_.begin_step();
   units_.clear();
   running_.reset();
+}
+
+void Microbatches::end_step() {
+  const Lock lock(mutex_);
+  in_step_ = false;
+}
+
+bool Microbatches::in_step() const {
+  const Lock lock(mutex_);
+  return in_step_;
 }
 
 Result<std::uint64_t> Microbatches::enter() {

@@ -36,6 +36,10 @@ class Microbatches : public std::enable_shared_from_this<Microbatches> {
   /// A training step begins: micro-batches are counted anew, and expected in the order of the one
   /// before. Graphs of earlier steps stay usable; what they need comes back when they ask for it.
   void begin_step();
+  /// The step's forward passes are over. Its backward passes may still run.
+  void end_step();
+  /// Whether a step has begun and not ended.
+  [[nodiscard]] bool in_step() const;
   /// The forward pass of the next micro-batch begins on this thread; leave_region() ends it.
   /// Errors: as enter_region().
   Result<std::uint64_t> enter();
@@ -58,6 +62,7 @@ class Microbatches : public std::enable_shared_from_this<Microbatches> {
   mutable Mutex mutex_;
   std::size_t horizon_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  bool in_step_ SPILLWAY_GUARDED_BY(mutex_) = false;
   std::uint32_t next_batch_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   UnitOrder order_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<UnitKey, std::weak_ptr<Unit>> units_ SPILLWAY_GUARDED_BY(mutex_);  // of this step

@@ -110,7 +110,7 @@ Status set_process_region(const RegionOptions& options) {
   Runtime& runtime = Runtime::instance();
   SPILLWAY_RETURN_IF_ERROR(runtime.enter_region(options.tag, options.ratio, options.budget));
   runtime.offload_where_it_helps(options.tag);
-  runtime.leave_region(options.tag);  // known from now on, and open for nobody: steps end without
+  runtime.leave_region(options.tag);  // known from now on, and not open: steps end without
   const auto* const region =
       new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
   const OffloadedRegion* none = nullptr;
@@ -157,6 +157,12 @@ Status leave_region(std::uint64_t id) {
   if (rebuilt) note_what_is_rebuilt();
   note_tag();
   return {};
+}
+
+std::size_t open_regions() {
+  const auto& regions = this_thread().regions;
+  return static_cast<std::size_t>(
+      std::count_if(regions.begin(), regions.end(), [](const auto& one) { return one.open; }));
 }
 
 const OffloadedRegion* innermost_region() {

@@ -113,8 +113,8 @@ class EnteredRegion {
   const std::uint64_t id_;
 };
 
-/// While it lives, regions that this thread opens keep their tensors: they are saved for nobody. A
-/// rebuilding region does what the region around it does.
+/// While it lives, regions that this thread opens keep their tensors: no backward pass reads what
+/// is saved in them. A rebuilding region does what the region around it does.
 class NothingMoves {
  public:
   NothingMoves();
@@ -125,6 +125,9 @@ class NothingMoves {
  private:
   const bool before_;
 };
+
+/// How many regions this thread has open.
+std::size_t open_regions();
 
 /// The region around this thread's innermost one with these rules, null where there is none.
 const OffloadedRegion* region_around(const SavingRules& rules);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/scopes_module.h"
+
+#include "torch_glue/saved_tensors/region_stack.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+
+/// One thing that is opened at most once and closed at most once.
+///
+/// Threads: the one that opens it also closes it. Requires Python's lock.
+class Opened {
+ public:
+  /// Calls `open`, and remembers to call `close` with what it has returned, or without arguments
+  /// where that is None. Both are native functions: Python code could be interrupted inside.
+  void open(const py::object& open, py::object close) {
+    if (close_) throw std::logic_error("opened already");
+    value_ = open();
+    close_ = std::move(close);
+  }
+
+  /// Does nothing where it is not open.
+  void close() {
+    const py::object close = std::exchange(close_, py::object());
+    const py::object value = std::exchange(value_, py::object());
+    if (!close) return;
+    value.is_none() ? close() : close(value);
+  }
+
+ private:
+  py::object close_;  // null: not open
+  py::object value_;
+};
+
+/// What this thread has opened by the scope object `self`, the last one last.
+py::list opened_by(const py::object& self) {
+  const py::object of_thread = self.attr("_opened");  // a threading.local
+  if (!py::hasattr(of_thread, "all")) py::setattr(of_thread, "all", py::list());
+  return of_thread.attr("all");
+}
+
+void close_last(const py::list& all) {
+  const py::object last = all.attr("pop")();
+  last.cast<Opened&>().close();
+}
+
+/// `__enter__` of scope classes.
+py::object enter(const py::object& self) {
+  const py::tuple opening = self.attr("_opening")();
+  py::list all = opened_by(self);
+  const auto opened = std::make_shared<Opened>();
+  all.append(py::cast(opened));
+  try {
+    opened->open(opening[0], opening[1]);
+    return py::hasattr(self, "_entered") ? self.attr("_entered")() : self;
+  } catch (...) {
+    close_last(all);
+    throw;
+  }
+}
+
+/// `__exit__` of scope classes.
+void leave(const py::object& self,
+           const py::object& /*kind*/,
+           const py::object& error,
+           const py::object& /*trace*/) {
+  const py::list all = opened_by(self);
+  if (all.empty()) {
+    const auto name = py::type::of(self).attr("__name__").cast<std::string>();
+    throw std::runtime_error(
+        name + " is not open on this thread: leave it once, on the thread that entered it");
+  }
+  const auto left = [&] {
+    if (py::hasattr(self, "_left")) self.attr("_left")(error);
+  };
+  try {
+    close_last(all);
+  } catch (...) {
+    left();
+    throw;
+  }
+  left();
+}
+
+/// Replaces the values of some keys of dictionaries, and returns the same list with those that they
+/// had: what undoes it.
+py::list exchange_items(const py::list& items) {
+  py::list before;
+  for (const py::handle each : items) {
+    const auto item = each.cast<py::tuple>();
+    before.append(py::make_tuple(item[0], item[1], item[0][item[1]]));
+  }
+  for (const py::handle each : items) {
+    const auto item = each.cast<py::tuple>();
+    item[0][item[1]] = item[2];
+  }
+  return before;
+}
+
+}  // namespace
+
+void define_scopes(py::module_& module) {
+  py::class_<Opened, std::shared_ptr<Opened>>(module, "Opened")
+      .def(py::init<>())
+      .def("open", &Opened::open, py::arg("open"), py::arg("close"))
+      .def("close", &Opened::close);
+  // Gives a Python class native __enter__ and __exit__.
+  module.def("define_scope", [](const py::object& scope) {
+    scope.attr("__enter__") = py::cpp_function(&enter, py::name("__enter__"), py::is_method(scope));
+    scope.attr("__exit__") = py::cpp_function(&leave, py::name("__exit__"), py::is_method(scope));
+  });
+  module.def("exchange_items", &exchange_items, py::arg("items"));
+  module.def("open_regions", &open_regions);
+}
+
+}  // namespace spillway
