@@ -375,8 +375,12 @@ Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   Status status = state_->restore(found);
   if (status.code() == Code::kOutOfDeviceMemory) {
     state_->trim_for_room();
-    state_->books.set_budget({});  // what was paused returns at the program's request
+    // Paused memory is restored at the program's request, beyond the budget by its own bytes.
+    const Bytes budget = state_->books.budget();
+    state_->books.set_budget({});
     status = state_->restore(found);
+    state_->books.set_budget(budget);
+    if (status.ok()) state_->books.exceed_budget({});
   }
   return status;
 }

@@ -35,7 +35,7 @@ def patch(module: ModuleType) -> None:
 def patch_interpreter(module: ModuleType) -> None:
     """`module`: triton.runtime.interpreter, which programs ask for themselves by TRITON_INTERPRET."""
     if is_dry():
-        module.InterpretedFunction.run = _run
+        module.InterpretedFunction.run = _run_interpreted
         module.InterpretedFunction.signature = property(lambda self: _signature(self.fn))
 
 
@@ -55,7 +55,21 @@ def _signature(function: Any) -> Any:
 # --- launches
 
 
-def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+class _Kernel:
+    """What a launch returns in place of triton's compiled kernel. It has a name, and nothing that comes of
+    compiling."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(
+            f"the emulated GPU compiles no triton kernels, so {self.name!r} has no {attribute!r}: read it on "
+            "a GPU"
+        )
+
+
+def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> _Kernel:
     """JITFunction.run: `options` are arguments by name, and num_warps and the like."""
     name = f"{self.fn.__module__}.{self.fn.__qualname__}"
     if warmup:
@@ -72,7 +86,7 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
     if is_dry():
         say("triton kernels take the time of their arguments' bytes and write nothing")
         launch.estimate()
-        return
+        return _Kernel(self.fn.__name__)
     say("triton kernels run in triton's interpreter")
 
     def compute() -> None:
@@ -81,6 +95,12 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
         _triton_interpreter.run(self, name, bound.arguments, (*blocks, 1, 1)[:3])
 
     launch.run(compute)
+    return _Kernel(self.fn.__name__)
+
+
+def _run_interpreted(self: Any, *arguments: Any, **options: Any) -> None:
+    """InterpretedFunction.run, which returns nothing."""
+    _run(self, *arguments, **options)
 
 
 def _call_on_device(original: Any) -> Any:

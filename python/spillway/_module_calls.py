@@ -120,6 +120,6 @@ def _called(frame: FrameType | None, strict: bool = False) -> Iterator[Module]:
     while frame is not None:
         if frame.f_code is Module._call_impl.__code__:
             yield frame.f_locals["self"]
-        elif strict and "_call_impl" in frame.f_code.co_name:
+        elif strict and frame.f_code.co_name.removeprefix("torch_dynamo_resume_in_").startswith("_call_impl"):
             raise _CompiledCallError
         frame = frame.f_back

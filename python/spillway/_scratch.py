@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from spillway._process import has_ended, start_of
 from spillway.top import pages
 
 __all__ = ["scratch_folder"]
@@ -25,7 +26,7 @@ def scratch_folder() -> Iterator[Path]:
     were killed are removed first."""
     _remove_stale()
     process = os.getpid()
-    prefix = f"{pages.prefix(_KIND)}{process}-{pages.start_of(process)}-"
+    prefix = f"{pages.prefix(_KIND)}{process}-{start_of(process)}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -35,7 +36,7 @@ def _remove_stale() -> None:
     with contextlib.suppress(OSError):
         for path in Path(tempfile.gettempdir()).iterdir():
             name = of_process.fullmatch(path.name)
-            if name is not None and _is_private(path) and pages.start_of(int(name[1])) != int(name[2]):
+            if name is not None and _is_private(path) and has_ended(int(name[1]), int(name[2])):
                 shutil.rmtree(path, ignore_errors=True)
 
 

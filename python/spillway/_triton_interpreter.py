@@ -30,6 +30,8 @@ class _Scope:
     def __init__(self) -> None:
         self._restore: list[Callable[[], Any]] = []
         self._seen: set[int] = set()
+
+    def begin(self) -> None:
         language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         self._restore.append(language.restore)
         tl.tensor.__index__ = _index
@@ -43,8 +45,8 @@ class _Scope:
             return
         self._seen.add(id(names))
         if "range" not in names:
+            self._restore.append(functools.partial(names.pop, "range", None))
             names["range"] = _counted(range)
-            self._restore.append(functools.partial(names.__delitem__, "range"))
         for name, value in list(names.items()):
             if not isinstance(value, FunctionType):
                 continue
@@ -53,8 +55,8 @@ class _Scope:
             else:
                 builtin = value if tl.core.is_builtin(value) else None
             if builtin is not None:
-                names[name] = _with_semantic(builtin)
                 self._restore.append(functools.partial(names.__setitem__, name, value))
+                names[name] = _with_semantic(builtin)
 
     def function(self, fn: Any) -> Any:
         """The function as the interpreter calls it."""
@@ -121,11 +123,14 @@ def _with_semantic(builtin: FunctionType) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _scope() -> Iterator[_Scope]:
     with _running:
-        _scopes.append(_Scope())
+        scope = _Scope()
         try:
-            yield _scopes[-1]
+            _scopes.append(scope)
+            scope.begin()
+            yield scope
         finally:
-            _scopes.pop().restore()
+            scope.restore()
+            _scopes.remove(scope)
 
 
 def is_running() -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway._load import glue
+from spillway._process import start_of
 from spillway.dry_run.emulator import is_dry
 
 # Here, and not in a function that runs at exit: a module that defines a dataclass executes text, by which
@@ -112,7 +113,7 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
     if folder is not None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         global _log_file
-        _log_file = folder / f"{os.getpid()}-{pages.start_of(os.getpid())}.spillway"
+        _log_file = folder / f"{os.getpid()}-{start_of(os.getpid())}.spillway"
         file = str(_log_file)
     # Paths as bytes: they need not be text.
     glue().start_run_log(os.fsencode(file), json.dumps(_about(page)), str(page) if page else "")
@@ -136,7 +137,7 @@ def _launch() -> str | None:
     process, launch = os.getpid(), None
     try:
         while variable in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-            launch = f"{process}-{pages.start_of(process)}"
+            launch = f"{process}-{start_of(process)}"
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             process = int(fields[1])  # its parent
     except OSError:  # it has ended, or is another user's
@@ -161,7 +162,7 @@ def _about(page: Path | None) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "process": os.getpid(),
-        "process_start": pages.start_of(os.getpid()),
+        "process_start": start_of(os.getpid()),
         "rank": os.environ.get("RANK"),
         "launch": _launch(),
         "started": time.time(),

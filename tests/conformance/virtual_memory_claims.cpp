@@ -88,7 +88,7 @@ TEST_P(VirtualMemory, MappedAddressesCannotBeMappedAgain) {
   ANSWERS(cu->MemAddressFree(at, kChunk), CUDA_SUCCESS);
 }
 
-TEST_P(VirtualMemory, AddressesThatNobodyReservedCannotBeMapped) {
+TEST_P(VirtualMemory, UnreservedAddressesCannotBeMapped) {
   const CUdeviceptr at = reserved(kChunk);
   const CUmemGenericAllocationHandle handle = created(kChunk);
   ANSWERS(cu->MemAddressFree(at, kChunk), CUDA_SUCCESS);

@@ -16,7 +16,7 @@ constexpr std::size_t kBytes = 4096;
 
 class LateTest : public emulated::Test {};
 
-TEST_F(LateTest, ACopyThatNobodyWaitsForHasNotHappened) {
+TEST_F(LateTest, ACopyWithoutAWaitHasNotRun) {
   const LockedBytes source(kBytes, 5);
   const LockedBytes target(kBytes, 0);
   const DeviceBytes block(kBytes);

@@ -114,7 +114,7 @@ TEST_F(MemoryRefusalsTest, PointersTellWhatTheyAre) {
   EXPECT_EQ(attribute<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, locked.at() + 3), locked.at() + 3);
 }
 
-TEST_F(MemoryRefusalsTest, APointerThatNobodyKnowsIsAnErrorAloneAndNothingTogether) {
+TEST_F(MemoryRefusalsTest, AnUnknownPointerIsAnErrorAloneAndNothingTogether) {
   int here = 0;
   unsigned type = 7;
   CUdeviceptr start = 7;

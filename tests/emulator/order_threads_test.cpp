@@ -96,7 +96,7 @@ TEST_F(OrderThreadsTest, ASemaphoreHandsOver) {
   sem_destroy(&semaphore);
 }
 
-TEST_F(OrderThreadsTest, ASemaphoreOrdersNobodyWhoFoundItTaken) {
+TEST_F(OrderThreadsTest, ASemaphoreThatWasTakenOrdersNothing) {
   sem_t semaphore;
   ASSERT_EQ(sem_init(&semaphore, 0, 0), 0);
   write_then_read(

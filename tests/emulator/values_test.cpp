@@ -44,7 +44,7 @@ TEST_F(ValuesTest, AWaitHoldsItsStreamUntilAnotherHasWritten) {
   });
 }
 
-TEST_F(ValuesTest, AQueryBehindAWaitThatNobodyMeetsSaysNotReadyForEver) {
+TEST_F(ValuesTest, AQueryBehindAnUnmetWaitReportsNotReadyIndefinitely) {
   under_all([] {
     const LockedBytes flag(kBytes, 0);
     cudaStream_t stream = make_stream();

@@ -128,11 +128,11 @@ def test_an_output_that_the_program_gives_is_a_result_too(elsewhere):
     }
 
 
-def parts_of_what_nobody_computed():
+def parts_of_what_was_not_computed():
     large = torch.rand(SHAPE, device="cuda")
     part = (large + 1)[0, :8]
     return (part * 2).sum().item(), F.mse_loss(large, large + 1).as_strided((8,), (1,)).sum().item()
 
 
 def test_a_part_of_a_large_result_is_not_taken_for_computed(elsewhere):
-    assert elsewhere(parts_of_what_nobody_computed, **DRY) == [8.0, 1.0]
+    assert elsewhere(parts_of_what_was_not_computed, **DRY) == [8.0, 1.0]

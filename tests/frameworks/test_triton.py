@@ -230,3 +230,38 @@ def interpreted_dry():
 
 def test_a_dry_run_under_tritons_own_interpreter_computes_nothing_either(elsewhere):
     assert elsewhere(interpreted_dry, **DRY, TRITON_INTERPRET="1") == 1 << 28
+
+
+def test_a_launch_returns_a_kernel_with_its_name_as_a_real_one_does():
+    x, y = random(1000), random(1000, seed=1)
+    out = torch.empty_like(x)
+    launched = kernels.add_kernel[(1,)](x, y, out, 1000, BLOCK=1024)
+    assert launched.name == "add_kernel"
+    assert not hasattr(launched, "n_regs") and not hasattr(launched, "asm")
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_scope_that_cannot_be_opened_leaves_tritons_language_as_it_was(monkeypatch, failing):
+    import triton.language as tl
+    from spillway import _triton_interpreter as interpreter
+    from triton.language.extra.cuda import libdevice
+
+    def names():
+        return [dict(tl.__dict__), dict(tl.core.__dict__), dict(libdevice.__dict__), dict(vars(tl.tensor))]
+
+    kernels.add(random(10), random(10))
+    before, left, original = names(), [failing], interpreter._with_semantic
+
+    def fails(builtin):
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return original(builtin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(interpreter, "_with_semantic", fails)
+        with pytest.raises(KeyboardInterrupt):
+            kernels.add(random(10), random(10))
+    assert not interpreter.is_running()
+    assert names() == before
+    kernels.add(random(10), random(10))

@@ -76,5 +76,18 @@ TEST_F(HeapBudgetTest, ItEndsWithAStepThatSetsNone) {
   allocate(16_MiB);
 }
 
+TEST_F(HeapBudgetTest, RestoringExceedsItByTheRestoredBytesOnly) {
+  const driver::DevicePtr block = allocate(6_MiB);
+  ASSERT_TRUE(heap_->evict(std::vector{block}).ok());
+  allocate(6_MiB);
+  heap_->set_budget(8_MiB);
+
+  ASSERT_TRUE(heap_->restore(std::vector{block}).ok());
+
+  EXPECT_EQ(heap_->stats().held, 12_MiB);
+  EXPECT_EQ(heap_->budget(), 12_MiB);
+  EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -159,7 +159,7 @@ TEST_F(TargetPlanTest, NoMoreIsHeldThanLivesAtOneTimeWhereTheTargetIsThat) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, WithRoomNobodyWaitsForACopy) {
+TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
   fence_ = passed_fence();
   target_ = 64_MiB;
   steps(4);

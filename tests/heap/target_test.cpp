@@ -36,7 +36,7 @@ TEST_F(HeapTargetTest, BeyondItStreamsWaitBeforeTheHeapGrows) {
   EXPECT_EQ(heap_->stats().held, 4_MiB);
 }
 
-TEST_F(HeapTargetTest, WhatNobodyReadsIsHandedOutBesideWhatACopyStillReads) {
+TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideWhatACopyStillReads) {
   heap_->set_target(16_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);  // beside it

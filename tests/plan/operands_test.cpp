@@ -97,7 +97,7 @@ TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
   EXPECT_EQ(with_least.peak, 700_B);
 }
 
-TEST(OperandsTest, AnOperandThatNobodyUsesComesBackAsEarlyAsThereIsRoom) {
+TEST(OperandsTest, AnUnusedOperandIsPrefetchedAsEarlyAsThereIsRoom) {
   const StepProfile step = profile_of_gated_block();
   const std::vector<Action> moved(4, Action::kMove);
 

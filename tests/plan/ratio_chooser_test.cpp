@@ -232,7 +232,7 @@ TEST(RatioChooserTest, WhatIsUsedAgainAtOnceMovesWhereTheShareNeedsItOrAllIsToMo
   }
 }
 
-TEST(RatioChooserTest, AVerdictEndsWhenNobodyElseHoldsTheStorageAnyMore) {
+TEST(RatioChooserTest, AVerdictEndsWhenTheStorageIsNotReferencedElsewhere) {
   RatioChooser chooser(ratio(1.0));
   offer(chooser, Sizes(2, 100_B));
   EXPECT_TRUE(chooser.alive_at_unpack(0));

@@ -72,7 +72,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path, victim, monkeypatch, writ
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_drafts_are_new_files_of_names_that_nobody_can_know(tmp_path, monkeypatch, opened, writer):
+def test_drafts_are_new_files_with_unpredictable_names(tmp_path, monkeypatch, opened, writer):
     for _ in range(2):
         WRITERS[writer](tmp_path / "file", monkeypatch)
     assert opened and all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in opened)

@@ -125,7 +125,7 @@ def test_all_that_are_known_to_have_made_it_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("made_by", [("",), ()])
-def test_a_maker_that_nobody_knows_is_said_to_be_unknown(tmp_path, made_by):
+def test_an_unknown_maker_is_reported_as_unknown(tmp_path, made_by):
     site = site_of(tmp_path, *made_by)
     assert (site.made_by, makers(site)) == ([], "unknown")
     each = digest(read_log(tmp_path / "7-1.spillway"))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from pathlib import Path
 import pytest
 from conftest import clean_environment, command, run_job, spillway
 from rich.console import Console
+from spillway._scratch import scratch_folder
 from spillway.top import pages, reading, view
 
 MIB = 2**20
@@ -280,11 +283,44 @@ def test_the_next_job_removes_what_a_killed_one_has_left(killed, tmp_path):
     assert not killed[2].exists()
 
 
-def test_a_process_that_nobody_has_waited_for_has_ended():
+def test_a_zombie_process_has_ended():
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(reading.TopError, match=f"{process.pid}: has ended"):
             reading.find(str(process.pid))
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES, errno.ENOENT])
+def test_what_a_process_may_still_use_stays_where_its_state_cannot_be_read(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(pages, "FOLDER", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        page = pages.path_of(process.pid)
+        page.touch(0o600)
+        folder = tmp_path / f"{page.name.replace('-top-', '-run-')}-abc"
+        folder.mkdir(0o700)
+        # /proc out of reach: no descriptor is left, or it is hidden.
+        read = Path.read_bytes
+
+        def unreadable(path):
+            if path.parts[:2] == ("/", "proc"):
+                raise OSError(error, os.strerror(error))
+            return read(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", unreadable)
+            remove_all_stale()
+            assert page.exists() and folder.exists()
+            process.kill()
+            process.wait()
+            remove_all_stale()  # the kernel knows no such process
+        assert not page.exists() and not folder.exists()
+
+
+def remove_all_stale():
+    pages.remove_stale()
+    with scratch_folder():
+        pass
 
 
 def test_pages_of_ended_processes_are_removed_and_others_left(tmp_path, monkeypatch):

@@ -136,7 +136,7 @@ TEST_F(HostNodeTest, ADriverThatDoesNotKnowItIsAskedForThePlaceOnTheBus) {
   EXPECT_EQ(host_node_of(device_, root_ / "nowhere"), kNoNode);
 }
 
-TEST_F(HostNodeTest, WhereNobodyKnowsThereIsNone) {
+TEST_F(HostNodeTest, WithoutANodeNumberThereIsNone) {
   table_.DeviceGetAttribute = [](int*, CUdevice_attribute, CUdevice) {
     return CUDA_ERROR_INVALID_VALUE;
   };

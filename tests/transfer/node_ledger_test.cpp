@@ -143,7 +143,7 @@ TEST_F(NodeLedgerTest, TheShareOfAProcessThatWasKilledIsTakenBack) {
   EXPECT_TRUE(ledger_.charge(1_MiB, 1_MiB).ok());
 }
 
-TEST_F(NodeLedgerTest, TheShareOfAProcessThatNobodyHasWaitedForYetIsTakenBackToo) {
+TEST_F(NodeLedgerTest, TheShareOfAZombieProcessIsReclaimedToo) {
   other_charges(1_MiB);
   end_other(false);
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from spillway._files import replace
+from spillway._process import start_of
 from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Books
 from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
-from spillway.top import pages
 
 __all__ = ["start"]
 
@@ -186,7 +186,7 @@ class _Watch:
             (self.folder / f"{self.process}{SUFFIX}").write_text(text)
         if report := os.environ.get("SPILLWAY_REPORT"):
             with contextlib.suppress(OSError):  # beside the log, if there is one
-                log = f"{self.process}-{pages.start_of(self.process)}"
+                log = f"{self.process}-{start_of(self.process)}"
                 replace({Path(report) / f"{log}{SUFFIX}": text})
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the statistics pages of running processes are, and what keeps their folder clean.
 
-A page is a file in /dev/shm of its process's user, readable by nobody else; its process takes it away at its
-end. What a killed process has left is removed by whoever looks next. Imports no torch.
+A page is a file in /dev/shm that its process's user alone can read. The process removes it at its end. What a
+killed process has left is removed when pages are read next. Imports no torch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ import re
 import stat
 from pathlib import Path
 
+from spillway._process import has_ended, start_of
+
 FOLDER = Path("/dev/shm")
-
-
-def start_of(process: int) -> int | None:
-    """When a process of this machine began, in the kernel's ticks; None where it has ended."""
-    try:
-        text = (
-            Path(f"/proc/{process}/stat").read_bytes().decode("utf-8", "replace")
-        )  # it has the program's name
-    except OSError:
-        return None
-    fields = text[text.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def prefix(kind: str = "top") -> str:
@@ -39,8 +29,8 @@ def prefix(kind: str = "top") -> str:
 
 
 def path_of(process: int) -> Path | None:
-    """The page of a process of this user, made or not; None where it has ended, or there is no place for
-    pages."""
+    """The page of a process of this user, made or not; None where it has ended or its state cannot be read,
+    or there is no place for pages."""
     begun = start_of(process)
     if begun is None or not FOLDER.is_dir():
         return None
@@ -62,14 +52,14 @@ def is_private(path: Path) -> bool:
 
 
 def remove_stale() -> None:
-    """Removes this user's pages whose processes have ended, of those whose numbers mean something here:
-    containers may share the folder and not the numbers."""
+    """Removes this user's pages whose processes have certainly ended, of those whose numbers mean something
+    here: containers may share the folder and not the numbers."""
     of_process = re.compile(re.escape(prefix()) + r"(\d+)-(\d+)")  # its number, and when it began
     with contextlib.suppress(OSError):
         for path in FOLDER.iterdir():
             name = of_process.fullmatch(path.name)
             if name is None or not is_private(path):
                 continue
-            if start_of(int(name[1])) != int(name[2]):
+            if has_ended(int(name[1]), int(name[2])):
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway._files import read_start, reason_of
+from spillway._process import has_ended, start_of
 from spillway._text import parse_json, printable
 from spillway.cannot_help import REASONS
 from spillway.top import pages
@@ -95,13 +96,15 @@ def find(target: str) -> list[Path]:
 def _of_process(process: int) -> Path:
     try:
         owner = os.stat(f"/proc/{process}").st_uid
-    except OSError:
+    except FileNotFoundError:
         ended = pages.has_left(process)
         raise TopError(f"{process}: {'has ended' if ended else 'there is no such process'}") from None
+    except OSError as error:
+        raise TopError(f"{process}: its state cannot be read: {reason_of(error)}") from None
     if owner != os.getuid():
         raise TopError(f"{process}: is another user's process")
     path = pages.path_of(process)
-    if pages.start_of(process) is None:
+    if has_ended(process):
         raise TopError(f"{process}: has ended")
     if path is None or not path.exists():
         raise TopError(
@@ -129,7 +132,7 @@ def _of_folder(folder: Path) -> list[Path]:
         except (OSError, ValueError, TypeError, KeyError):
             continue
         path = pages.path_of(process)
-        if pages.start_of(process) == start and path is not None and path.exists():
+        if start_of(process) == start and path is not None and path.exists():
             found.append(path)
     return found
 

@@ -85,7 +85,7 @@ def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
 
 
 @case
-def a_storage_that_python_has_looked_at_is_nobodys():
+def a_storage_that_python_has_looked_at_is_not_held_elsewhere():
     for step in range(3):
         with spillway.CPUOffload(0.5, tag="looked at"):
             y = torch.randn(64, 64, device="cuda", requires_grad=True).sigmoid()
@@ -138,7 +138,7 @@ def holding_its_input(held, tag):
 
 
 @case
-def a_tensor_that_was_held_once_is_moved_again_one_step_after_nobody_holds_it():
+def a_tensor_that_was_held_once_is_moved_again_one_step_after_it_is_unreferenced():
     moved = [holding_its_input(held, "once") for held in (False, True, True, False, False, False)]
     assert [bytes > 0 for bytes in moved] == [True, True, False, False, True, True], moved
 

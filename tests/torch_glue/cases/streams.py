@@ -89,7 +89,7 @@ def a_holder_may_write_to_a_moved_tensor_after_the_graph_is_dropped():
 
 
 @case
-def memory_of_a_prefetched_copy_that_nobody_used_is_reused_in_order():
+def memory_of_an_unused_prefetched_copy_is_reused_in_order():
     seen = []
     with spillway.CPUOffload(1, tag="unused"), Moved() as moved:
         first = save(seen, torch.randn(256, 256, device="cuda"))
