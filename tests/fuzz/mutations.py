@@ -66,6 +66,29 @@ def _change_at(node: Any, key: Any, rng: random.Random) -> None:
         node[rng.choice(("", "else", "0", "-1", "job"))] = copy.deepcopy(node[key])
 
 
+def change_table(document: dict[str, Any], rng: random.Random) -> bytes:
+    """A TOML file: fields changed, left out or taken from another profile."""
+    changed = dict(document)
+    if rng.random() < 0.4:  # what it leaves out is the other's
+        kept = rng.sample(sorted(changed), rng.randrange(len(changed)))
+        changed = {name: changed[name] for name in kept}
+        changed["like"] = rng.choice(("h100", "a100-80g", "no such", "", 7, "../h100"))
+    for _ in range(rng.randrange(0, 3)):
+        changed = change_json(changed, rng)
+    text = "\n".join(f"{json.dumps(name)} = {_toml(value)}" for name, value in changed.items())
+    return (
+        change_bytes(text.encode("utf-8", "surrogatepass"), rng)
+        if rng.random() < 0.1
+        else text.encode("utf-8", "surrogatepass")
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + "}"
+    return '""' if value is None else dumped(value)
+
+
 def change_lines(lines: list[Any], rng: random.Random, most: int = 90) -> bytes:
     """A log: at most `most` of its lines, some of them changed, left out, twice or elsewhere."""
     first = rng.randrange(1, max(2, len(lines) - most))

@@ -5,6 +5,7 @@ FUZZ_MUTATIONS says how many for each parser (default 300), FUZZ_SEED repeats a 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -18,6 +19,7 @@ from typing import Any
 
 import mutations
 import pytest
+import records
 from rich.console import Console
 from spillway import preload_trace, profiles, trace
 from spillway._load import glue
@@ -54,6 +56,30 @@ class Target:
     header: tuple[str, ...] = ()
 
 
+def put(target: Target, rng: random.Random) -> None:
+    """The mutated file; now and then what is no regular file, or none that can be read, in its place."""
+    content, file = target.mutate(rng), target.file
+    if file.is_dir() and not file.is_symlink():
+        file.rmdir()
+    else:
+        file.unlink(missing_ok=True)
+    if rng.random() > 0.02:
+        file.write_bytes(content)
+        file.chmod(0o600)
+        return
+    kind = rng.choice(("missing", "folder", "fifo", "loop", "device", "sparse"))
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(file, 0o600)
+    elif kind in ("loop", "device"):
+        file.symlink_to(file if kind == "loop" else "/dev/zero")
+    elif kind == "sparse":
+        with file.open("wb") as large:
+            large.truncate(1 << 42)
+        file.chmod(0o600)
+
+
 def run(target: Target) -> None:
     rng = random.Random(SEED)
     refused_at_once = accepted = 0
@@ -64,9 +90,7 @@ def run(target: Target) -> None:
     before = [signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)]
     try:
         for number in range(MUTATIONS):
-            content = target.mutate(rng)
-            target.file.write_bytes(content)
-            target.file.chmod(0o600)
+            put(target, rng)
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             signal.alarm(BLOCKED)
             try:
@@ -111,7 +135,27 @@ def test_report_logs(seeds, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
 
+    def mutate(rng: random.Random) -> bytes:
+        """Beside the file, now and then, the log of another rank or of an earlier run."""
+        beside = folder / "8-2.spillway"
+        beside.unlink(missing_ok=True)
+        if rng.random() < 0.3:
+            about = dict(lines[0])
+            for name, values in (
+                ("rank", ("1", "0", 7, "x", None)),
+                ("started", (0, about["started"] - 1e6, about["started"] + 1e6, about["started"])),
+                ("launch", ("other", about.get("launch"), None)),
+                ("spillway", (about["spillway"], about["spillway"], "9.9")),
+            ):
+                about[name] = rng.choice(values)
+            few = [about, *lines[1:20]]
+            whole = "\n".join(map(mutations.dumped, few)).encode() + b"\n"
+            beside.write_bytes(mutations.change_lines(few, rng, 10) if rng.random() < 0.2 else whole)
+        return mutations.change_lines(lines, rng)
+
     def consume() -> None:
+        with contextlib.suppress(reading.TopError):
+            reading.find(str(folder))
         digests = read(folder)
         write(digests, tmp_path / "report.html")
         text = (tmp_path / "report.html").read_text()
@@ -122,7 +166,7 @@ def test_report_logs(seeds, tmp_path):
         printable(console.file.getvalue())
 
     file = folder / "7-1.spillway"
-    run(Target(lambda rng: mutations.change_lines(lines, rng), consume, file, ReportError, ("is no log",)))
+    run(Target(mutate, consume, file, ReportError, ("is no log",)))
 
 
 def test_plans_of_a_report(seeds, tmp_path):
@@ -182,10 +226,7 @@ def test_statistics_pages(seeds, tmp_path):
 
     header = ("is no statistics page", "layout", "bytes instead of")
 
-    def mutate(rng: random.Random) -> bytes:
-        return mutations.change_bytes(content, rng, keep=16)[: len(content)].ljust(len(content), b"\1")
-
-    run(Target(mutate, consume, file, reading.TopError, header))
+    run(Target(lambda rng: records.change_page(content, rng), consume, file, reading.TopError, header))
 
 
 def test_traces_of_calls(seeds, tmp_path):
@@ -199,8 +240,7 @@ def test_traces_of_calls(seeds, tmp_path):
         printable(json.dumps(summary, indent=1))
 
     header = ("no trace of the preload library", "version", "calls of")
-    keep = preload_trace._HEAD.size
-    run(Target(lambda rng: mutations.change_bytes(content, rng, keep), consume, file, ValueError, header))
+    run(Target(lambda rng: records.change_calls(content, rng), consume, file, ValueError, header))
 
 
 def test_traces_of_allocations(seeds, layer, tmp_path):
@@ -215,12 +255,18 @@ def test_traces_of_allocations(seeds, layer, tmp_path):
 
 def test_profiles(tmp_path):
     content = (profiles.FOLDER / "h100.toml").read_bytes()
+    document = profiles._load("h100")
     file = tmp_path / "mine.toml"
 
     def consume() -> None:
         printable(repr(profiles.read(str(file)).settings(True)))
 
-    run(Target(lambda rng: mutations.change_bytes(content, rng, 0), consume, file, LaunchError))
+    def mutate(rng: random.Random) -> bytes:
+        if rng.random() < 0.3:
+            return mutations.change_bytes(content, rng)
+        return mutations.change_table(document, rng)
+
+    run(Target(mutate, consume, file, LaunchError))
 
 
 def test_the_page_of_an_unchanged_log_is_made(seeds, tmp_path):
