@@ -3,6 +3,7 @@
 
 #include "torch_glue/saved_tensors/region_stack.h"
 
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,27 +40,46 @@ class Opened {
   py::object value_;
 };
 
+/// An attribute's name, made once: entering and leaving are called often.
+/// Requires: Python's lock; `text` is a literal.
+py::handle name(const char* text) {
+  static std::map<const char*, PyObject*> names;
+  PyObject*& found = names[text];
+  if (found == nullptr) found = PyUnicode_InternFromString(text);
+  return found;
+}
+
 /// What this thread has opened by the scope object `self`, the last one last.
 py::list opened_by(const py::object& self) {
-  const py::object of_thread = self.attr("_opened");  // a threading.local
-  if (!py::hasattr(of_thread, "all")) py::setattr(of_thread, "all", py::list());
-  return of_thread.attr("all");
+  const py::object of_thread = self.attr(name("_opened"));  // a threading.local
+  py::object all = py::getattr(of_thread, name("all"), py::none());
+  if (all.is_none()) {
+    all = py::list();
+    py::setattr(of_thread, name("all"), all);
+  }
+  return all;
 }
 
 void close_last(const py::list& all) {
-  const py::object last = all.attr("pop")();
+  const py::object last = all[all.size() - 1];
+  if (PyList_SetSlice(all.ptr(),
+                      static_cast<py::ssize_t>(all.size()) - 1,
+                      static_cast<py::ssize_t>(all.size()),
+                      nullptr) != 0)
+    throw py::error_already_set();
   last.cast<Opened&>().close();
 }
 
 /// `__enter__` of scope classes.
 py::object enter(const py::object& self) {
-  const py::tuple opening = self.attr("_opening")();
+  const py::tuple opening = self.attr(name("_opening"))();
   py::list all = opened_by(self);
   const auto opened = std::make_shared<Opened>();
   all.append(py::cast(opened));
   try {
     opened->open(opening[0], opening[1]);
-    return py::hasattr(self, "_entered") ? self.attr("_entered")() : self;
+    const py::object entered = self.attr(name("_entered"));
+    return entered.is_none() ? self : entered();
   } catch (...) {
     close_last(all);
     throw;
@@ -73,12 +93,13 @@ void leave(const py::object& self,
            const py::object& /*trace*/) {
   const py::list all = opened_by(self);
   if (all.empty()) {
-    const auto name = py::type::of(self).attr("__name__").cast<std::string>();
+    const auto kind = py::type::of(self).attr("__name__").cast<std::string>();
     throw std::runtime_error(
-        name + " is not open on this thread: leave it once, on the thread that entered it");
+        kind + " is not open on this thread: leave it once, on the thread that entered it");
   }
   const auto left = [&] {
-    if (py::hasattr(self, "_left")) self.attr("_left")(error);
+    const py::object then = self.attr(name("_left"));
+    if (!then.is_none()) then(error);
   };
   try {
     close_last(all);

@@ -41,6 +41,8 @@ class Scope:
         return scope
 
     _opened: threading.local
+    _entered: Callable[[], Any] | None = None
+    _left: Callable[[BaseException | None], None] | None = None
 
     def _opening(self) -> Opening:
         """What opens it; may raise, nothing is open yet."""
