@@ -26,8 +26,9 @@ class Scope:
     """A context manager of a thread. It can be entered again while it is open, and in several threads.
 
     ``__enter__`` and ``__exit__`` are native functions (torch_glue/scopes_module.cpp). They open and
-    remember, or forget and close, between two of Python's checks for signals. ``_opening`` has what they
-    open. A class may also have
+    remember, or forget and close, between two of Python's checks for signals. A ``with`` statement has none
+    between ``__enter__`` and its block, up to Python 3.13; 3.14 has one there, for locks too (CPython's issue
+    148874). ``_opening`` has what is opened. A class may also have
 
     * ``_entered()``, called when it is open: its result is what ``with`` binds. What it raises closes the
       scope.

@@ -6,6 +6,8 @@ all code that is called from here, for n = 0, 1, 2, ... until a pass is over bef
 cover the bytecodes of the `with` statement itself.
 """
 
+import sys
+
 import pytest
 
 PROGRAM = """
@@ -274,5 +276,6 @@ report(bits() == bits(region))
 """
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="`with` loses __exit__ there (CPython issue 148874)")
 def test_signals_at_random_times_leave_nothing_open(program):
     assert program(PROGRAM + SIGNALS, fresh=True)
