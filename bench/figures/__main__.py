@@ -18,7 +18,7 @@ from rich.table import Table
 from spillway.demo.cli import Parser, output
 from spillway.demo.device import why_no_gpu
 
-from bench.figures import readme
+from bench.figures import page
 from bench.figures.registry import FIGURES, Figure
 from bench.figures.session import MeasureFailed, Session
 
@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> int:
         slug = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{result['date']}-{slug}.json"
-        readme.update(result)
+        page.update(result)
     if path is None:
         console.print("not written down: some figures only, and no --json FILE", highlight=False)
     else:

@@ -18,7 +18,7 @@ from rich.console import Console
 from spillway import launch
 from spillway.demo.cli import Parser, output
 
-from bench.peers import budgets, claims, readme, tables
+from bench.peers import budgets, claims, page, tables
 
 ROOT = Path(__file__).parents[2]
 INSTANT_DRIVER = ROOT / "build" / "release" / "bench" / "libinstant_driver.so"
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
     path = options.json or ROOT / "bench" / "results" / f"{result['date']}-peers.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     if options.json is None:
-        readme.update(result)
+        page.update(result)
     console.print(f"written to {path}", highlight=False)
     return 0 if all(claim["holds"] for claim in checked) else 1
 

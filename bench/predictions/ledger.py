@@ -15,7 +15,7 @@ LEDGER = Path(__file__).with_name("predictions.json")
 # What scripts/gpu_check has found on GPUs of ours, a file each; of a case the latest counts.
 ON_GPUS = Path(__file__).parents[1] / "results" / "gpu"
 ROOT = Path(__file__).parents[2]
-DOCUMENT, README = ROOT / "docs" / "dry_run.md", ROOT / "README.md"
+DOCUMENT, SUMMARY = ROOT / "docs" / "dry_run.md", ROOT / "docs" / "results" / "predictions.md"
 QUOTE = Quote("predictions")
 GIB = 2**30
 # What a prediction is, and what making it took of the machine that it ran on.
@@ -130,7 +130,7 @@ def here(ledger: dict[str, Any]) -> str:
 
 
 def short(ledger: dict[str, Any]) -> str:
-    """The ledger as the README shows it, with the markers around it."""
+    """The ledger as docs/results/predictions.md shows it, with the markers around it."""
     return QUOTE.marked([summary(ledger)])
 
 
@@ -182,5 +182,5 @@ def section(ledger: dict[str, Any]) -> str:
 def write(ledger: dict[str, Any]) -> None:
     """Into the ledger and into the pages that show it."""
     LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
-    for page, shown in ((DOCUMENT, section(ledger)), (README, short(ledger))):
+    for page, shown in ((DOCUMENT, section(ledger)), (SUMMARY, short(ledger))):
         QUOTE.write(page, shown)

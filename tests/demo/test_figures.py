@@ -12,7 +12,7 @@ from conftest import Script
 from spillway import launch
 
 import bench.figures  # noqa: F401 (importing registers)
-from bench.figures import readme, registry
+from bench.figures import page, registry
 from bench.figures.__main__ import measure
 from bench.figures.session import MeasureFailed, Session
 
@@ -125,16 +125,16 @@ def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
     assert done.stderr.startswith("figures: no_such_figure: unknown figure; known are ")
 
 
-def test_the_readme_says_where_a_bound_is_missed() -> None:
-    result = readme.newest(ROOT / "bench" / "results")
+def test_the_page_says_where_a_bound_is_missed() -> None:
+    result = page.newest(ROOT / "bench" / "results")
     short = [each for each in result["figures"] if each["status"] == "short" and each["value"] is not None]
     one = {**result, "figures": [{**result["figures"][0], "value": 2.0, "bound": "<= 1", "status": "short"}]}
 
-    assert readme.section(one).count("| <= 1 (missed) |") == 1
-    assert readme.section(result).count("(missed)") == len(short)
+    assert page.section(one).count("| <= 1 (missed) |") == 1
+    assert page.section(result).count("(missed)") == len(short)
 
 
-def test_readme_quotes_the_newest_result() -> None:
-    written = readme.section(readme.newest(ROOT / "bench" / "results"))
+def test_the_page_shows_the_newest_result() -> None:
+    written = page.section(page.newest(ROOT / "bench" / "results"))
 
-    assert readme.QUOTE.found(readme.README.read_text()) == written
+    assert page.QUOTE.found(page.PAGE.read_text()) == written

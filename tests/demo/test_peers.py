@@ -6,13 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.peers import budgets, claims, readme
+from bench.peers import budgets, claims, page
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
-def test_readme_quotes_the_newest_result() -> None:
-    assert readme.QUOTE.found(readme.README.read_text()) == readme.section(readme.newest(RESULTS))
+def test_the_page_shows_the_newest_result() -> None:
+    assert page.QUOTE.found(page.PAGE.read_text()) == page.section(page.newest(RESULTS))
 
 
 def found() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_claim_fails_where_a_way_is_quicker() -> None:
 def test_the_section_says_where_more_is_needed_or_nothing_fits() -> None:
     versions = {"torch": "2.11.0", "trl": "1", "torchtune": None}
     result = {"versions": versions, "date": "d", "command": ["scripts/peers"], "budgets": found()}
-    text = readme.section(result)
+    text = page.section(result)
     assert "torch 2.11.0, trl 1." in text
     gpt2 = "| GPT-2 XL, dropout, batch 8, sequence 1024 |"
     assert f"{gpt2} save_on_cpu | 1.00 | 400 | 80 in 1.50 GiB |" in text

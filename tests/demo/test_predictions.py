@@ -32,7 +32,7 @@ def predictions(**peaks_gib: float) -> dict[str, dict]:
 
 def test_documentation_shows_the_ledger() -> None:
     assert ledger.QUOTE.found(ledger.DOCUMENT.read_text()) == ledger.section(WRITTEN)
-    assert ledger.QUOTE.found(ledger.README.read_text()) == ledger.short(WRITTEN)
+    assert ledger.QUOTE.found(ledger.SUMMARY.read_text()) == ledger.short(WRITTEN)
 
 
 def test_published_peaks_are_met_within_a_hundredth() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README says of other ways to need less memory: written from a result, never by hand."""
+"""What docs/results shows of other ways to save memory: written from a result, never by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from bench.peers.budgets import MODELS, WAYS
 from bench.quote import Quote
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "peers.md"
 QUOTE = Quote("peers")
 MIB = 1 << 20
 GIB = 1 << 30
 
 
 def section(result: dict[str, Any]) -> str:
-    """The result as the README shows it, with the markers around it."""
+    """The result as the page shows it, with the markers around it."""
     versions = result["versions"]
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "trl", "torchtune") if versions[name])
     lines = [
@@ -54,7 +54,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def update(result: dict[str, Any]) -> None:
-    QUOTE.write(README, section(result))
+    QUOTE.write(PAGE, section(result))
 
 
 def newest(results: Path) -> dict[str, Any]:

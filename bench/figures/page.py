@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that the README quotes: written from a result, never by hand."""
+"""The figures that docs/results shows: written from a result, never by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from bench.figures.registry import FIGURES
 from bench.quote import Quote
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "figures.md"
 QUOTE = Quote("figures")
 
 # What stands in place of a value that there is none of.
@@ -18,7 +18,7 @@ _ABSENT = {"needs-gpu": "needs a GPU", "short": "could not be measured"}
 
 
 def section(result: dict[str, Any]) -> str:
-    """The result as the README shows it, with the markers around it."""
+    """The result as the page shows it, with the markers around it."""
     lines = [
         f"Measured on the {result['device']} with `{' '.join(result['command'])}`, {result['date']}, torch "
         f"{result['versions']['torch']}:",
@@ -39,7 +39,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def update(result: dict[str, Any]) -> None:
-    QUOTE.write(README, section(result))
+    QUOTE.write(PAGE, section(result))
 
 
 def newest(results: Path) -> dict[str, Any]:
