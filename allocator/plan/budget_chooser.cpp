@@ -17,7 +17,7 @@ constexpr std::size_t kMostSeconds = 9;
 /// smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
-/// A step that offloaded all leaves room to recompute instead where so much of the budget is left.
+/// There is room to recompute where so much of the budget is left with everything away.
 constexpr std::uint64_t kRecomputesShare = 8;
 
 /// Steps of the device that may be timed after later ones have ended on the host.
@@ -149,7 +149,7 @@ Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
 }
 
 /// Whether a step that begins with a storage of that size is larger than all that have recomputed,
-/// and than those that have shown room for it.
+/// and too large to do so by what others have needed.
 bool BudgetChooser::is_larger_than_known(Bytes first) const {
   Bytes largest = roomy_first_;
   bool recomputes = false;
@@ -161,6 +161,17 @@ bool BudgetChooser::is_larger_than_known(Bytes first) const {
     largest = std::max(largest, shape.sizes.front());
   }
   return recomputes && first > largest;
+}
+
+/// A step with everything away has needed so much. Larger ones need at most as much more.
+void BudgetChooser::note_room(Bytes needed) {
+  const Bytes room = budget_ - Bytes{budget_.count() / kRecomputesShare};
+  const double times = static_cast<double>(room.count()) / static_cast<double>(needed.count());
+  const double first = times * static_cast<double>(sizes_.front().count());
+  if (times >= 1 && first < static_cast<double>(budget_.count()))
+    roomy_first_ = std::max(roomy_first_, Bytes{static_cast<std::uint64_t>(first)});
+  else if (times >= 1)
+    roomy_first_ = budget_;
 }
 
 const BudgetChooser::Shape* BudgetChooser::only_planned() const {
@@ -307,9 +318,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   } else if (whole_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
-  const Bytes needed = std::max(curve.peak(), reserved_);
-  if (offloads_only_ && needed + Bytes{budget_.count() / kRecomputesShare} <= budget_)
-    roomy_first_ = std::max(roomy_first_, sizes_.front());
+  if (whole_) note_room(std::max(curve.peak(), reserved_));
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
   // The first time a plan may help, unless that was one.

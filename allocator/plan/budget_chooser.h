@@ -45,8 +45,8 @@ struct PlannedStep {
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
 /// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
 /// everything moves in the next ones; recomputing is tried again after some steps, ever more. Nor
-/// is anything recomputed in the first step that is larger than all before it, which needs the
-/// least room so; nor in the next ones of that size, unless that one has left room. A known one
+/// is anything recomputed in a step that is larger than all before it, unless one of them needed so
+/// little that this one has room to recompute: offloading needs the least room. A known one
 /// follows the plan made from its recording (plan_step), for what is live when it begins. While a
 /// step may still become several known ones, what any of them moves is moved. From the first
 /// difference to all of them on, everything is away, and the next step of that sequence is
@@ -221,6 +221,7 @@ class BudgetChooser {
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
   [[nodiscard]] bool is_larger_than_known(Bytes first) const;
+  void note_room(Bytes needed);
   void end_known(Shape& shape, const StepCurve& curve);
   bool correct(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
@@ -239,7 +240,7 @@ class BudgetChooser {
   bool whole_ = true;               // everything is away so far
   bool recomputed_ = false;         // something of this step is to be recomputed
   bool offloads_only_ = false;      // nothing of this step is recomputed
-  Bytes roomy_first_{};             // the largest first storage of those that left room
+  Bytes roomy_first_{};             // the largest first storage of steps with room to recompute
   bool refused_ = false;            // host memory for something of this step
   std::uint64_t moving_steps_ = 0;  // for so many more steps nothing is recomputed
   std::uint64_t next_moving_steps_ = kFirstMovingSteps;

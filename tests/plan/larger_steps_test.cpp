@@ -18,29 +18,28 @@ Action first_action(BudgetChooser& chooser, std::uint64_t size) {
   return first;
 }
 
-TEST(LargerStepsTest, TheFirstStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
-  BudgetChooser chooser(1300_B);
+TEST(LargerStepsTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
+  BudgetChooser chooser(1010_B);
   ASSERT_EQ(first_action(chooser, 100), Action::kRebuild);
 
   EXPECT_EQ(first_action(chooser, 200), Action::kMove);
   EXPECT_EQ(first_action(chooser, 50), Action::kRebuild);
 }
 
-TEST(LargerStepsTest, RecomputingIsTriedOnceOffloadingHasLeftRoom) {
-  BudgetChooser chooser(1300_B);
-  first_action(chooser, 100);
-  ASSERT_EQ(first_action(chooser, 200), Action::kMove);
-
-  EXPECT_EQ(first_action(chooser, 200), Action::kRebuild);
-  EXPECT_EQ(first_action(chooser, 150), Action::kRebuild);
-}
-
-TEST(LargerStepsTest, WithoutRoomTheNextStepsOfThatSizeOffloadToo) {
+TEST(LargerStepsTest, TheNextStepsOfThatSizeOffloadToo) {
   BudgetChooser chooser(1010_B);
   first_action(chooser, 100);
   ASSERT_EQ(first_action(chooser, 200), Action::kMove);
 
   EXPECT_EQ(first_action(chooser, 200), Action::kMove);
+}
+
+TEST(LargerStepsTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt) {
+  BudgetChooser chooser(4000_B);  // three and a half times what the first one needs
+  first_action(chooser, 100);
+
+  EXPECT_EQ(first_action(chooser, 300), Action::kRebuild);
+  EXPECT_EQ(first_action(chooser, 2000), Action::kMove);
 }
 
 }  // namespace
