@@ -17,9 +17,6 @@ constexpr std::size_t kMostSeconds = 9;
 /// smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
-/// There is room to recompute where so much of the budget is left with everything away.
-constexpr std::uint64_t kRecomputesShare = 8;
-
 /// Steps of the device that may be timed after later ones have ended on the host.
 constexpr std::size_t kMostUntimed = 16;
 
@@ -120,8 +117,8 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
 
 Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   const std::size_t index = sizes_.size();
-  if (index == 0) offloads_only_ = moving_steps_ > 0 || is_larger_than_known(size);
-  rebuildable = rebuildable && !offloads_only_;
+  if (index == 0) recompute_trial_.begin_step(size);
+  rebuildable = rebuildable && recompute_trial_.on();
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
@@ -146,32 +143,6 @@ Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
   sizes_.push_back(size);
   rebuildable_.push_back(rebuildable);
   return action;
-}
-
-/// Whether a step that begins with a storage of that size is larger than all that have recomputed,
-/// and too large to do so by what others have needed.
-bool BudgetChooser::is_larger_than_known(Bytes first) const {
-  Bytes largest = roomy_first_;
-  bool recomputes = false;
-  for (const Shape& shape : shapes_) {
-    if (std::find(shape.rebuildable.begin(), shape.rebuildable.end(), true) ==
-        shape.rebuildable.end())
-      continue;
-    recomputes = true;
-    largest = std::max(largest, shape.sizes.front());
-  }
-  return recomputes && first > largest;
-}
-
-/// A step with everything away has needed so much. Larger ones need at most as much more.
-void BudgetChooser::note_room(Bytes needed) {
-  const Bytes room = budget_ - Bytes{budget_.count() / kRecomputesShare};
-  const double times = static_cast<double>(room.count()) / static_cast<double>(needed.count());
-  const double first = times * static_cast<double>(sizes_.front().count());
-  if (times >= 1 && first < static_cast<double>(budget_.count()))
-    roomy_first_ = std::max(roomy_first_, Bytes{static_cast<std::uint64_t>(first)});
-  else if (times >= 1)
-    roomy_first_ = budget_;
 }
 
 const BudgetChooser::Shape* BudgetChooser::only_planned() const {
@@ -259,6 +230,9 @@ Status BudgetChooser::learn(KnownStep step) {
   shape.recorded = std::move(step.recorded);
   if (step.times) shape.times.emplace(*std::move(step.times));
   shape.settled = shape.learnt = true;
+  if (std::find(shape.rebuildable.begin(), shape.rebuildable.end(), true) !=
+      shape.rebuildable.end())
+    recompute_trial_.recomputed(shape.sizes.front());
   return {};
 }
 
@@ -318,17 +292,14 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   } else if (whole_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
-  if (whole_) note_room(std::max(curve.peak(), reserved_));
+  if (whole_) recompute_trial_.needed(sizes_.front(), std::max(curve.peak(), reserved_));
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
   // The first time a plan may help, unless that was one.
   const bool planned = counts_reserved(budget_) && followed_last_ != nullptr;
-  if (moving_steps_ > 0) {
-    --moving_steps_;
-  } else if (recomputed_ && exceeds(curve.peak()) && (planned || over_in_a_row_ > 1)) {
-    moving_steps_ = next_moving_steps_;
-    next_moving_steps_ *= 4;
-  }
+  if (recomputed_) recompute_trial_.recomputed(sizes_.front());
+  recompute_trial_.end_step(recomputed_ && exceeds(curve.peak()) &&
+                            (planned || over_in_a_row_ > 1));
   if (optimized) {
     ++optimized_steps_;
     optimized_begin_ = Bytes{curve.live.front()};

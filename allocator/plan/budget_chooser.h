@@ -7,6 +7,7 @@
 #include "allocator/plan/held_margin.h"
 #include "allocator/plan/known_step.h"
 #include "allocator/plan/measured_times.h"
+#include "allocator/plan/recompute_trial.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -43,12 +44,10 @@ struct PlannedStep {
 /// Pure: no clock, no CUDA.
 ///
 /// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
-/// and moved otherwise. Where recomputing takes so much room that such steps exceed the budget,
-/// everything moves in the next ones; recomputing is tried again after some steps, ever more. Nor
-/// is anything recomputed in a step that is larger than all before it, unless one of them needed so
-/// little that this one has room to recompute: offloading needs the least room. A known one
-/// follows the plan made from its recording (plan_step), for what is live when it begins. While a
-/// step may still become several known ones, what any of them moves is moved. From the first
+/// and moved otherwise. Steps in which recomputing would take too much room offload instead
+/// (RecomputeTrial). A known one follows the plan made from its recording (plan_step), for what is
+/// live when it begins. While a step may still become several known ones, what any of them moves is
+/// moved. From the first
 /// difference to all of them on, everything is away, and the next step of that sequence is
 /// recorded. So is one that begins with other bytes live than when it was first recorded, once: the
 /// first step of a training allocates what the later ones find. The recorded step is held up by its
@@ -60,7 +59,7 @@ class BudgetChooser {
  public:
   /// `slowdown`: as in Budget.
   explicit BudgetChooser(Bytes budget, double slowdown = 0)
-      : budget_(budget), slowdown_(slowdown) {}
+      : budget_(budget), slowdown_(slowdown), recompute_trial_(budget) {}
 
   [[nodiscard]] Bytes budget() const { return budget_; }
 
@@ -170,9 +169,6 @@ class BudgetChooser {
  private:
   /// Shapes that are remembered. The one that was used least recently makes room for another.
   static constexpr std::size_t kMostShapes = 256;
-  /// So many steps move what could be recomputed after one in which that took too much room; four
-  /// times as many after the next one.
-  static constexpr std::uint64_t kFirstMovingSteps = 4;
 
   struct Shape {
     std::vector<Bytes> sizes{};
@@ -220,14 +216,13 @@ class BudgetChooser {
   [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
   void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
-  [[nodiscard]] bool is_larger_than_known(Bytes first) const;
-  void note_room(Bytes needed);
   void end_known(Shape& shape, const StepCurve& curve);
   bool correct(Shape& shape, const StepCurve& curve);
   void record(Shape& shape, const StepCurve& curve);
 
   const Bytes budget_;
   const double slowdown_;
+  RecomputeTrial recompute_trial_;
   std::list<Shape> shapes_;
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
@@ -239,11 +234,7 @@ class BudgetChooser {
   std::vector<Shape*> candidates_;  // shapes that begin so
   bool whole_ = true;               // everything is away so far
   bool recomputed_ = false;         // something of this step is to be recomputed
-  bool offloads_only_ = false;      // nothing of this step is recomputed
-  Bytes roomy_first_{};             // the largest first storage of steps with room to recompute
   bool refused_ = false;            // host memory for something of this step
-  std::uint64_t moving_steps_ = 0;  // for so many more steps nothing is recomputed
-  std::uint64_t next_moving_steps_ = kFirstMovingSteps;
   bool known_first_ = false;
   Bytes held_{};      // at the peak of this step
   Bytes lacking_{};   // for its places

@@ -18,7 +18,7 @@ Action first_action(BudgetChooser& chooser, std::uint64_t size) {
   return first;
 }
 
-TEST(LargerStepsTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
+TEST(RecomputeTrialTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
   BudgetChooser chooser(1010_B);
   ASSERT_EQ(first_action(chooser, 100), Action::kRebuild);
 
@@ -26,7 +26,7 @@ TEST(LargerStepsTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing
   EXPECT_EQ(first_action(chooser, 50), Action::kRebuild);
 }
 
-TEST(LargerStepsTest, TheNextStepsOfThatSizeOffloadToo) {
+TEST(RecomputeTrialTest, TheNextStepsOfThatSizeOffloadToo) {
   BudgetChooser chooser(1010_B);
   first_action(chooser, 100);
   ASSERT_EQ(first_action(chooser, 200), Action::kMove);
@@ -34,7 +34,7 @@ TEST(LargerStepsTest, TheNextStepsOfThatSizeOffloadToo) {
   EXPECT_EQ(first_action(chooser, 200), Action::kMove);
 }
 
-TEST(LargerStepsTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt) {
+TEST(RecomputeTrialTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt) {
   BudgetChooser chooser(4000_B);  // three and a half times what the first one needs
   first_action(chooser, 100);
 

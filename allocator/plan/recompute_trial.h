@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace spillway {
+
+/// Decides for one device with a budget whether a step recomputes what it can, or only offloads.
+/// Recomputation takes less time, and needs its inputs and results on the device: offloading needs
+/// the least room. Steps only offload
+/// - for some steps after one in which recomputation exceeded the budget: 4, 16, 64, …;
+/// - while they are larger than every step that has recomputed, unless a smaller one needed so
+///   little with everything away that the larger one has room to recompute.
+/// The size of a step is that of its first storage.
+///
+/// Threads: confined.
+class RecomputeTrial {
+ public:
+  explicit RecomputeTrial(Bytes budget) : budget_(budget) {}
+
+  /// A step begins with a storage of `first` bytes.
+  void begin_step(Bytes first);
+
+  /// Whether the running step recomputes.
+  [[nodiscard]] bool on() const { return on_; }
+
+  /// A step of that size has recomputed, in this run or another.
+  void recomputed(Bytes first);
+
+  /// A step of that size has needed `needed` bytes with everything offloaded or recomputed.
+  void needed(Bytes first, Bytes needed);
+
+  /// The running step ends. `exceeded`: recomputation took more than the budget.
+  void end_step(bool exceeded);
+
+ private:
+  const Bytes budget_;
+  bool on_ = true;
+  std::optional<Bytes> largest_;        // step that has recomputed
+  Bytes roomy_;                         // the largest step with room to recompute
+  std::uint64_t offloading_steps_ = 0;  // that are left
+  std::uint64_t next_offloading_steps_ = 4;
+};
+
+}  // namespace spillway
