@@ -61,14 +61,14 @@ def test_the_page_states_the_largest_thing_moved_where_it_came_from_and_what_it_
         words,
     )
     assert found is not None
-    # What the wide layer gives: 256 rows of 2048 floats, made by its matrix product.
-    assert (int(found[1]), found[2], found[3]) == (256 * 2048 * 4, "activation/large.up", "Addmm")
+    # What the wide layer gives: 1024 rows of 2048 floats, made by its matrix product.
+    assert (int(found[1]), found[2], found[3]) == (1024 * 2048 * 4, "activation/large.up", "Addmm")
     path, line = found[4].split(":")
     assert path == "report/job.py" and found[5] == "forward"
     assert "gelu(self.up(x))" in JOB.read_text().splitlines()[int(line) - 1]
     costs = [float(re.fullmatch(r"([\d.]+) ms", cost)[1]) for cost in found.group(7, 8)]
-    # At 1 GiB/s, 2 MiB take 1.95 ms; a copy also has its latency.
-    expected = int(found[6]) * 2 / 1024 * 1e3
+    # At 1 GiB/s, 8 MiB take 7.8 ms; a copy also has its latency.
+    expected = int(found[6]) * 8 / 1024 * 1e3
     assert all(expected <= cost <= 1.05 * expected for cost in costs)
 
 
