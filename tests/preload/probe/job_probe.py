@@ -18,6 +18,6 @@ def write(*_):
 
     last = [counts["last"] for counts in glue().stats()["tags"].values()]
     moved, movable = (sum(step[name] for step in last) for name in ("moved_bytes", "movable_bytes"))
-    kept = sum(step["skipped"]["cannot_help"]["bytes"] for step in last)
+    kept = sum(step["skipped"].get("cannot_help", {"bytes": 0})["bytes"] for step in last)
     with open(os.environ["JOB_PROBE"], "a") as file:
         file.write(f"{moved} {movable} {kept}\n")
