@@ -89,7 +89,7 @@ class BudgetError(RuntimeError):
         )
 
     def excess(self) -> str:
-        """The text where later steps of that shape may meet the budget; `smallest` is what the step needed."""
+        """The text where later steps may meet the budget; `smallest` is what the step needed."""
         return (
             f"budget={self.budget} ({_mib(self.budget)}) was exceeded on GPU {self.device}: {self._which()} "
             f"needed {_mib(self.smallest)}. Later steps offload more where they can. Use a larger budget, a "

@@ -79,9 +79,9 @@ def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
         "with spillway.CPUOffload(offload_ratio=1.0, tag='job'):\n"
         f"    runpy.run_path({str(JOB)!r}, run_name='__main__')\n"
     )
+    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", "--"]
     result = subprocess.run(
-        [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", "--", sys.executable, script]
-        + ["optimizer", "6"],
+        [*launcher, sys.executable, script, "optimizer", "6"],
         env=clean_environment(),
         capture_output=True,
         text=True,
