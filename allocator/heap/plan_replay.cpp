@@ -167,9 +167,8 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   if (room) {
     // What the room leaves for others stays free.
     const Bytes beside = saturating_sub(replay.room, plan.size);
-    const Bytes left = std::min(beside, replay.room - *room);
-    const Bytes now = books.room_to_target();
-    at_once = saturating_sub(now, left);
+    const Bytes reserve = std::min(beside, replay.room - *room);
+    at_once = saturating_sub(books.room_to_target(), reserve);
   } else {
     trim_cached();  // what the planned blocks were in until now
   }
