@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a GPU refuses for its types a dry run refuses too, where PyTorch's Meta kernels take it."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -104,3 +105,29 @@ def test_types_that_a_gpu_refuses(elsewhere):
         "max_pool2d": "aten::max_pool2d_with_indices: not implemented for Bool on a GPU (self)",
     }
     assert seen == expected
+
+
+def products_of_a_wider_type(batch):
+    """By operator and form, the result of a product in half precision whose result is float32."""
+    product, added = (torch.bmm, torch.baddbmm) if batch else (torch.mm, torch.addmm)
+    narrow, wide = (made(*batch, 128, 96, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    factors = made(*batch, 128, 64, dtype=narrow.dtype), made(*batch, 64, 96, dtype=narrow.dtype)
+    calls = {
+        "product": lambda **given: product(*factors, **given),
+        "sum": lambda **given: added(wide, *factors, **given),
+        "scaled sum": lambda **given: added(narrow, *factors, beta=0.5, alpha=2, **given),
+    }
+    seen = {}
+    for name, call in calls.items():
+        for form, given in (("result", {}), ("out", {"out": wide})):
+            result = call(out_dtype=wide.dtype, **given)
+            placed = (str(result.dtype), list(result.shape), list(result.stride()))
+            seen[f"{name}, {form}"] = [*placed, result.data_ptr() == wide.data_ptr()]
+    return seen
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["matrices", "batches"])
+def test_products_of_a_wider_type_have_the_shapes_of_a_real_run(elsewhere, batch):
+    real = elsewhere(products_of_a_wider_type, batch)
+    assert elsewhere(products_of_a_wider_type, batch, shape_only="1", memory="80GiB") == real
+    assert {result[0] for result in real.values()} == {"torch.float32"}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/shape_rules.h"
 
+#include "emulator/operators/bodies/bodies.h"
 #include "emulator/operators/lists.h"
 #include "emulator/operators/runtime.h"
 #include "emulator/operators/shapes/cudnn_recurrent.h"
@@ -213,6 +214,19 @@ void gru_cell_backward(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
       of_gates(), of_gates(), at::empty_like(gradient, at::MemoryFormat::Contiguous), bias, other};
 }
 
+/// Products whose result has a type of its own. PyTorch's Meta kernels are missing for some
+/// overloads and read `out_dtype` as `beta` for others, so the body is applied to the Meta tensors.
+void typed_product(const c10::OperatorHandle& op, c10::Stack& stack) {
+  find_body(c10::toString(op.operator_name()))->body(stack, Draws(std::nullopt, 0));
+}
+
+bool is_typed_product(std::string_view name) {
+  const auto products = matmul_bodies();
+  return std::any_of(products.begin(), products.end(), [&](const NamedBody& product) {
+    return product.name == name;
+  });
+}
+
 struct Named {
   std::string_view name;
   void (*rule)(const c10::OperatorHandle& op, c10::Stack& stack);
@@ -260,7 +274,7 @@ ShapeRule::Special ShapeRule::special_of(std::string_view name) {
     const bool assumed = !known.assumes_unique || emulated_runtime().assumed.unique >= 0;
     if (known.name == name && assumed) return known.rule;
   }
-  return nullptr;
+  return is_typed_product(name) ? typed_product : nullptr;
 }
 
 ShapeRule::Kind ShapeRule::kind_of(const c10::OperatorHandle& op) {
