@@ -24,9 +24,11 @@ void RecomputeTrial::recomputed(Bytes first) {
 }
 
 void RecomputeTrial::needed(Bytes first, Bytes needed) {
+  // After one that has fit the next one may try.
+  if (needed <= budget_) roomy_ = std::max(roomy_, first);
   const Bytes room = budget_ - Bytes{budget_.count() / kRoomShare};
   if (needed > room) return;
-  // A step that is so many times as large needs at most so many times as much.
+  // A step that is so many times as large mostly needs at most so many times as much.
   const double times = static_cast<double>(room.count()) / static_cast<double>(needed.count());
   const double size = times * static_cast<double>(first.count());
   const bool any = !(size < static_cast<double>(budget_.count()));

@@ -12,8 +12,8 @@ namespace spillway {
 /// Recomputation takes less time, and needs its inputs and results on the device: offloading needs
 /// the least room. Steps only offload
 /// - for some steps after one in which recomputation exceeded the budget: 4, 16, 64, …;
-/// - while they are larger than every step that has recomputed, unless a smaller one needed so
-///   little with everything away that the larger one has room to recompute.
+/// - the first time that they are larger than every step that has recomputed, unless a smaller one
+///   needed so little with everything away that the larger one has room to recompute.
 /// The size of a step is that of its first storage.
 ///
 /// Threads: confined.
@@ -40,7 +40,7 @@ class RecomputeTrial {
   const Bytes budget_;
   bool on_ = true;
   std::optional<Bytes> largest_;        // step that has recomputed
-  Bytes roomy_;                         // the largest step with room to recompute
+  Bytes roomy_;                         // the largest step that may recompute, as far as is known
   std::uint64_t offloading_steps_ = 0;  // that are left
   std::uint64_t next_offloading_steps_ = 4;
 };

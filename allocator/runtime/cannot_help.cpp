@@ -88,8 +88,22 @@ void HelplessSteps::withdraw() {
   needed_ = std::min(4 * needed_, kMost);
 }
 
-bool needs_no_offloading(Bytes before, Bytes peak) {
-  return peak <= before + Bytes{before.count() / (kAlike / 2)};
+const StepPeaks::Peak& highest(const StepPeaks::Peaks& peaks) {
+  return *std::max_element(peaks.begin(), peaks.end(), [](const auto& left, const auto& right) {
+    return left.allocated < right.allocated;
+  });
+}
+
+bool needs_no_offloading(HelplessReason reason, Bytes before, const StepPeaks::Peaks& recent) {
+  const StepPeaks::Peak& peak = highest(recent);
+  const Bytes apart{before.count() / (kAlike / 2)};
+  if (peak.allocated > before + apart || peak.allocated + apart < before) return false;
+  const auto in = [&](StepPhase phase) {
+    return &recent.at(static_cast<std::size_t>(phase));
+  };
+  if (reason == HelplessReason::kOptimizer) return &peak == in(StepPhase::kOptimizer);
+  if (reason == HelplessReason::kEvaluation) return &peak == in(StepPhase::kOutside);
+  return true;
 }
 
 }  // namespace spillway

@@ -65,8 +65,11 @@ class HelplessSteps {
   int needed_ = kSteps;
 };
 
+/// The highest of a device's peaks.
+const StepPeaks::Peak& highest(const StepPeaks::Peaks& peaks);
+
 /// Whether a job whose activations stay on the GPU, since offloading did not lower a peak of
-/// `before` bytes, still needs no more than about that.
-bool needs_no_offloading(Bytes before, Bytes peak);
+/// `before` bytes for that reason, still reaches about that peak in recent steps, in its place.
+bool needs_no_offloading(HelplessReason reason, Bytes before, const StepPeaks::Peaks& recent);
 
 }  // namespace spillway

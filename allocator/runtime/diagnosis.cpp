@@ -3,6 +3,7 @@
 #include "allocator/runtime/runtime.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 // Whether what is offloaded lowers the peak.
@@ -23,29 +24,38 @@ void Runtime::diagnose() {
   const bool offloads = std::exchange(offloads_, false);
   const bool nothing_saved = std::exchange(movable_, {}).zero() && recomputed.zero();
   std::optional<CannotHelp> found;
-  Bytes peak;
+  std::map<DeviceId, Bytes> peaks;
   bool lowers = false;
+  bool recent = true;  // the last steps alone say the same
+  bool still = true;   // they need what they needed when it was found
   for (DeviceRuntime* const device : devices) {
     const DeviceId id = device->device().id;
     const Bytes stashed = device->residency().stats().stashed;
     const Bytes before = std::exchange(stashed_[id], stashed);
-    const StepFacts facts{device->step_peaks().end_step(),
-                          stashed - before,
-                          recomputed,
-                          elsewhere,
-                          compiled_.load(std::memory_order_relaxed)};
+    StepFacts facts{device->step_peaks().end_step(),
+                    stashed - before,
+                    recomputed,
+                    elsewhere,
+                    compiled_.load(std::memory_order_relaxed)};
     const auto why = why_peak_is_not_lowered(id, facts);
-    for (const StepPeaks::Peak& each : facts.peaks)
-      peak = std::max(peak, each.allocated);
+    facts.peaks = device->step_peaks().recent();
+    const auto why_now = why_peak_is_not_lowered(id, facts);
+    peaks[id] = highest(facts.peaks).allocated;
+    recent = recent && why.has_value() == why_now.has_value() &&
+             (!why || why->reason == why_now->reason);
+    still = still && needs_no_offloading(cannot_help_.reason, kept_at_[id], facts.peaks);
     lowers = lowers || (!why && !facts.offloaded.zero());
     if (why && (!found || why->bytes > found->bytes)) found = why;
   }
-  if (keeps_locked()) {
-    if (!offloads && needs_no_offloading(peak_, peak)) return;
+  if (keeps_) {
+    if (!offloads && still) return;
+    keeps_ = false;
     cannot_help_ = {};
     helpless_.withdraw();
-    for (DeviceRuntime* const device : devices)
+    for (DeviceRuntime* const device : devices) {
+      device->step_peaks().follow_all(false);
       device->step_peaks().forget();
+    }
     return;
   }
   if (elsewhere && nothing_saved) found = CannotHelp{HelplessReason::kOtherOffloader, {}, {}};
@@ -53,19 +63,18 @@ void Runtime::diagnose() {
   const CannotHelp after = helpless_.after(found);
   if (cannot_help_.reason == HelplessReason::kModelState) return;
   cannot_help_ = after;
-  peak_ = peak;
+  // Peaks are known where the memory is Spillway's: then storages that stay can leave under
+  // pressure.
+  keeps_ = where_it_helps_ && recent && !after.bytes.zero();
+  if (!keeps_) return;
+  kept_at_ = std::move(peaks);
+  for (DeviceRuntime* const device : devices)
+    device->step_peaks().follow_all(true);
 }
 
 void Runtime::offload_where_it_helps(TagId tag) {
   const LightLock lock(mutex_);
   where_it_helps_ = tag;
-}
-
-/// Peaks are known where the memory is Spillway's: then storages that stay can leave under
-/// pressure.
-bool Runtime::keeps_locked() const {
-  return where_it_helps_ && cannot_help_.reason != HelplessReason::kModelState &&
-         !cannot_help_.bytes.zero();
 }
 
 bool Runtime::has_budget() const {

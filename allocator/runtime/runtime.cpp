@@ -260,7 +260,7 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   site.held = choice == RatioChooser::Choice::kHeldElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
-  const bool stays = where_it_helps_ == site.tag && keeps_locked();
+  const bool stays = keeps_ && where_it_helps_ == site.tag;
   for (const std::size_t index : tag.chooser.take_due())
     if (!stays) decision.due.push_back({site.tag, site.device, site.step, index});
   last_saved_ = site;

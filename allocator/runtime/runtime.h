@@ -293,8 +293,6 @@ class Runtime {
   [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   void begin_phase(StepPhase phase);
-  /// The storages of where_it_helps_ stay on the device.
-  [[nodiscard]] bool keeps_locked() const SPILLWAY_REQUIRES(mutex_);
   /// Ends the step of the devices' peaks, and says whether offloading lowers them.
   void diagnose();
   /// The tag of a site of the running step, null for an older one's.
@@ -332,7 +330,8 @@ class Runtime {
   Bytes left_to_rebuild_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<DeviceId, Bytes> stashed_ SPILLWAY_GUARDED_BY(mutex_);  // up to the step before
   CannotHelp cannot_help_ SPILLWAY_GUARDED_BY(mutex_);
-  Bytes peak_ SPILLWAY_GUARDED_BY(mutex_);  // when that was found
+  bool keeps_ SPILLWAY_GUARDED_BY(mutex_) = false;  // storages of where_it_helps_ stay
+  std::map<DeviceId, Bytes> kept_at_ SPILLWAY_GUARDED_BY(mutex_);  // peaks when that began
   std::optional<TagId> where_it_helps_ SPILLWAY_GUARDED_BY(mutex_);
   bool offloads_ SPILLWAY_GUARDED_BY(mutex_) = false;  // something of it, in this step
   HelplessSteps helpless_ SPILLWAY_GUARDED_BY(mutex_);

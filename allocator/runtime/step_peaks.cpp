@@ -24,7 +24,7 @@ void StepPeaks::begin(StepPhase phase) {
   }
   phase_ = phase;
   const bool between = phase == StepPhase::kOutside;
-  on_ = between || steps_ < kFollowed || steps_ % kEach == 0;
+  on_ = between || follow_all_ || steps_ < kFollowed || steps_ % kEach == 0;
 }
 
 void StepPeaks::abandon() {
@@ -49,17 +49,36 @@ void StepPeaks::allocated(Bytes size, Bytes live, Bytes offloaded) {
 StepPeaks::Peaks StepPeaks::end_step() {
   const LightLock lock(mutex_);
   ++steps_;
-  for (std::size_t phase = 0; phase < all_.size(); ++phase)
+  if (++young_steps_ > kRecentSteps) {
+    old_ = std::exchange(young_, {});
+    young_steps_ = 1;
+  }
+  for (std::size_t phase = 0; phase < all_.size(); ++phase) {
+    raise(young_.at(phase), running_.at(phase));
     raise(all_.at(phase), std::exchange(running_.at(phase), {}));
+  }
   phase_ = StepPhase::kOutside;
   on_ = true;
   return all_;
 }
 
+StepPeaks::Peaks StepPeaks::recent() {
+  const LightLock lock(mutex_);
+  Peaks peaks = old_;
+  for (std::size_t phase = 0; phase < peaks.size(); ++phase)
+    raise(peaks.at(phase), young_.at(phase));
+  return peaks;
+}
+
+void StepPeaks::follow_all(bool all) {
+  const LightLock lock(mutex_);
+  follow_all_ = all;
+}
+
 void StepPeaks::forget() {
   const LightLock lock(mutex_);
-  steps_ = 0;
-  running_ = all_ = {};
+  steps_ = young_steps_ = 0;
+  running_ = all_ = young_ = old_ = {};
 }
 
 }  // namespace spillway

@@ -50,6 +50,12 @@ class StepPeaks {
   /// between them up to the end of the step before this one.
   Peaks end_step();
 
+  /// The same of the last steps: at least kRecentSteps, at most twice as many.
+  Peaks recent();
+
+  /// Whether each step is followed.
+  void follow_all(bool all);
+
   /// Starts over, as at the first step: what was allocated so far does not count.
   void forget();
 
@@ -58,6 +64,7 @@ class StepPeaks {
   /// All of the first steps are followed, later of some only the time between them.
   static constexpr std::uint64_t kFollowed = 8;
   static constexpr std::uint64_t kEach = 16;
+  static constexpr std::uint64_t kRecentSteps = kEach;
 
   void add(StepPhase from, StepPhase to) SPILLWAY_REQUIRES(mutex_);
 
@@ -69,6 +76,11 @@ class StepPeaks {
   std::size_t next_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   Peaks running_ SPILLWAY_GUARDED_BY(mutex_){};
   Peaks all_ SPILLWAY_GUARDED_BY(mutex_){};
+  bool follow_all_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  // Of the steps of this generation, and of the one before.
+  Peaks young_ SPILLWAY_GUARDED_BY(mutex_){};
+  Peaks old_ SPILLWAY_GUARDED_BY(mutex_){};
+  std::uint64_t young_steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace spillway

@@ -360,11 +360,8 @@ void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
   // What the device has is not for the program to change: only out of memory ends it.
   if (tag.budget->rest) return;
   miss.warns = miss.warns || tag.budget->warns;
-  if (miss.warns) {
-    Bytes& warned = miss.adapts ? tag.warned_that_adapts : tag.warned;
-    if (least <= warned + Bytes{warned.count() / kAlikeWarnings}) return;
-    warned = least;
-  }
+  Bytes& warned = miss.adapts ? tag.warned_that_adapts : tag.warned;
+  if (miss.warns && least <= warned + Bytes{warned.count() / kAlikeWarnings}) return;
   if (budget_miss_ && budget_miss_->device == miss.device && budget_miss_->budget == miss.budget) {
     // That one was not reported yet. One that does not adapt matters more, then one that needs
     // more.
@@ -374,6 +371,7 @@ void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
     return;  // the optimizer's step says no more than the backward pass did, unless it needs more
   }
   tag.told = least;
+  if (miss.warns) warned = least;
   budget_miss_ = std::move(miss);
 }
 

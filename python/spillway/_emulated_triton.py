@@ -59,6 +59,8 @@ class _Kernel:
     """What a launch returns in place of triton's compiled kernel. It has a name, and nothing that comes of
     compiling."""
 
+    name = "a kernel"
+
     def __init__(self, name: str) -> None:
         self.name = name
 

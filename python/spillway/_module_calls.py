@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
@@ -37,7 +36,7 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
-        _all.add(self)
+        _all.append(self)
 
     @property
     def _calls(self) -> list[tuple[Module, Any]]:
@@ -91,12 +90,12 @@ class OpenCalls:
         return module
 
 
-_all: weakref.WeakSet[OpenCalls] = weakref.WeakSet()
+_all: list[OpenCalls] = []
 
 
 def end_all_left() -> None:
     """Ends all calls that this thread is not inside any more."""
-    for each in _all:
+    for each in list(_all):  # others may be made meanwhile
         each.end_left()
 
 

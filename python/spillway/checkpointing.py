@@ -24,9 +24,12 @@ _Result = TypeVar("_Result")
 
 
 class _State(threading.local):
-    disabled = 0
-    checkpointing = 0
-    recomputing = 0
+    """Each list is as long as so many are open."""
+
+    def __init__(self) -> None:
+        self.disabled: list[None] = []
+        self.checkpointing: list[None] = []
+        self.recomputing: list[None] = []
 
 
 _state = _State()
@@ -39,10 +42,8 @@ class _Counted(Scope, ContextDecorator):
         self._name = name
 
     def _opening(self) -> Opening:
-        count = getattr(_state, self._name)
-        return functools.partial(setattr, _state, self._name, count + 1), functools.partial(
-            setattr, _state, self._name, count
-        )
+        open_now: list[None] = getattr(_state, self._name)
+        return functools.partial(open_now.append, None), open_now.pop
 
 
 def disable_checkpointing() -> AbstractContextManager[Any]:
@@ -52,12 +53,12 @@ def disable_checkpointing() -> AbstractContextManager[Any]:
 
 def is_checkpointing() -> bool:
     """Whether this thread is in the first run of a checkpointed function."""
-    return _state.checkpointing > 0
+    return bool(_state.checkpointing)
 
 
 def is_recomputing() -> bool:
     """Whether this thread runs a checkpointed function once more, for a backward pass."""
-    return _state.recomputing > 0
+    return bool(_state.recomputing)
 
 
 def checkpoint(

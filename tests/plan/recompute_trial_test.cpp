@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/recompute_trial.h"
+
 #include "allocator/plan/budget_chooser.h"
 #include "tests/plan/offered_steps.h"
 
@@ -26,12 +28,42 @@ TEST(RecomputeTrialTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomput
   EXPECT_EQ(first_action(chooser, 50), Action::kRebuild);
 }
 
-TEST(RecomputeTrialTest, TheNextStepsOfThatSizeOffloadToo) {
+TEST(RecomputeTrialTest, TheNextStepOfThatSizeRecomputes) {
   BudgetChooser chooser(1010_B);
   first_action(chooser, 100);
   ASSERT_EQ(first_action(chooser, 200), Action::kMove);
 
-  EXPECT_EQ(first_action(chooser, 200), Action::kMove);
+  EXPECT_EQ(first_action(chooser, 200), Action::kRebuild);
+  EXPECT_EQ(first_action(chooser, 150), Action::kRebuild);
+}
+
+TEST(RecomputeTrialTest, ASmallerStepDoesNotLowerWhatMayRecompute) {
+  RecomputeTrial trial(4000_B);
+  trial.recomputed(100_B);
+  trial.needed(300_B, 3900_B);
+  trial.needed(10_B, 3400_B);
+
+  trial.begin_step(300_B);
+  EXPECT_TRUE(trial.on());
+}
+
+TEST(RecomputeTrialTest, StepsAfterOneThatExceededTheBudgetOffloadFourTimesAsLongEachTime) {
+  RecomputeTrial trial(1000_B);
+  const auto steps_without = [&] {
+    int steps = 0;
+    for (trial.begin_step(1_B); !trial.on(); trial.begin_step(1_B)) {
+      trial.end_step(false);
+      ++steps;
+    }
+    return steps;
+  };
+  int before = 0;
+  for (int round = 0; round < 3; ++round) {
+    trial.end_step(true);
+    const int steps = steps_without();
+    EXPECT_EQ(steps, before == 0 ? 4 : 4 * before);
+    before = steps;
+  }
 }
 
 TEST(RecomputeTrialTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt) {

@@ -78,7 +78,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if WHERE == "evaluation":
+        if WHERE == "evaluation" or (WHERE == "one_evaluation" and step == 0):
             with torch.no_grad():
                 model(torch.randn(32 * rows, width, device="cuda"))
         peaks.append(torch.cuda.max_memory_allocated())

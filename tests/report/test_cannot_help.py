@@ -95,13 +95,20 @@ def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
     assert job["moved"][0] > 0
 
 
-def test_a_job_offloads_again_when_larger_batches_need_it():
-    grown = run("optimizer", "--ratio", "1", steps=9, grows=5)[0]
-    assert grown["found"][4]["reason"] == "optimizer"
-    assert grown["moved"][4] == 0
-    assert grown["moved"][6] > 0  # the step after the first large one
-    assert grown["found"][6] is None
-    assert grown["peaks"][7] < grown["peaks"][5]
+@pytest.mark.parametrize("grows", [5, 11])  # in one of the first steps, and later
+def test_a_job_offloads_again_when_larger_batches_need_it(grows):
+    grown = run("optimizer", "--ratio", "1", steps=grows + 4, grows=grows)[0]
+    assert grown["found"][grows - 1]["reason"] == "optimizer"
+    assert grown["moved"][grows - 1] == 0
+    assert grown["moved"][grows + 1] > 0  # the step after the first large one
+    assert grown["found"][grows + 1] is None
+    assert grown["peaks"][grows + 2] < grown["peaks"][grows]
+
+
+def test_a_single_evaluation_keeps_nothing_on_the_gpu_for_ever():
+    job = run("one_evaluation", "--ratio", "1", steps=40)[0]
+    assert job["moved"][-1] > 0
+    assert job["peaks"][-1] < max(job["peaks"][:4])
 
 
 def test_a_larger_batch_that_only_offloading_makes_fit_is_served():

@@ -144,13 +144,41 @@ TEST(CannotHelpTest, AnAnswerThatIsWithdrawnComesBackAfterFourTimesAsManySteps) 
   EXPECT_EQ(steps_to_answer(), 4 * first);
 }
 
-TEST(CannotHelpTest, AJobNeedsNoOffloadingUntilItsPeakGrowsByMoreThanItMayCount) {
-  EXPECT_TRUE(needs_no_offloading(64_MiB, 64_MiB));
-  EXPECT_TRUE(needs_no_offloading(64_MiB, 10_MiB));
-  // What counts as the same peak, in the forward and backward pass, may be higher without
-  // offloading.
-  EXPECT_TRUE(needs_no_offloading(64_MiB, 66_MiB));
-  EXPECT_FALSE(needs_no_offloading(64_MiB, 80_MiB));
+StepPeaks::Peaks peaks_of(StepPhase phase, Bytes highest) {
+  StepPeaks::Peaks peaks{};
+  for (StepPeaks::Peak& each : peaks)
+    each.allocated = 10_MiB;
+  peaks.at(static_cast<std::size_t>(phase)).allocated = highest;
+  return peaks;
+}
+
+TEST(CannotHelpTest, AJobNeedsNoOffloadingWhileItsPeakStaysAboutThatInItsPlace) {
+  const auto needs_none = [](StepPhase phase, Bytes peak) {
+    return needs_no_offloading(HelplessReason::kOptimizer, 64_MiB, peaks_of(phase, peak));
+  };
+  EXPECT_TRUE(needs_none(StepPhase::kOptimizer, 64_MiB));
+  EXPECT_TRUE(needs_none(StepPhase::kOptimizer, 66_MiB));
+  EXPECT_FALSE(needs_none(StepPhase::kOptimizer, 80_MiB));
+  EXPECT_FALSE(needs_none(StepPhase::kOptimizer, 50_MiB));
+  EXPECT_FALSE(needs_none(StepPhase::kForward, 64_MiB));
+}
+
+TEST(CannotHelpTest, RecentPeaksForgetWhatHappenedLongAgo) {
+  StepPeaks peaks;
+  peaks.end_step();
+  peaks.follow_all(true);
+  const auto step = [&](Bytes live) {
+    peaks.begin(StepPhase::kForward);
+    peaks.allocated(1_MiB, live, 0_B);
+    peaks.end_step();
+  };
+  step(100_MiB);
+  EXPECT_EQ(highest(peaks.recent()).allocated, 100_MiB);
+
+  for (int steps = 0; steps < 100; ++steps)
+    step(10_MiB);
+
+  EXPECT_EQ(highest(peaks.recent()).allocated, 10_MiB);
 }
 
 }  // namespace

@@ -138,10 +138,12 @@ void follow_step(DeviceRuntime& device,
     runtime.took(device.device().id, step.seconds, step.steps_ago);
   if (region.budget->share > 0) learn_room(device);
   if (serves_torch()) {
-    device.heap().set_target(target_for(device, region));
+    // First, so that what was reserved between steps, as in an evaluation, is released before the
+    // target begins to follow the step's peak.
     const Bytes most = device.most(*region.budget);
     const Bytes fewest{device.heap().granularity().count() * Heap::kFewestPages};
     device.heap().set_budget(most >= fewest ? most : Bytes{});
+    device.heap().set_target(target_for(device, region));
     device.take_reclaimed();
   }
   std::ostringstream shape;

@@ -109,7 +109,8 @@ Result<std::uint64_t> enter_rebuilding_region() {
 Status set_process_region(const RegionOptions& options) {
   Runtime& runtime = Runtime::instance();
   SPILLWAY_RETURN_IF_ERROR(runtime.enter_region(options.tag, options.ratio, options.budget));
-  runtime.offload_where_it_helps(options.tag);
+  if (!options.budget)
+    runtime.offload_where_it_helps(options.tag);  // a budget's plan keeps what it can
   runtime.leave_region(options.tag);  // known from now on, and not open: steps end without
   const auto* const region =
       new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
