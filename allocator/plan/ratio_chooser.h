@@ -99,6 +99,8 @@ class RatioChooser {
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
 
+  [[nodiscard]] Bytes size(std::size_t index) const { return sites_[index].size; }
+
   /// The storages of one node share a number; others have other ones.
   [[nodiscard]] std::size_t place(std::size_t index) const { return sites_[index].place; }
 

@@ -260,9 +260,20 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   site.held = choice == RatioChooser::Choice::kHeldElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
+  // They leave after all where the device has no room.
   const bool stays = keeps_ && where_it_helps_ == site.tag;
-  for (const std::size_t index : tag.chooser.take_due())
-    if (!stays) decision.due.push_back({site.tag, site.device, site.step, index});
+  const auto keep = [&](Bytes size) {
+    SkipCount& kept = tag.step.skipped[static_cast<std::size_t>(SkipReason::kCannotHelp)];
+    ++kept.storages;
+    kept.bytes += size;
+  };
+  for (const std::size_t index : tag.chooser.take_due()) {
+    if (stays) {
+      keep(tag.chooser.size(index));
+    } else {
+      decision.due.push_back({site.tag, site.device, site.step, index});
+    }
+  }
   last_saved_ = site;
   undisturbed_.store(true, std::memory_order_relaxed);
   if (site.held) {
@@ -273,10 +284,8 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
     tag.step.movable += storage.size;
   }
   if (stays && choice == RatioChooser::Choice::kMove) {
-    SkipCount& kept = tag.step.skipped[static_cast<std::size_t>(SkipReason::kCannotHelp)];
-    ++kept.storages;
-    kept.bytes += storage.size;
-    decision.waits = true;  // it leaves after all where the device has no room
+    keep(storage.size);
+    decision.waits = true;
     return false;
   }
   return choice == RatioChooser::Choice::kMove;

@@ -92,5 +92,28 @@ def test_a_first_step_that_exceeds_the_budget_is_reported() -> None:
     assert "RuntimeWarning: budget=34603008 (33.0 MiB) is too small" in result.stderr
 
 
+EVALUATES = """
+import torch
+from torch import nn
+model = nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(512, 512), nn.GELU()))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(10):
+    model(torch.randn(2048, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        model(torch.randn(65536, 512, device="cuda"))
+"""
+
+
+def test_what_an_evaluation_reserves_is_not_the_next_step_s(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(EVALUATES)
+
+    result = spillway("run", *DRY, "--budget", "150MiB", "--", sys.executable, script)
+
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
 def test_auto_never_raises() -> None:
     assert reserved(job(0, "--budget", "auto"))

@@ -27,10 +27,11 @@ class Model(nn.Module):
         super().__init__()
         self.small = Block(128, 256)
         self.large = Block(128, 2048)
+        self.rest = nn.Sequential(*(Block(128, 1024) for _ in range(4)))
         self.head = nn.Linear(128, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.large(self.small(x)))
+        return self.head(self.rest(self.large(self.small(x))))
 
 
 def main() -> None:
