@@ -330,11 +330,11 @@ class Runtime {
   Bytes left_to_rebuild_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<DeviceId, Bytes> stashed_ SPILLWAY_GUARDED_BY(mutex_);  // up to the step before
   CannotHelp cannot_help_ SPILLWAY_GUARDED_BY(mutex_);
-  bool keeps_ SPILLWAY_GUARDED_BY(mutex_) = false;  // storages of where_it_helps_ stay
-  std::map<DeviceId, Bytes> kept_at_ SPILLWAY_GUARDED_BY(mutex_);  // peaks when that began
+  std::map<DeviceId, Bytes> kept_at_ SPILLWAY_GUARDED_BY(mutex_);  // peaks when keeps_ began
   std::optional<TagId> where_it_helps_ SPILLWAY_GUARDED_BY(mutex_);
-  bool offloads_ SPILLWAY_GUARDED_BY(mutex_) = false;  // something of it, in this step
   HelplessSteps helpless_ SPILLWAY_GUARDED_BY(mutex_);
+  bool keeps_ SPILLWAY_GUARDED_BY(mutex_) = false;     // storages of where_it_helps_ stay
+  bool offloads_ SPILLWAY_GUARDED_BY(mutex_) = false;  // something of it, in this step
   std::atomic<bool> saved_elsewhere_{false};
   std::atomic<bool> compiled_{false};
   // What every handle touches. A step is closed under the lock, when no handle lives.
