@@ -61,8 +61,9 @@ def test_the_page_states_the_largest_thing_moved_where_it_came_from_and_what_it_
         words,
     )
     assert found is not None
-    # What the wide layer gives: 1024 rows of 2048 floats, made by its matrix product.
-    assert (int(found[1]), found[2], found[3]) == (1024 * 2048 * 4, "activation/large.up", "Addmm")
+    # 1024 rows of 2048 floats: what the wide layer's matrix product gives, or its activation function.
+    assert int(found[1]) == 1024 * 2048 * 4
+    assert (found[2], found[3]) in (("activation/large.up", "Addmm"), ("activation/large", "Gelu"))
     path, line = found[4].split(":")
     assert path == "report/job.py" and found[5] == "forward"
     assert "gelu(self.up(x))" in JOB.read_text().splitlines()[int(line) - 1]
@@ -215,7 +216,7 @@ def test_operators_are_timed_where_they_are_asked_for(job, tmp_path):
     timed = run_job(tmp_path / "out", "--ratio", "0.9", "--operators")
     assert timed.returncode == 0, timed.stderr
     assert json.loads(timed.stdout)["losses"] == job.truth["losses"]
-    steps, linears = len(job.truth["losses"]), 5
+    steps, linears = len(job.truth["losses"]), 2 * 6 + 1  # two in each block, and the head
     calls = {time.what: time.calls for time in by_name(read(tmp_path / "out")[0].log.operators)}
     # What they call inside, such as addmm, is a part of them.
     assert calls["aten::linear"] == calls["AddmmBackward0"] == steps * linears and "aten::addmm" not in calls
