@@ -18,7 +18,7 @@ import pytest
 from conftest import spillway
 
 JOB = Path(__file__).parent / "budget_job.py"
-SEEDS = range(int(os.environ.get("BUDGET_SEEDS", "6")))  # more on request
+SEEDS = range(int(os.environ.get("BUDGET_SEEDS", "4")))  # more on request
 DRY = ("--emulate", "h200", "--shape-only")
 PAGE = 2 << 20
 
