@@ -80,9 +80,9 @@ void Runtime::offload_where_it_helps(TagId tag) {
 bool Runtime::has_budget() const {
   if (in_forked_child()) return false;
   const LightLock lock(mutex_);
-  return std::any_of(tags_.begin(), tags_.end(), [](const auto& tag) {
-    return tag.second.budget && !tag.second.budget->rest;
-  });
+  for (const TagId tag : budgeted_)
+    if (!tags_.at(tag).budget->rest) return true;
+  return false;
 }
 
 void Runtime::model_state(DeviceId device, Bytes bytes) {
@@ -90,10 +90,10 @@ void Runtime::model_state(DeviceId device, Bytes bytes) {
   const LightLock lock(mutex_);
   const auto made = devices_.find(device);
   if (made == devices_.end()) return;
-  for (const auto& [id, tag] : tags_) {
-    if (!tag.budget || tag.budget->rest) continue;
-    if (tag.budget->bytes.zero() && !made->second->offered()) continue;
-    const Bytes most = made->second->most(*tag.budget);
+  for (const TagId tag : budgeted_) {
+    const Budget& budget = *tags_.at(tag).budget;
+    if (budget.rest || (budget.bytes.zero() && !made->second->offered())) continue;
+    const Bytes most = made->second->most(budget);
     if (bytes > most) cannot_help_ = {HelplessReason::kModelState, device, bytes - most};
   }
 }
