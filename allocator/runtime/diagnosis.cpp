@@ -80,9 +80,10 @@ void Runtime::offload_where_it_helps(TagId tag) {
 bool Runtime::has_budget() const {
   if (in_forked_child()) return false;
   const LightLock lock(mutex_);
-  for (const TagId tag : budgeted_)
-    if (!tags_.at(tag).budget->rest) return true;
-  return false;
+  const auto& tags = tags_;
+  return std::any_of(budgeted_.begin(), budgeted_.end(), [&tags](TagId tag) {
+    return !tags.at(tag).budget->rest;
+  });
 }
 
 void Runtime::model_state(DeviceId device, Bytes bytes) {
