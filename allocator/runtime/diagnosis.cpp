@@ -80,10 +80,10 @@ void Runtime::offload_where_it_helps(TagId tag) {
 bool Runtime::has_budget() const {
   if (in_forked_child()) return false;
   const LightLock lock(mutex_);
-  const auto& tags = tags_;
-  return std::any_of(budgeted_.begin(), budgeted_.end(), [&tags](TagId tag) {
-    return !tags.at(tag).budget->rest;
-  });
+  bool found = false;
+  for (const TagId tag : budgeted_)
+    found = found || !tags_.at(tag).budget->rest;
+  return found;
 }
 
 void Runtime::model_state(DeviceId device, Bytes bytes) {
