@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -32,9 +33,10 @@ Result<double> parse_duration(const std::string& name, const std::string& value)
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
   std::string_view unit = value;
-  const auto number = value.starts_with('.') ? std::nullopt : env::read_decimal(unit);
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const double number = value.starts_with('.') ? kNone : env::read_decimal(unit).value_or(kNone);
   for (const auto& [known, seconds] : kUnits) {
-    if (number && unit == known && *number * seconds <= 3600) return *number * seconds;
+    if (unit == known && number * seconds <= 3600) return number * seconds;
   }
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,
