@@ -57,26 +57,23 @@ std::vector<KnownStep> Runtime::known_steps(TagId tag, DeviceId device) const {
   return budget == nullptr ? std::vector<KnownStep>() : budget->known();
 }
 
-std::uint64_t Runtime::records(TagId tag) const {
+std::uint64_t Runtime::sum_of(TagId tag, std::uint64_t (BudgetChooser::*count)() const) const {
   if (in_forked_child()) return 0;
   const LightLock lock(mutex_);
   const auto found = tags_.find(tag);
-  std::uint64_t records = 0;
-  if (found == tags_.end()) return records;
+  std::uint64_t sum = 0;
+  if (found == tags_.end()) return sum;
   for (const auto& [device, budget] : found->second.budgets)
-    records += budget.records();
-  return records;
+    sum += (budget.*count)();
+  return sum;
+}
+
+std::uint64_t Runtime::records(TagId tag) const {
+  return sum_of(tag, &BudgetChooser::records);
 }
 
 std::uint64_t Runtime::timed_steps(TagId tag) const {
-  if (in_forked_child()) return 0;
-  const LightLock lock(mutex_);
-  const auto found = tags_.find(tag);
-  std::uint64_t timed = 0;
-  if (found == tags_.end()) return timed;
-  for (const auto& [device, budget] : found->second.budgets)
-    timed += budget.timed();
-  return timed;
+  return sum_of(tag, &BudgetChooser::timed);
 }
 
 Status Runtime::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {

@@ -262,14 +262,9 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   decision.known = tag.chooser.planned();
   // They leave after all where the device has no room.
   const bool stays = keeps_ && where_it_helps_ == site.tag;
-  const auto keep = [&](Bytes size) {
-    SkipCount& kept = tag.step.skipped[static_cast<std::size_t>(SkipReason::kCannotHelp)];
-    ++kept.storages;
-    kept.bytes += size;
-  };
   for (const std::size_t index : tag.chooser.take_due()) {
     if (stays) {
-      keep(tag.chooser.size(index));
+      tag.step.skip(SkipReason::kCannotHelp, tag.chooser.size(index));
     } else {
       decision.due.push_back({site.tag, site.device, site.step, index});
     }
@@ -277,14 +272,12 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   last_saved_ = site;
   undisturbed_.store(true, std::memory_order_relaxed);
   if (site.held) {
-    SkipCount& held = tag.step.skipped[static_cast<std::size_t>(SkipReason::kHeldElsewhere)];
-    ++held.storages;
-    held.bytes += storage.size;
+    tag.step.skip(SkipReason::kHeldElsewhere, storage.size);
   } else {
     tag.step.movable += storage.size;
   }
   if (stays && choice == RatioChooser::Choice::kMove) {
-    keep(storage.size);
+    tag.step.skip(SkipReason::kCannotHelp, storage.size);
     decision.waits = true;
     return false;
   }

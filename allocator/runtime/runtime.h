@@ -269,6 +269,9 @@ class Runtime {
   /// Whether the next storage of the decision's site moves; gives the site its index.
   bool choose_locked(Tag& tag, Decision& decision, const Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
+  /// Of the tag's budgets, over all devices.
+  [[nodiscard]] std::uint64_t sum_of(TagId tag,
+                                     std::uint64_t (BudgetChooser::*count)() const) const;
   [[nodiscard]] const BudgetChooser* budget_of_locked(TagId tag, DeviceId device) const
       SPILLWAY_REQUIRES(mutex_);
   /// Requires: the runtime's lock.

@@ -47,6 +47,13 @@ struct TagStepStats {
   Bytes left_to_rebuild;  // of other storages, neither kept nor moved: each can be computed again
   Bytes rebuilt;          // of those that were, each time
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
+
+  /// Counts one storage more that stays.
+  void skip(SkipReason reason, Bytes size) {
+    SkipCount& count = skipped.at(static_cast<std::size_t>(reason));
+    ++count.storages;
+    count.bytes += size;
+  }
 };
 
 struct TagStats {

@@ -45,9 +45,7 @@ void Runtime::not_moved(const Site& site, Bytes size) {
   } else {
     tag->chooser.not_moved(site.index);
   }
-  SkipCount& skip = tag->step.skipped[static_cast<std::size_t>(SkipReason::kNoHostMemory)];
-  ++skip.storages;
-  skip.bytes += size;
+  tag->step.skip(SkipReason::kNoHostMemory, size);
 }
 
 void Runtime::stays(const Site& site) {
@@ -109,9 +107,7 @@ void Runtime::skipped(TagId tag, SkipReason reason, Bytes size) {
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   use_locked(tag, *found);
-  SkipCount& skip = found->step.skipped[static_cast<std::size_t>(reason)];
-  ++skip.storages;
-  skip.bytes += size;
+  found->step.skip(reason, size);
 }
 
 void Runtime::stays(TagId tag, Bytes size) {
