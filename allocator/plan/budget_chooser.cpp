@@ -292,7 +292,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   } else if (whole_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
-  if (whole_) recompute_trial_.needed(sizes_.front(), std::max(curve.peak(), reserved_));
+  if (whole_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
   // The first time a plan may help, unless that was one.

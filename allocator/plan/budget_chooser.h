@@ -47,12 +47,11 @@ struct PlannedStep {
 /// and moved otherwise. Steps in which recomputing would take too much room offload instead
 /// (RecomputeTrial). A known one follows the plan made from its recording (plan_step), for what is
 /// live when it begins. While a step may still become several known ones, what any of them moves is
-/// moved. From the first
-/// difference to all of them on, everything is away, and the next step of that sequence is
-/// recorded. So is one that begins with other bytes live than when it was first recorded, once: the
-/// first step of a training allocates what the later ones find. The recorded step is held up by its
-/// host (memory is mapped, kernels are loaded), so the first planned steps are measured too
-/// (MeasuredTimes); a plan is made of it where that matters.
+/// moved. From the first difference to all of them on, everything is away, and the next step of
+/// that sequence is recorded. So is one that begins with other bytes live than when it was first
+/// recorded, once: the first step of a training allocates what the later ones find. The recorded
+/// step is held up by its host (memory is mapped, kernels are loaded), so the first planned steps
+/// are measured too (MeasuredTimes); a plan is made of it where that matters.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -209,6 +208,8 @@ class BudgetChooser {
   [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;
   [[nodiscard]] bool counts_reserved(Bytes budget) const;
+  /// What the step that is to end needed of the budget, with `peak` bytes allocated.
+  [[nodiscard]] Bytes needed_with(Bytes peak) const;
   [[nodiscard]] Bytes smallest_for(Bytes needed, const StepCurve& curve) const;
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,
                                                        const std::optional<Bytes>& least,

@@ -35,14 +35,17 @@ bool BudgetChooser::counts_reserved(Bytes budget) const {
   return !reserved_.zero() && budget >= fewest_reserved_;
 }
 
+Bytes BudgetChooser::needed_with(Bytes peak) const {
+  return counts_reserved(budget_) ? std::max(peak, reserved_) : peak;
+}
+
 bool BudgetChooser::exceeds(Bytes peak) const {
-  return peak > budget_ || (counts_reserved(budget_) && reserved_ > budget_);
+  return needed_with(peak) > budget_;
 }
 
 std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
   if (curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
-  const Bytes needed = counts_reserved(budget_) ? std::max(curve.peak(), reserved_) : curve.peak();
-  return BudgetShortage{needed, Bytes{curve.live.front()}};
+  return BudgetShortage{needed_with(curve.peak()), Bytes{curve.live.front()}};
 }
 
 /// No plan needs less than its own.
