@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -11,11 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from spillway._load import glue
+from spillway._scope import open_calls
 
 if TYPE_CHECKING:
     import torch
-
-    from spillway._module_calls import OpenCalls
 
 #: Where models keep their head, below their outermost wrappers.
 HEAD_NAMES = (
@@ -120,17 +118,11 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
         model = inner
 
 
-@functools.cache
-def _open_calls() -> OpenCalls:
-    from spillway._module_calls import OpenCalls
-
-    return OpenCalls()
-
-
 def _enter(module: torch.nn.Module, inputs: Any) -> None:
-    _open_calls().end_left(module)
-    _open_calls().begin(module, (glue().enter_keeping_region, glue().leave_region))
+    calls = open_calls(__name__)
+    calls.end_left(module)
+    calls.begin(module, (glue().enter_keeping_region, glue().leave_region))
 
 
 def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-    _open_calls().end(module)
+    open_calls(__name__).end(module)

@@ -14,7 +14,9 @@ from spillway._load import glue
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Opening", "Scope"]
+    from spillway._module_calls import OpenCalls
+
+__all__ = ["Opening", "Scope", "open_calls"]
 
 #: The native function that opens, and the one that closes again. The latter gets what the former returned,
 #: and no argument where that is None. Neither runs Python code: that could be interrupted in between.
@@ -73,3 +75,11 @@ class Scope:
 @functools.cache
 def _define() -> None:
     glue().define_scope(Scope)
+
+
+@functools.cache
+def open_calls(opener: str) -> OpenCalls:
+    """The calls of modules for which the module named `opener` has opened something. Imports torch."""
+    from spillway._module_calls import OpenCalls
+
+    return OpenCalls()

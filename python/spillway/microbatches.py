@@ -15,12 +15,10 @@ from spillway._arguments import flag, whole_number
 from spillway._horizon import Tuner
 from spillway._load import glue
 from spillway._region import Region
-from spillway._scope import Opening, Scope
+from spillway._scope import Opening, Scope, open_calls
 
 if TYPE_CHECKING:
     import torch
-
-    from spillway._module_calls import OpenCalls
 
 __all__ = ["Microbatches", "microbatches"]
 
@@ -205,7 +203,7 @@ class _Batch(Region):
 def _enter(module: torch.nn.Module, inputs: Any) -> None:
     attached = _attached.get(module)
     micro = attached() if attached is not None else None
-    calls = _open_calls()
+    calls = open_calls(__name__)
     calls.end_left(module)
     opening = None
     # A stage that calls itself, or that was opened by hand, is in its micro-batch already.
@@ -215,11 +213,4 @@ def _enter(module: torch.nn.Module, inputs: Any) -> None:
 
 
 def _leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-    _open_calls().end(module)
-
-
-@functools.cache
-def _open_calls() -> OpenCalls:
-    from spillway._module_calls import OpenCalls
-
-    return OpenCalls()
+    open_calls(__name__).end(module)
