@@ -110,7 +110,7 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
 void tell_budget_miss() {
   if (!spillway::Runtime::instance().budget_missed()) return;
   const py::gil_scoped_acquire locked;
-  const py::module_ python = py::module_::import("spillway.budget");
+  const py::module_ python = py::module_::import("spillway.budget_error");
   if (python.attr("optimizers_to_step")().cast<int>() > 0) return;
   const auto missed = spillway::Runtime::instance().take_budget_miss();
   if (!missed) return;

@@ -31,6 +31,7 @@ from spillway.activation_offloading import (
     get_lora_act_offloading_ctx_manager,
 )
 from spillway.allocator import library_path, pluggable_allocator, use_allocator
+from spillway.budget_error import BudgetError
 from spillway.checkpointing import (
     checkpoint,
     checkpoint_wrapper,
@@ -50,7 +51,7 @@ from spillway.trace import read_trace, record_trace
 
 # After all others: the module of the same name is imported by now, and the function takes its place.
 from spillway.rebuild import rebuild  # isort: skip
-from spillway.budget import BudgetError, offload  # isort: skip
+from spillway.budget import offload  # isort: skip
 from spillway.planning import explain  # isort: skip
 
 if TYPE_CHECKING:

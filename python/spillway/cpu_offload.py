@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
+from spillway.budget_error import raise_where_missed
 from spillway.limits import size_of
 from spillway.statistics import stats
 
@@ -40,8 +41,6 @@ def step() -> None:
 
 
 def _end_step(optimized: bool) -> None:
-    from spillway.budget import raise_where_missed
-
     if _compiles():
         glue().graphs_are_compiled()
     glue().end_step()

@@ -221,7 +221,7 @@ def _timed_steps(tag: str) -> int:
 
 def _budget_missed() -> str | None:
     """The text of the BudgetError that has ended the program, if one has."""
-    budget = sys.modules.get("spillway.budget")
+    budget = sys.modules.get("spillway.budget_error")
     error = getattr(sys, "last_value", None)
     return str(error) if budget is not None and isinstance(error, budget.BudgetError) else None
 
