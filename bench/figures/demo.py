@@ -72,7 +72,7 @@ def moved_over_ratio(session: Session) -> float:
 
 @figure("demo_moved_at_one", "share of the movable bytes", "= 1", "emulated")
 def moved_at_one(session: Session) -> float:
-    """With ratio 1 every byte that can be moved is moved and comes back, from the first step on."""
+    """With ratio 1 every byte that can be moved is offloaded and fetched, from the first step on."""
     arm = everything(session)
     moved = all(
         a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)

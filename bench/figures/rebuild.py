@@ -19,7 +19,7 @@ SHARE = "bytes let go / bytes that plain PyTorch keeps"
 
 @figure("rebuild_share_llama", SHARE, ">= 0.43", "cpu")
 def llama(session: Session) -> float:
-    """Blocks of Llama 3 8B, bfloat16: norms and SwiGLU are computed again (dry run)."""
+    """Blocks of Llama 3 8B, bfloat16: norms and SwiGLU are recomputed (dry run)."""
     return share(session, "llama")
 
 
@@ -63,6 +63,6 @@ def time(session: Session) -> float:
 
 @figure("rebuild_host_us", "us of CPU time per tensor that is computed again", "<= 1", "emulated")
 def host(session: Session) -> float:
-    """Beyond its operator, a tensor that is computed again costs the host next to nothing."""
+    """Beyond its operator, a recomputed tensor costs the host next to nothing."""
     times = session.probe("recipes")
     return (times["more"] - times["operator"]) / 1e3
