@@ -178,6 +178,18 @@ def checkpointing_can_be_switched_off():
 
 
 @case
+def switches_that_end_in_another_order_leave_checkpointing_on():
+    first, second = spillway.disable_checkpointing(), spillway.disable_checkpointing()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    net = wrapped(blocks())
+    assert same(gradients(net, batch()), gradients(blocks(), batch()))
+    assert [block.runs for block in net] == [2, 2, 2]
+
+
+@case
 def functions_know_whether_they_run_for_the_first_time():
     seen = []
 
