@@ -77,7 +77,7 @@ def test_every_step_but_the_first_holds_no_more_than_the_budget(share: float) ->
 
 
 def test_the_smallest_budget_that_an_error_names_is_held_as_well() -> None:
-    budget = steps(max(steps(0)["peak"]) // 2)["least"] - 64 * 2**20
+    budget = steps(max(steps(0)["peak"]) // 2)["least"] // 2  # far below what fragmentation alone explains
     refused = [steps(budget)]  # the first step's is a lower bound
     while refused[-1]["smallest"] is not None and len(refused) <= 3:
         assert refused[-1]["smallest"] > budget
