@@ -53,6 +53,7 @@ py::dict heap_dict(const HeapStats& heap) {
                   "fence_waits"_a = heap.fence_waits,
                   "out_of_memory"_a = heap.out_of_memory,
                   "bad_frees"_a = heap.bad_frees,
+                  "over_budget"_a = heap.over_budget,
                   "plan_replayed"_a = heap.plan_replayed,
                   "plan_mismatches"_a = heap.plan_mismatches);
 }

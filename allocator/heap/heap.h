@@ -58,6 +58,7 @@ struct HeapStats {
       0;  // stream waits made because a block was reused before its fence passed
   std::uint64_t out_of_memory = 0;    // times allocate() failed
   std::uint64_t bad_frees = 0;        // times free() was given what is no live block's start
+  std::uint64_t over_budget = 0;      // allocations that exceeded the budget (exceed_budget)
   std::uint64_t plan_replayed = 0;    // of allocations: at the places of a plan (end_step)
   std::uint64_t plan_mismatches = 0;  // steps that were not the planned one from some request on
 };

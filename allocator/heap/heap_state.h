@@ -178,6 +178,7 @@ struct Heap::State {
   const driver::Device device;
   const HeapOptions options;
   std::atomic<std::uint64_t> bad_frees{0};
+  std::atomic<std::uint64_t> over_budget{0};
   std::atomic<std::uint64_t> walks{0};  // Heap::walks
   mutable Mutex mutex;
   Books books;

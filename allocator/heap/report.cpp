@@ -77,6 +77,7 @@ HeapStats Heap::stats() const {
     region->read(stats);
   }
   stats.bad_frees = state_->bad_frees.load();
+  stats.over_budget = state_->over_budget.load();
   stats.rounding = saturating_sub(stats.live, stats.requested);
   return stats;
 }

@@ -52,6 +52,7 @@ bool Heap::passes_budget(Bytes size) const {
 }
 
 void Heap::exceed_budget(Bytes size) {
+  ++state_->over_budget;
   state_->books.exceed_budget(size.rounded_up(state_->addresses.granularity()));
 }
 

@@ -96,9 +96,6 @@ class DeviceRuntime {
   /// What the reclaimer has freed since the last call.
   Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
-  /// How often the heap has exceeded its budget since creation.
-  [[nodiscard]] std::uint64_t exceeded() const { return exceeded_.load(std::memory_order_relaxed); }
-
   /// Gives back what allocate gave, with its host copy where it is paused; other processes cannot
   /// open it any more. As Heap::free.
   bool free(driver::DevicePtr at);
@@ -206,7 +203,6 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> away_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
-  std::atomic<std::uint64_t> exceeded_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
   LiveCurve curve_;
   StepPeaks step_peaks_;

@@ -26,24 +26,20 @@ void Runtime::diagnose() {
   std::optional<CannotHelp> found;
   std::map<DeviceId, Bytes> peaks;
   bool lowers = false;
-  bool recent = true;  // the last steps alone say the same
   bool still = true;   // they need what they needed when it was found
   for (DeviceRuntime* const device : devices) {
     const DeviceId id = device->device().id;
     const Bytes stashed = device->residency().stats().stashed;
     const Bytes before = std::exchange(stashed_[id], stashed);
-    StepFacts facts{device->step_peaks().end_step(),
+    const StepFacts facts{device->step_peaks().end_step(),
                     stashed - before,
                     recomputed,
                     elsewhere,
                     compiled_.load(std::memory_order_relaxed)};
     const auto why = why_peak_is_not_lowered(id, facts);
-    facts.peaks = device->step_peaks().recent();
-    const auto why_now = why_peak_is_not_lowered(id, facts);
-    peaks[id] = highest(facts.peaks).allocated;
-    recent = recent && why.has_value() == why_now.has_value() &&
-             (!why || why->reason == why_now->reason);
-    still = still && needs_no_offloading(cannot_help_.reason, kept_at_[id], facts.peaks);
+    const StepPeaks::Peaks recent = device->step_peaks().recent();
+    peaks[id] = highest(recent).allocated;
+    still = still && needs_no_offloading(cannot_help_.reason, kept_at_[id], recent);
     lowers = lowers || (!why && !facts.offloaded.zero());
     if (why && (!found || why->bytes > found->bytes)) found = why;
   }
@@ -65,7 +61,7 @@ void Runtime::diagnose() {
   cannot_help_ = after;
   // Peaks are known where the memory is Spillway's: then storages that stay can leave under
   // pressure.
-  keeps_ = where_it_helps_ && recent && !after.bytes.zero();
+  keeps_ = where_it_helps_ && !after.bytes.zero();
   if (!keeps_) return;
   kept_at_ = std::move(peaks);
   for (DeviceRuntime* const device : devices)

@@ -164,7 +164,6 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
         log("an allocation of " + readable(size) + " exceeds the budget of " +
             readable(heap_->budget()) + ": " + heap_->report());
       }
-      exceeded_.fetch_add(1, std::memory_order_relaxed);
       heap_->exceed_budget(size);
     }
   }

@@ -189,7 +189,7 @@ class Microbatches(Scope):
 
 
 class _Batch(Region):
-    """The forward pass of one micro-batch."""
+    """The forward pass of one micro-batch. Left on the thread that entered it."""
 
     def __init__(self, engine: Any) -> None:
         super().__init__()

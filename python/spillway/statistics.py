@@ -59,6 +59,7 @@ def stats() -> dict[str, Any]:
             live blocks too), ``pending_bytes`` (free, but a copy still uses it),
             ``live_blocks``, ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
             ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of what is no live block: refused),
+            ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation),
             with SPILLWAY_PLAN_REPLAY: ``plan_replayed`` (of the allocations), ``plan_mismatches`` (steps).
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,

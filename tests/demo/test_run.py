@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 STEPS = 4
+ARENA_PIECE = 8 << 20  # what pinned memory grows by at least
 DOCUMENT = {"device": str, "device_name": str, "versions": dict, "command": list, "arms": list}
 ARM = {
     "name": str,
@@ -99,6 +100,12 @@ def test_plain_arm_moves_nothing(run: Run) -> None:
     plain = run.document["arms"][0]
 
     assert [plain[key] for key in ("saved_bytes", "offloaded_bytes", "host_peak_bytes")] == [0, 0, 0]
+
+
+def test_little_more_is_pinned_than_is_offloaded(run: Run) -> None:
+    for arm in run.document["arms"][1:]:
+        slack = max(arm["offloaded_bytes"] // 4, ARENA_PIECE)
+        assert arm["offloaded_bytes"] < arm["host_peak_bytes"] <= arm["offloaded_bytes"] + slack
 
 
 def test_live_peak_falls_with_the_ratio(run: Run) -> None:

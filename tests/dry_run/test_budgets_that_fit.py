@@ -76,6 +76,17 @@ def test_what_cannot_be_served_is_an_error_or_a_warning_with_step_and_shape(seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_step_that_exceeds_its_budget_is_never_silent(seed: int) -> None:
+    for share in (0.9, 0.96):
+        budget = int(share * at_ratio_1(seed))
+
+        result = job(seed, "--budget", str(budget), "--over-budget", "warn")
+
+        if max(reserved(result)) > budget + PAGE:
+            assert f"RuntimeWarning: budget={budget} " in result.stderr, (reserved(result), budget)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_budget_that_an_error_names_works(seed: int) -> None:
     failed = job(seed, "--budget", "33MiB", lengths="fixed")
 

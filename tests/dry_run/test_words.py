@@ -88,6 +88,18 @@ def test_steps_that_are_timed_for_a_plan_count_only_without_others() -> None:
     assert settled_steps([*begun, *after]) == measured_steps([*begun, *after]) == range(4, 7)
 
 
+def test_steps_that_offload_and_steps_that_keep_are_not_averaged() -> None:
+    def at(end: float, to_host: int, *, keeps: bool) -> Moment:
+        return replace(moment(end, 0, to_host), keeps=keeps)
+
+    begun = [BEGINNING, at(9, 70, keeps=False), at(12, 140, keeps=False), at(15, 210, keeps=False)]
+    kept = [at(17, 210, keeps=True), at(19, 210, keeps=True)]
+    assert measured_steps(begun) == measured_steps([*begun, kept[0]]) == range(1, 3)
+    figures = process_figures(Books(), True, [*begun, *kept], kept[-1])
+    assert figures["copied_per_step"]["to_host_bytes"] == 0
+    assert figures["steps"]["median_ms"] == 2
+
+
 def test_what_recorded_steps_took_and_copied_is_no_figure_of_a_budget() -> None:
     steps = [BEGINNING, *RECORDED, planned(53, 4, 5, 0, to_host=900), planned(55, 4, 5, 0, to_host=905)]
     figures = process_figures(Books(), True, steps, steps[-1])

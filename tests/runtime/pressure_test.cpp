@@ -64,7 +64,7 @@ TEST_F(PressureTest, AsMuchIsReclaimedAsTheRequestNeeds) {
 
   EXPECT_EQ(reclaimable().size(), 2U);
   EXPECT_EQ(device_->take_reclaimed(), 2_MiB);
-  EXPECT_EQ(device_->exceeded(), 0U);
+  EXPECT_EQ(device_->heap().stats().over_budget, 0U);
   EXPECT_EQ(reserved(), 8_MiB);
 }
 
@@ -72,7 +72,7 @@ TEST_F(PressureTest, TheBudgetIsExceededWhereNothingIsLeftToReclaim) {
   keep(allocate(10_MiB));
 
   EXPECT_TRUE(reclaimable().empty());
-  EXPECT_EQ(device_->exceeded(), 1U);
+  EXPECT_EQ(device_->heap().stats().over_budget, 1U);
   EXPECT_EQ(reserved(), 10_MiB);
 }
 

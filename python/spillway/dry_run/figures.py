@@ -30,6 +30,8 @@ class Moment:
     plans: tuple[Any, ...] = ()
     #: By tag with a budget: how many steps were timed for its plans so far. The host waits for those.
     timed: tuple[int, ...] = ()
+    #: Whether the job kept in the last step what it could have offloaded, since that does not lower its peak.
+    keeps: bool = False
 
 
 def process_figures(
@@ -71,14 +73,17 @@ def steps_of(moments: Sequence[Moment]) -> dict[str, Any]:
 def measured_steps(moments: Sequence[Moment]) -> range:
     """The steps, counted from 0, whose time is the program's. Not the first, which makes the optimizer's
     state, unless it is the only one. With a budget settled_steps(), or those that are still timed where there
-    are no others. Empty where there are no such steps."""
+    are no others; empty where there are no such steps. Where a job has found that offloading does not lower
+    its peak, the last two or more in a row that offloaded, or that did not."""
     count = len(moments) - 1
     if count < 1:
         return range(0)
     plans = [moment.plans for moment in moments[1:]]
-    if not any(plans):
-        return range(min(1, count - 1), count)
-    return settled_steps(moments) or _last_alike(plans)
+    if any(plans):
+        return settled_steps(moments) or _last_alike(plans)
+    later = range(min(1, count - 1), count)
+    kept = [(step in later, moments[step + 1].keeps) for step in range(count)]
+    return _last_alike(kept) or later
 
 
 def settled_steps(moments: Sequence[Moment]) -> range:

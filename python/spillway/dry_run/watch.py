@@ -86,6 +86,7 @@ class _Watch:
             to_device,
             plans,
             tuple(_timed_steps(tag) for tag, *_ in plans),
+            any("cannot_help" in step["last"]["skipped"] for step in _tags().values()),
         )
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
@@ -202,14 +203,20 @@ def _plans() -> tuple[Any, ...]:
     """As Moment has them."""
     from spillway._load import glue
 
-    if not glue.cache_info().currsize:  # the program does not use Spillway
-        return ()
     found = []
-    for tag, step in glue().stats()["tags"].items():
+    for tag, step in _tags().items():
         if records := glue().records(tag):
             last = step["last"]
             found.append((tag, records, last["moved_bytes"], last["left_to_rebuild_bytes"]))
     return tuple(found)
+
+
+def _tags() -> dict[str, Any]:
+    """As in spillway.stats(); none where the program does not use Spillway."""
+    from spillway._load import glue
+
+    tags: dict[str, Any] = glue().stats()["tags"] if glue.cache_info().currsize else {}
+    return tags
 
 
 def _timed_steps(tag: str) -> int:

@@ -107,7 +107,7 @@ def _step(process: dict[str, Any], samples: float | None) -> str:
     measured = steps.get("measured", steps["count"] - 1)
     of = "the first and only one"
     if steps["count"] > 1:
-        after = "the first" if measured == steps["count"] - 1 else "its budget's plan had settled"
+        after = "the first" if measured == steps["count"] - 1 else "its plan had settled"
         of = f"median of {measured} after {after}"
     rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
     return f"{milliseconds(step)} modelled ({of}){rate}"

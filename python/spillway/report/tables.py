@@ -144,7 +144,7 @@ def stayed(each: Digest) -> str:
     parts = ["<h2>What stayed on the device, and why</h2>"]
     movable, moved = (sum(sums[what] for sums in each.regions.values()) for what in ("movable", "moved"))
     if movable > moved:
-        parts.append(f"<p>Of {size(movable)} that could move, {size(moved)} did. What had to stay:</p>")
+        parts.append(f"<p>Of {size(movable)} that could move, {size(moved)} did. What stayed:</p>")
     if each.stayed:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))
@@ -152,7 +152,7 @@ def stayed(each: Digest) -> str:
         ]
         parts.append(table(("reason", "counted as", "storages", "bytes"), rows, 2))
     else:
-        parts.append("<p class='none'>Nothing that was saved for a backward pass had to stay.</p>")
+        parts.append("<p class='none'>Nothing that was saved for a backward pass stayed.</p>")
     for who, times in sorted(each.refused.items()):
         parts.append(
             f"<p>Pinned memory was refused {count(times, 'time')} by {escape(REFUSERS.get(who, who))}.</p>"

@@ -109,7 +109,7 @@ def _stayed(stayed: dict[str, dict[str, int]]) -> str:
     reason = max(stayed, key=lambda reason: stayed[reason]["bytes"])
     most = stayed[reason]["bytes"]
     return (
-        f"Over all steps {size(total)} of what was saved for backward passes had to stay on the device; the "
+        f"Over all steps {size(total)} of what was saved for backward passes stayed on the device; the "
         f'main reason, for {size(most)}, is "{REASONS.get(reason, reason)}".'
     )
 
