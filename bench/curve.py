@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 MODEL = "llama-8b-8-layers"
 GIB = 2**30
 #: What becomes of the bytes, from the axis up.
-PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("rebuilt", "#55a868"))
-NAMES = {"kept": "kept", "moved": "moved", "rebuilt": "computed again"}
+PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("recomputed", "#55a868"))
+NAMES = {"kept": "kept", "moved": "moved", "recomputed": "computed again"}
 
 
 def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:

@@ -34,7 +34,7 @@ CONFORMANCE = (
 
 @dataclass
 class Check:
-    """One run of the steps; its document is written anew after each of them."""
+    """One run of the steps; its document is written again after each of them."""
 
     dry_run: bool
     folder: Path

@@ -13,7 +13,7 @@ StepProfile step_of(benchmark::State& state) {
   return testing::random_step(random, static_cast<std::size_t>(state.range(0)));
 }
 
-/// Half way between everything away and everything kept.
+/// Half way between everything offloaded and everything kept.
 Bytes middle_of(const StepProfile& step) {
   const std::uint64_t least = plan_step(step, Bytes{}).peak.count();
   const std::uint64_t most = plan_step(step, Bytes{~0ULL}).peak.count();

@@ -68,7 +68,7 @@ struct Drained {
 constinit thread_local Drained drained{};
 
 std::optional<emu::Strided> strided(const spillway_emulator_view& view) {
-  std::array<emu::Strided::Axis, emu::Strided::kMostAxes> axes{};
+  std::array<emu::Strided::Axis, emu::Strided::kMaxAxes> axes{};
   if (view.axes > axes.size()) return std::nullopt;
   for (std::size_t i = 0; i < view.axes; ++i)
     axes[i] = {view.counts[i], view.strides[i]};

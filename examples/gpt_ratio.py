@@ -54,7 +54,7 @@ def train(ratio: float) -> tuple[float, int, int]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    moved = spillway.stats()["tags"][f"ratio {ratio}"]["last"]["moved_bytes"]
+    moved = spillway.stats()["tags"][f"ratio {ratio}"]["last"]["offloaded_bytes"]
     return loss.item(), moved, torch.cuda.max_memory_allocated()
 
 

@@ -137,14 +137,14 @@ struct Function {
   std::string_view base;  ///< what cuGetProcAddress calls it; of the runtime's, without a suffix
   int version;            ///< from which on; 0: the runtime's
   bool per_thread;        ///< takes stream 0 for the thread's own
-  bool has_twin;          ///< the other of the two is in the list too
+  bool has_counterpart;   ///< the other of the two is in the list too
   Library library;
   Kind kind;
 };
 
 constexpr std::array<Function, kEntries> kFunctions = {{
-#define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, twin, kind, ...) \
-  {#symbol, #base, version, per_thread, twin, Library::kDriver, Kind::kind},
+#define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, counterpart, kind, ...) \
+  {#symbol, #base, version, per_thread, counterpart, Library::kDriver, Kind::kind},
 #define SPILLWAY_RUNTIME_AS(symbol, base, per_thread, kind, ...) \
   {#symbol, #base, 0, per_thread, false, Library::kRuntime, Kind::kind},
 #include "interpose/functions.inc"

@@ -77,7 +77,7 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 // What that takes for granted.
 static_assert(static_cast<int>(Mode::kCount) == 1 && sizeof(mode_now) == 1);
 static_assert(offsetof(Local, depth) == 0 && sizeof(Local::depth) == 4);
-static_assert(offsetof(Local, books) == 8 && offsetof(Books, counts) == 0);
+static_assert(offsetof(Local, counters) == 8 && offsetof(ThreadCounters, counts) == 0);
 static_assert(offsetof(Count, calls) == 0 && sizeof(Count) == 16);
 static_assert(sizeof(next_functions) == kEntries * 8);
 

@@ -17,7 +17,7 @@
 namespace spillway::interpose {
 namespace {
 
-constexpr const char* kRebuild = "SPILLWAY_REBUILD";
+constexpr const char* kRecompute = "SPILLWAY_RECOMPUTE";
 
 std::atomic<bool> package_has_started{false};
 
@@ -27,7 +27,7 @@ const char* offload_asked_for() {
        {"SPILLWAY_BUDGET", "SPILLWAY_TIME_LIMIT", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
     if (given(name)) return name;
   }
-  return given(kRebuild) && env::foreign(kRebuild) != "0" ? kRebuild : nullptr;
+  return given(kRecompute) && env::foreign(kRecompute) != "0" ? kRecompute : nullptr;
 }
 
 /// There PyTorch itself starts the package.

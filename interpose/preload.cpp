@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpose/preload.h"
 
-#include "interpose/books.h"
+#include "interpose/counters.h"
 #include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/proc_address.h"
@@ -26,7 +26,7 @@ SPILLWAY_EXPORT std::uint64_t spillway_preload_count(const char* what) {
   const auto entry = entry_named(name.c_str());
   if (!entry) return 0;
   std::uint64_t sum = 0;
-  for (Books* each = all_books(); each != nullptr; each = each->next) {
+  for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
     sum += bytes ? each->of(*entry).bytes.load() : each->of(*entry).calls.load();
   }
   return sum;

@@ -54,7 +54,7 @@ std::optional<Entry> entry_for(const char* base, int version, std::uint64_t flag
   for (std::size_t i = 0; i < kEntries; ++i) {
     const Function& is = kFunctions[i];  // NOLINT(*-constant-array-index)
     if (is.library != Library::kDriver || is.base != name || is.version > version) continue;
-    if (is.has_twin && is.per_thread != per_thread) continue;
+    if (is.has_counterpart && is.per_thread != per_thread) continue;
     if (!best || function_of(*best).version < is.version) best = static_cast<Entry>(i);
   }
   if (best && version > CUDA_VERSION) {

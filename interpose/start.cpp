@@ -2,7 +2,7 @@
 // What the library does of itself: at the start, in a forked child, and at the end.
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
-#include "interpose/books.h"
+#include "interpose/counters.h"
 #include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/place.h"
@@ -41,7 +41,8 @@ void be_inert() {
 __attribute__((constructor)) void start() {
   if (value_or(env::flag("SPILLWAY_DISABLE"), false)) return stop(Stop::kDisabled);
   if (pthread_atfork(nullptr, nullptr, be_inert) != 0) return stop(Stop::kDisabled);
-  if (!give_books_back(trace_thread_ends)) log("preload: no key for thread-specific data is left");
+  if (!give_counters_back(trace_thread_ends))
+    log("preload: no key for thread-specific data is left");
   set_mode(Mode::kCount);
   const auto how =
       value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");

@@ -24,7 +24,7 @@
 namespace spillway::interpose {
 namespace {
 
-constexpr int kMostTries = 2000;  // a millisecond each
+constexpr int kMaxTries = 2000;  // a millisecond each
 
 /// What is being written. Threads that drain their rings use `number` alone.
 struct Writing {
@@ -127,9 +127,9 @@ void write_events(std::int32_t thread, const Event* events, std::size_t count) {
   append(number, parts(head, events, count * sizeof(Event)));
 }
 
-bool drain(Books& books) {
-  return books.ring.drain([&books](const Event* events, std::size_t count) {
-    write_events(books.thread.load(), events, count);
+bool drain(ThreadCounters& counters) {
+  return counters.ring.drain([&counters](const Event* events, std::size_t count) {
+    write_events(counters.thread.load(), events, count);
   });
 }
 
@@ -139,8 +139,8 @@ bool drain(Books& books) {
 std::uint64_t drain_all() {
   std::uint64_t lost = 0;
   int tries = 0;
-  for (Books* each = all_books(); each != nullptr; each = each->next) {
-    while (!drain(*each) && tries++ < kMostTries)
+  for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
+    while (!drain(*each) && tries++ < kMaxTries)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     lost += each->ring.lost();
   }
@@ -176,7 +176,7 @@ Status trace_begin(std::string path) {
                           "a trace is being written to " + to.path + ": end it first");
   }
   // What an earlier trace has left in the rings is nobody's.
-  for (Books* each = all_books(); each != nullptr; each = each->next) {
+  for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
     each->ring.drain([](const Event* /*unused*/, std::size_t /*unused*/) {});
   }
   to.path = absolute(with_process(std::move(path)));
@@ -220,15 +220,15 @@ void trace_forget() {
   close_ours(to.number.exchange(-1));
 }
 
-Event* trace_make_room(Books& books) {
-  drain(books);
-  Event* place = books.ring.next();
-  if (place == nullptr) books.ring.lose();
+Event* trace_make_room(ThreadCounters& counters) {
+  drain(counters);
+  Event* place = counters.ring.next();
+  if (place == nullptr) counters.ring.lose();
   return place;
 }
 
-void trace_thread_ends(Books& books) {
-  if (mode() == Mode::kRecord) drain(books);
+void trace_thread_ends(ThreadCounters& counters) {
+  if (mode() == Mode::kRecord) drain(counters);
 }
 
 }  // namespace spillway::interpose

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/result.h"
-#include "interpose/books.h"
+#include "interpose/counters.h"
 
 #include <string>
 
@@ -23,16 +23,16 @@ void trace_forget();
 
 /// The place for the next event of a full ring, which goes into the file first; null where there is
 /// none, and the event is lost.
-Event* trace_make_room(Books& books);
+Event* trace_make_room(ThreadCounters& counters);
 
 /// The place for a thread's next event, to be written there and then published; null as above. Not
 /// copied to: the processor waits where wide loads follow narrow stores of the same bytes.
-[[gnu::always_inline]] inline Event* trace_place(Books& books) {
-  Event* place = books.ring.next();
-  return place != nullptr ? place : trace_make_room(books);
+[[gnu::always_inline]] inline Event* trace_place(ThreadCounters& counters) {
+  Event* place = counters.ring.next();
+  return place != nullptr ? place : trace_make_room(counters);
 }
 
-/// For a thread that ends: whoever gets its books next is another thread.
-void trace_thread_ends(Books& books);
+/// For a thread that ends: whoever gets its counters next is another thread.
+void trace_thread_ends(ThreadCounters& counters);
 
 }  // namespace spillway::interpose

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "interpose/arguments.h"
-#include "interpose/books.h"
 #include "interpose/clock.h"
+#include "interpose/counters.h"
 #include "interpose/job.h"
 #include "interpose/mode.h"
 #include "interpose/next.h"
@@ -141,7 +141,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   /// Reading the clock alone costs as much as several calls, and launches follow each other
   /// closely.
   static bool needs_moment() {
-    return kKind != Kind::kLaunch || local.books == nullptr || local.books->ring.needs_moment();
+    return kKind != Kind::kLaunch || local.counters == nullptr ||
+           local.counters->ring.needs_moment();
   }
 
   static std::uint64_t stream_of(const Tuple& arguments) {
@@ -153,16 +154,16 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   }
 
   static void report(bool record, std::uint64_t when, Result result, const Tuple& arguments) {
-    Books* books = local.books != nullptr ? local.books : my_books();
-    if (books == nullptr) return;
+    ThreadCounters* counters = local.counters != nullptr ? local.counters : my_counters();
+    if (counters == nullptr) return;
     const bool good = static_cast<int>(result) == 0;
     const std::uint64_t bytes = good || !Bytes::kReads ? Bytes::of(arguments) : 0;
     if constexpr (std::is_same_v<Bytes, arguments::None>) {
-      books->of(kEntry).calls_only();
+      counters->of(kEntry).calls_only();
     } else {
-      books->of(kEntry).add(bytes);
+      counters->of(kEntry).add(bytes);
     }
-    if (Event* place = record ? trace_place(*books) : nullptr; place != nullptr) {
+    if (Event* place = record ? trace_place(*counters) : nullptr; place != nullptr) {
       place->ticks = when;
       place->address = good || !Address::kReads ? Address::of(arguments) : 0;
       place->bytes = bytes;
@@ -170,7 +171,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       place->entry = static_cast<std::uint16_t>(kEntry);
       place->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments, good));
       place->result = static_cast<std::int32_t>(result);
-      books->ring.publish();
+      counters->ring.publish();
     }
     if constexpr (kKind == Kind::kCaptureBegin) {
       if (good) note_capture_begin();
@@ -227,7 +228,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     if (mode() != Mode::kPassThrough) {
       if (static_cast<int>(result) == 0) wrap_found(arguments...);
       if (local.depth == 0) {
-        if (Books* books = my_books(); books != nullptr) books->of(kEntry).add(0);
+        if (ThreadCounters* counters = my_counters(); counters != nullptr)
+          counters->of(kEntry).add(0);
       }
     }
     return result;

@@ -35,8 +35,8 @@ void fill_pool(DeviceStats& stats, std::size_t pool, const HeapStats& tier) {
   const auto set = [pool](StatArray& array, std::int64_t now, std::int64_t total) {
     array.at(pool) = Stat{now, now, total, total - now};
   };
-  set(stats.allocation, signed_of(tier.live_blocks), signed_of(tier.allocations));
-  set(stats.allocated_bytes, signed_of(tier.live), signed_of(tier.live_total));
+  set(stats.allocation, signed_of(tier.allocated_blocks), signed_of(tier.allocations));
+  set(stats.allocated_bytes, signed_of(tier.live), signed_of(tier.allocated_total));
   set(stats.requested_bytes, signed_of(tier.requested), signed_of(tier.requested_total));
   stats.active.at(pool) = stats.allocation.at(pool);
   stats.active_bytes.at(pool) = stats.allocated_bytes.at(pool);
@@ -81,15 +81,17 @@ c10::CachingDeviceAllocator::SegmentInfo segment_at(c10::DeviceIndex device,
 }  // namespace
 
 DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& tiers) {
-  const Level blocks{
-      signed_of(heap.live_blocks), signed_of(heap.live_blocks_peak), signed_of(heap.allocations)};
+  const Level blocks{signed_of(heap.allocated_blocks),
+                     signed_of(heap.allocated_blocks_peak),
+                     signed_of(heap.allocations)};
   const Level segments{signed_of(heap.driver_allocations - heap.driver_releases),
                        signed_of(heap.driver_allocations - heap.driver_releases),
                        signed_of(heap.driver_allocations)};
-  const Level live{signed_of(heap.live), signed_of(heap.live_peak), signed_of(heap.live_total)};
+  const Level live{
+      signed_of(heap.live), signed_of(heap.allocated_peak), signed_of(heap.allocated_total)};
   const Level requested{
       signed_of(heap.requested), signed_of(heap.requested_peak), signed_of(heap.requested_total)};
-  const Level held{signed_of(heap.held), signed_of(heap.held_peak), signed_of(heap.held_total)};
+  const Level held{signed_of(heap.held), signed_of(heap.reserved_peak), signed_of(heap.held_total)};
 
   DeviceStats stats;
   stats.allocation = stats.active = aggregate(blocks);

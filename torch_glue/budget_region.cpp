@@ -70,7 +70,7 @@ std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
   RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
   options.names_memory = false;
   options.budget = budget;
-  options.rebuild = settings.rebuild;
+  options.recompute = settings.recompute;
   options.prefetch = false;  // the plan says when
   const auto id = enter_region(options);
   TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());

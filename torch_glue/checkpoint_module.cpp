@@ -70,7 +70,7 @@ bool gathered_by_deepspeed(const at::Tensor& parameter) {
 }  // namespace
 
 void define_checkpoints(py::module_& module) {
-  set_gathered_anew(&gathered_by_deepspeed);
+  set_gathered_again(&gathered_by_deepspeed);
   module.def("checkpoint",
              &python_checkpoint,
              py::arg("call"),

@@ -124,7 +124,8 @@ SPILLWAY_REVEAL(NodeMutex, torch::autograd::Node, std::mutex, mutex_);
 
 }  // namespace
 
-/// The hooks of a saved tensor, null where it has none. torch gives away only their Python half.
+/// The hooks of a saved tensor, null where it has none. torch gives offloaded only their Python
+/// half.
 inline torch::autograd::SavedVariableHooks* hooks_of(const torch::autograd::SavedVariable& saved) {
   return (saved.*reveal(SavedHooks())).get();
 }

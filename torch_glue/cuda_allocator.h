@@ -212,7 +212,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   std::vector<std::shared_ptr<ProviderMemory>> providers_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-/// Makes Spillway's heaps PyTorch's CUDA memory from now on. Doing it twice changes nothing.
+/// Makes Spillway's heaps PyTorch's CUDA memory from now on. CurrentOp it twice changes nothing.
 /// Errors: kNotReady once CUDA has started under another allocator; kInvalidArgument for the
 /// environment.
 Status use_allocator();

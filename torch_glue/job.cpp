@@ -32,7 +32,7 @@ Status start_job() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto share, env::number("SPILLWAY_OFFLOAD_RATIO"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto allocator,
                             env::choice("SPILLWAY_ALLOCATOR", {"spillway", "torch"}));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto rebuild, env::flag("SPILLWAY_REBUILD"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto recompute, env::flag("SPILLWAY_RECOMPUTE"));
   if (budget && share) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
@@ -44,12 +44,12 @@ Status start_job() {
                           "SPILLWAY_OFFLOAD_RATIO: " + ratio.status().detail());
   }
   if (allocator != "torch") SPILLWAY_RETURN_IF_ERROR(use_allocator());
-  if (!budget && !share && !rebuild.value_or(false)) return {};
+  if (!budget && !share && !recompute.value_or(false)) return {};
   RegionOptions options{intern_tag("job"), ratio.value()};
   options.names_memory = false;
   options.budget = budget;
-  options.rebuild = rebuild.value_or(budget.has_value());  // as spillway.offload()
-  options.prefetch = !budget;                              // as regions with a budget
+  options.recompute = recompute.value_or(budget.has_value());  // as spillway.offload()
+  options.prefetch = !budget;                                  // as regions with a budget
   return set_process_region(options);
 }
 

@@ -55,7 +55,7 @@ std::uint64_t enter_region(double offload_ratio,
                            bool names_memory,
                            const std::optional<spillway::Budget>& budget,
                            std::optional<std::uint64_t> prefetch_headroom,
-                           bool rebuild) {
+                           bool recompute) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
   if (budget) spillway::CarriedError::let_go();
@@ -65,7 +65,7 @@ std::uint64_t enter_region(double offload_ratio,
   options.max_in_flight = max_in_flight;
   options.prefetch = prefetch;
   options.names_memory = names_memory;
-  options.rebuild = rebuild;
+  options.recompute = recompute;
   if (prefetch_headroom) options.prefetch_headroom = spillway::Bytes{*prefetch_headroom};
   options.budget = budget;
   auto id = spillway::enter_region(options);
@@ -161,10 +161,10 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
              py::arg("names_memory") = true,
              py::arg("budget") = py::none(),
              py::arg("prefetch_headroom") = py::none(),
-             py::arg("rebuild") = false);
+             py::arg("recompute") = false);
   module.def("start_job", [] { raise(spillway::start_job()); });
-  module.def("enter_rebuilding_region", [] {
-    auto id = spillway::enter_rebuilding_region();
+  module.def("enter_recomputing_region", [] {
+    auto id = spillway::enter_recomputing_region();
     raise(id.status());
     return id.value();
   });

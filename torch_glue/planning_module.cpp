@@ -22,8 +22,8 @@ namespace py = pybind11;
 
 const char* name_of(StepBound::Limit limit) {
   switch (limit) {
-    case StepBound::Limit::kRebuild:
-      return "rebuild";
+    case StepBound::Limit::kRecompute:
+      return "recompute";
     case StepBound::Limit::kLinkOut:
       return "link out";
     case StepBound::Limit::kLinkIn:
@@ -41,10 +41,10 @@ py::dict as_dict(const PlanPoint& point, std::uint64_t more) {
   dict["peak"] = point.peak.count() + more;
   dict["kept"] = point.kept;
   dict["moved"] = point.moved;
-  dict["rebuilt"] = point.rebuilt;
+  dict["recomputed"] = point.recomputed;
   dict["seconds"] = point.timing.total();
   dict["compute"] = point.timing.compute;
-  dict["rebuild"] = point.timing.rebuild;
+  dict["recompute"] = point.timing.recompute;
   dict["stall_out"] = point.timing.stall_out;
   dict["stall_in"] = point.timing.stall_in;
   dict["bound"] = point.bound.seconds;
@@ -112,7 +112,7 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   dict["end"] = times->end;
   dict["turn"] = times->turn;
   dict["saved"] = times->saved;
-  dict["rebuild"] = times->rebuild;
+  dict["recompute"] = times->recompute;
   dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
   return dict;
 }
@@ -120,13 +120,14 @@ py::object as_dict(const std::optional<StepTimes>& times) {
 py::dict as_dict(const KnownStep& step) {
   py::dict dict;
   dict["sizes"] = counts(step.sizes);
-  dict["rebuildable"] = step.rebuildable;
+  dict["recomputable"] = step.recomputable;
   dict["begin"] = step.recorded.begin.count();
   dict["peaks"] = step.recorded.peaks;
   dict["edges"] = step.recorded.edges;
   py::list absences;
-  for (const RecordedStep::Absence& away : step.recorded.absences)
-    absences.append(py::make_tuple(away.storage, away.from, away.to, away.bytes));
+  for (const RecordedStep::Absence& offloaded : step.recorded.absences)
+    absences.append(
+        py::make_tuple(offloaded.storage, offloaded.from, offloaded.to, offloaded.bytes));
   dict["absences"] = absences;
   py::list operands;
   for (const Operand& operand : step.recorded.operands) {
@@ -153,7 +154,7 @@ StepTimes times_of(const py::dict& dict) {
   times.end = dict["end"].cast<double>();
   times.turn = dict["turn"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();
-  times.rebuild = dict["rebuild"].cast<std::vector<double>>();
+  times.recompute = dict["recompute"].cast<std::vector<double>>();
   const auto link = dict["link"].cast<std::array<double, 3>>();
   times.link = {link[0], link[1], link[2]};
   return times;
@@ -163,7 +164,7 @@ KnownStep known_step_of(const py::dict& dict) {
   KnownStep step;
   for (const std::uint64_t size : dict["sizes"].cast<std::vector<std::uint64_t>>())
     step.sizes.emplace_back(size);
-  step.rebuildable = dict["rebuildable"].cast<std::vector<bool>>();
+  step.recomputable = dict["recomputable"].cast<std::vector<bool>>();
   step.recorded.storages = step.sizes.size();
   step.recorded.begin = Bytes{dict["begin"].cast<std::uint64_t>()};
   step.recorded.peaks = dict["peaks"].cast<std::vector<std::uint64_t>>();

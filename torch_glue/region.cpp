@@ -41,13 +41,13 @@ OffloadRegion::~OffloadRegion() {
   SPILLWAY_CHECK(leave_region(id_).ok());
 }
 
-RebuildRegion::RebuildRegion() {
-  const auto id = enter_rebuilding_region();
+RecomputeRegion::RecomputeRegion() {
+  const auto id = enter_recomputing_region();
   TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
   id_ = id.value();
 }
 
-RebuildRegion::~RebuildRegion() {
+RecomputeRegion::~RecomputeRegion() {
   SPILLWAY_CHECK(leave_region(id_).ok());
 }
 
@@ -62,12 +62,12 @@ TagTotals last_step(std::string_view tag) {
   for (const TagStats& stats : Runtime::instance().stats().tags) {
     if (tag_name(stats.tag) != tag) continue;
     const TagStepStats& last = stats.last;
-    totals.movable = last.movable.count();
+    totals.offloadable = last.offloadable.count();
     totals.moved = last.moved.count();
     totals.copied = last.copied.count();
     totals.fetched = last.fetched.count();
-    totals.left_to_rebuild = last.left_to_rebuild.count();
-    totals.rebuilt = last.rebuilt.count();
+    totals.left_to_recompute = last.left_to_recompute.count();
+    totals.recomputed = last.recomputed.count();
     for (std::size_t reason = 0; reason < last.skipped.size(); ++reason) {
       if (last.skipped[reason].storages == 0) continue;
       totals.skipped.emplace(skip_reason_name(static_cast<SkipReason>(reason)),

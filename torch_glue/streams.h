@@ -28,7 +28,7 @@ inline c10::cuda::CUDAStream current_stream(DeviceId device) {
 }
 
 /// Whether what this thread's current stream is given goes into a graph, each replay of which draws
-/// its random numbers anew.
+/// its random numbers again.
 inline bool capturing() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }

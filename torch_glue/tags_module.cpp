@@ -100,22 +100,23 @@ std::uint32_t enter_module(std::uint32_t role, const py::tuple& arguments, bool 
   for (const py::handle argument : arguments) {
     if (!THPVariable_Check(argument.ptr())) continue;
     const at::Tensor& tensor = THPVariable_Unpack(argument.ptr());
-    if (tensor.is_cuda() && fed(tensor, outermost)) give_role(tensor, input);
+    if (tensor.is_cuda() && fed(tensor, outermost)) set_tensor_role(tensor, input);
   }
   return set_role(role);
 }
 
 void give_roles(const py::iterable& tensors, std::uint32_t role) {
   for (const py::handle tensor : tensors) {
-    if (THPVariable_Check(tensor.ptr())) give_role(THPVariable_Unpack(tensor.ptr()), TagId{role});
+    if (THPVariable_Check(tensor.ptr()))
+      set_tensor_role(THPVariable_Unpack(tensor.ptr()), TagId{role});
   }
 }
 
-py::dict books_of(const HeapTagInfo& tag) {
-  return py::dict("live_bytes"_a = tag.live.count(),
+py::dict accounting_of(const HeapTagInfo& tag) {
+  return py::dict("allocated_bytes"_a = tag.live.count(),
                   "requested_bytes"_a = tag.requested.count(),
                   "evicted_bytes"_a = tag.evicted.count(),
-                  "live_peak_bytes"_a = tag.live_peak.count(),
+                  "allocated_peak_bytes"_a = tag.allocated_peak.count(),
                   "blocks"_a = tag.blocks);
 }
 
@@ -123,7 +124,7 @@ py::dict tags_of(int device) {
   py::dict tags;
   if (DeviceRuntime* const runtime = Runtime::instance().device_if_made(DeviceId{device})) {
     for (const HeapTagInfo& tag : runtime->heap().tags())
-      tags[py::str(shown_tag(tag.tag))] = books_of(tag);
+      tags[py::str(shown_tag(tag.tag))] = accounting_of(tag);
   }
   return tags;
 }

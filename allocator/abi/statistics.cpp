@@ -29,15 +29,15 @@ Status fill(int32_t device, spillway_device_stats* stats) {
   const spillway_device_stats now = {stats->struct_size,
                                      heap.live.count(),
                                      heap.held.count(),
-                                     heap.held_peak.count(),
-                                     residency.away.count(),
+                                     heap.reserved_peak.count(),
+                                     residency.offloaded.count(),
                                      residency.stashed.count(),
                                      residency.fetched.count(),
                                      host.registered.count(),
                                      host.registered_peak.count(),
                                      host.in_slots.count(),
                                      heap.requested.count(),
-                                     heap.live_blocks,
+                                     heap.allocated_blocks,
                                      runtime->pauses().stats().paused.count()};
   std::memcpy(stats, &now, now.struct_size);
   return {};

@@ -25,7 +25,7 @@ constexpr auto kKnown = std::to_array<std::string_view>({
     "SPILLWAY_PLANS",
     "SPILLWAY_OFFLOAD_RATIO",
     "SPILLWAY_TAG_RATIO",
-    "SPILLWAY_REBUILD",
+    "SPILLWAY_RECOMPUTE",
     "SPILLWAY_ALLOCATOR",
     "SPILLWAY_REPORT",
     "SPILLWAY_REPORT_KERNELS",

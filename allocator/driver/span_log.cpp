@@ -12,7 +12,7 @@ namespace spillway::driver {
 namespace {
 
 /// Spans of a device that have not ended, or were not taken; as many kernels beside.
-constexpr std::size_t kMost = 1U << 16U;
+constexpr std::size_t kMax = 1U << 16U;
 
 /// The driver tells times as a float of milliseconds: so far from their origin they are exact to a
 /// fraction of a microsecond.
@@ -56,7 +56,7 @@ unsigned readers_of(Span::Kind kind, unsigned on) {
     case Span::Kind::kSaved:
     case Span::Kind::kWanted:
     case Span::Kind::kEnded:
-    case Span::Kind::kRebuild:
+    case Span::Kind::kRecompute:
     case Span::Kind::kStep:
       return on & plan;
     case Span::Kind::kOut:
@@ -82,7 +82,7 @@ struct SpanLog::State {
     std::array<std::vector<Span>, kReaders> ended;
 
     [[nodiscard]] bool full() const {
-      return pending.size() + std::max(ended[0].size(), ended[1].size()) >= kMost;
+      return pending.size() + std::max(ended[0].size(), ended[1].size()) >= kMax;
     }
 
     void end(const Pending& each) {

@@ -21,17 +21,17 @@ namespace spillway::driver {
 /// A stretch of a stream's time.
 struct Span {
   enum class Kind : std::uint8_t {
-    kOut,       // a copy to the host
-    kIn,        // a copy to the device
-    kWait,      // the stream waited for another one
-    kMark,      // a place, of no length: joins the host's time to the device's
-    kOperator,  // what an operator, or a node of a backward pass, gave the stream to do
-    kKernel,    // a kernel that the program launched; see hooks/launch_watch.h
-    kSaved,     // a place, where a step saved `storage` at the place `other` of its curve,
-    kWanted,    // or wanted it again,
-    kEnded,     // or was at the end of its backward pass
-    kRebuild,   // the storage was computed again
-    kStep,      // a step under a budget, from its first saved storage to its backward pass's end
+    kOut,        // a copy to the host
+    kIn,         // a copy to the device
+    kWait,       // the stream waited for another one
+    kMark,       // a place, of no length: joins the host's time to the device's
+    kOperator,   // what an operator, or a node of a backward pass, gave the stream to do
+    kKernel,     // a kernel that the program launched; see hooks/launch_watch.h
+    kSaved,      // a place, where a step saved `storage` at the place `other` of its curve,
+    kWanted,     // or wanted it again,
+    kEnded,      // or was at the end of its backward pass
+    kRecompute,  // the storage was computed again
+    kStep,       // a step under a budget, from its first saved storage to its backward pass's end
   };
 
   Kind kind = Kind::kMark;

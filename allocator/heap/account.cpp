@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/account.h"
 
-#include "allocator/heap/books.h"
+#include "allocator/heap/accounting.h"
 
 namespace spillway {
 
@@ -20,7 +20,7 @@ void Account::retag(TagId from, TagId to, Bytes size) {
 }
 
 void Account::settle(TagId tag) {
-  books_.settle(*this, tag);
+  accounting_.settle(*this, tag);
 }
 
 }  // namespace spillway

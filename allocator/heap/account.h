@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-class Books;
+class Accounting;
 
 /// A page of what is counted for each tag: few are ever used.
 template <typename Entry>
@@ -50,12 +50,12 @@ class TagPages {
   std::array<std::unique_ptr<Page>, kPage> pages_;
 };
 
-/// One stream's part of a heap's books, in lines of the cache of its own: threads that work on
+/// One stream's part of a heap's accounting, in lines of the cache of its own: threads that work on
 /// streams of their own do not wait for each other.
 /// Threads: safe.
 class alignas(64) Account {
  public:
-  Account(Books& books, CUstream stream) : stream_(stream), books_(books) {}
+  Account(Accounting& accounting, CUstream stream) : stream_(stream), accounting_(accounting) {}
 
   void hand_out(TagId tag, Bytes size, Bytes requested) {
     std::int64_t least = 0;  // negative where one of them is
@@ -82,7 +82,7 @@ class alignas(64) Account {
   void retag(TagId from, TagId to, Bytes size);
 
  private:
-  friend class Books;
+  friend class Accounting;
 
   struct TagShare {
     Share bytes;
@@ -96,7 +96,7 @@ class alignas(64) Account {
   Share requested_ SPILLWAY_GUARDED_BY(mutex_);
   Share blocks_ SPILLWAY_GUARDED_BY(mutex_);
   const CUstream stream_;
-  Books& books_;
+  Accounting& accounting_;
   TagPages<TagShare> tags_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

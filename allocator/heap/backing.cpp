@@ -47,14 +47,14 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
 /// Where memory is short, less is lost in chunks that one block keeps from going back.
 Bytes Backing::most_of_a_chunk() const {
   constexpr std::uint64_t kShare = 2048;
-  const Bytes target = books_.target();
+  const Bytes target = accounting_.target();
   if (target.zero()) return most_;
   const Bytes share = Bytes{target.count() / kShare}.rounded_down(granularity_);
   return std::clamp(share, granularity_, most_);
 }
 
 Status Backing::map(Range where, Bytes most) {
-  if (where.size > books_.room()) {
+  if (where.size > accounting_.room()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
   }
   const driver::Api& api = *device_.api;
@@ -72,17 +72,17 @@ Status Backing::map(Range where, Bytes most) {
     for (const auto& [at, chunk] : made) {
       if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
         stuck_.push_back({at, chunk.size});
-        books_.stuck(chunk.size);
+        accounting_.stuck(chunk.size);
         api.MemRelease(chunk.handle);  // what is mapped stays in any case
       } else if (!release(chunk)) {
-        books_.stuck(chunk.size);
+        accounting_.stuck(chunk.size);
       }
     }
     return status;
   }
 
   // Nothing below may fail.
-  books_.mapped(where.size, made.size());
+  accounting_.mapped(where.size, made.size());
   chunks_.merge(made);
   return {};
 }
@@ -96,7 +96,7 @@ Status Backing::make_chunks(Range where, Bytes most, Chunks& made) {
     driver::count_allocation();
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
-      if (!release(chunk)) books_.stuck(chunk.size);
+      if (!release(chunk)) accounting_.stuck(chunk.size);
       return status;
     }
     made.emplace(at, chunk);
@@ -146,7 +146,7 @@ bool Backing::unmap(driver::DevicePtr at) {
   const driver::OutsideCaptures outside(*device_.api);
   const Bytes size = chunk->second.size;
   if (device_.api->MemUnmap(at.address(), size.count()) != CUDA_SUCCESS) return false;
-  if (release(chunk->second)) books_.unmapped(size);
+  if (release(chunk->second)) accounting_.unmapped(size);
   chunks_.erase(chunk);
   return true;
 }

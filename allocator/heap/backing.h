@@ -4,7 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
-#include "allocator/heap/books.h"
+#include "allocator/heap/accounting.h"
 #include "allocator/heap/heap.h"
 #include "allocator/heap/range.h"
 
@@ -26,8 +26,8 @@ using Access = std::vector<CUmemAccessDesc>;
 /// The memory behind a range of addresses: chunks.
 ///
 /// Threads: confined; the region's lock is held, and the heap's for what maps.
-/// Ownership: owns the chunks; borrows `access` and `books`, which it tells of them. The device
-/// must be done with them when it is destroyed.
+/// Ownership: owns the chunks; borrows `access` and `accounting`, which it tells of them. The
+/// device must be done with them when it is destroyed.
 class Backing {
  public:
   /// Requires: the range begins and ends at multiples of `granularity`, and `most` is one; chunks
@@ -37,13 +37,13 @@ class Backing {
           Bytes granularity,
           Bytes most,
           const Access& access,
-          Books& books)
+          Accounting& accounting)
       : device_(device),
         memory_(memory),
         granularity_(granularity),
         most_(most),
         access_(access),
-        books_(books) {}
+        accounting_(accounting) {}
 
   ~Backing();
   Backing(const Backing&) = delete;
@@ -110,7 +110,7 @@ class Backing {
   const Bytes granularity_;
   const Bytes most_;
   const Access& access_;
-  Books& books_;
+  Accounting& accounting_;
   Chunks chunks_;
   std::map<driver::DevicePtr, Bytes> views_;
   std::vector<Range> stuck_;

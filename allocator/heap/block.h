@@ -25,7 +25,7 @@ namespace spillway {
 enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
 /// What a block is tied to besides its region's stream.
-struct Ties : Pooled<Ties> {
+struct PendingUses : Pooled<PendingUses> {
   driver::FenceSet fences;
   std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
 };
@@ -41,11 +41,11 @@ struct Block {
   Bytes requested;  // live ones
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
-  bool evicted = false;        // live ones
-  bool held = false;           // live ones: a free takes effect at Heap::let_go
-  bool freed = false;          // held ones: by their owner
-  bool shared = false;         // live ones: other processes may have its memory
-  std::unique_ptr<Ties> ties;  // free and live ones; null: none
+  bool evicted = false;               // live ones
+  bool held = false;                  // live ones: a free takes effect at Heap::let_go
+  bool freed = false;                 // held ones: by their owner
+  bool shared = false;                // live ones: other processes may have its memory
+  std::unique_ptr<PendingUses> ties;  // free and live ones; null: none
 
   [[nodiscard]] Range range() const { return {at, size}; }
 

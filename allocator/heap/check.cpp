@@ -106,7 +106,7 @@ std::string Heap::check() const {
     sum.held += region->backing().lost();
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
-      ++sum.live_blocks;
+      ++sum.allocated_blocks;
       sum.live += block->size;
       sum.requested += block->requested;
       tags[block->tag] += block->size;
@@ -115,11 +115,11 @@ std::string Heap::check() const {
   if (sum.held != stats.held) return "held bytes are counted wrong";
   if (sum.live != stats.live) return "live bytes are counted wrong";
   if (sum.requested != stats.requested) return "requested bytes are counted wrong";
-  if (sum.live_blocks != stats.live_blocks) return "live blocks are counted wrong";
-  if (stats.allocations - stats.frees != stats.live_blocks) return "calls are counted wrong";
+  if (sum.allocated_blocks != stats.allocated_blocks) return "live blocks are counted wrong";
+  if (stats.allocations - stats.frees != stats.allocated_blocks) return "calls are counted wrong";
   if (stats.stranded > stats.cached || stats.pending > stats.cached)
     return "waste is counted wrong";
-  for (const HeapTagInfo& tag : state_->books.tags()) {
+  for (const HeapTagInfo& tag : state_->accounting.tags()) {
     if (tag.live != tags[tag.tag]) return "a tag's bytes are counted wrong";
   }
   return {};

@@ -17,7 +17,7 @@
 namespace spillway {
 
 /// A request of a planned step, or the free of its block.
-struct CourseEvent {
+struct ReplayEvent {
   driver::DevicePtr at;  // the block; null: the request has no place
   Bytes requested;       // zero: a free
   TagId tag = TagId::kUntagged;
@@ -28,16 +28,16 @@ struct CourseEvent {
 /// request and each free is the next event, that place in the sequence is all that is known of the
 /// step's blocks: what a step so far amounts to is written down later, or never.
 /// Threads: take and give are for any; the others for whoever holds the region's lock.
-class Course {
+class ReplayCursor {
  public:
   /// Where a step is written down, each for readers of its own.
-  enum class Ledger : std::uint8_t { kBooks, kBlocks };
+  enum class Ledger : std::uint8_t { kAccounting, kBlocks };
 
   /// The place of a request; null where it is not the next event, has no place, or another thread
   /// is in here.
   driver::DevicePtr take(Bytes requested, TagId tag) {
     if (busy_.exchange(true, std::memory_order_acquire)) return {};
-    const CourseEvent& event = *next_;
+    const ReplayEvent& event = *next_;
     const bool is_next = event.requested == requested && event.tag == tag;
     const driver::DevicePtr at = is_next ? event.at : driver::DevicePtr{};
     if (at != driver::DevicePtr{}) ++next_;
@@ -55,7 +55,7 @@ class Course {
   }
 
   /// Takes up another sequence, of so many requests, and does not begin it.
-  void plan(std::vector<CourseEvent> events, std::uint32_t requests) {
+  void plan(std::vector<ReplayEvent> events, std::uint32_t requests) {
     stop();
     events.push_back(kNone);
     events.back().request = requests;
@@ -96,10 +96,10 @@ class Course {
   }
 
   /// The events that have been seen and not been written down in this ledger; they have been now.
-  std::span<const CourseEvent> write_down(Ledger ledger) {
-    const CourseEvent* const end = seen_to();
+  std::span<const ReplayEvent> write_down(Ledger ledger) {
+    const ReplayEvent* const end = seen_to();
     std::size_t& written = written_.at(static_cast<std::size_t>(ledger));
-    const CourseEvent* const begin = events_.data() + written;
+    const ReplayEvent* const begin = events_.data() + written;
     written = static_cast<std::size_t>(end - events_.data());
     return {begin, end};
   }
@@ -110,7 +110,7 @@ class Course {
 
   /// The request that comes next.
   [[nodiscard]] std::uint32_t next_request() {
-    const CourseEvent* event = seen_to();
+    const ReplayEvent* event = seen_to();
     while (event != &events_.back() && event->requested.zero())
       ++event;
     return event->request;
@@ -118,33 +118,33 @@ class Course {
 
  private:
   /// Matches no request and no free.
-  static constexpr CourseEvent kNone{};
+  static constexpr ReplayEvent kNone{};
 
   void enter() {
     while (busy_.exchange(true, std::memory_order_acquire))
       std::this_thread::yield();
   }
 
-  const CourseEvent* move_to(const CourseEvent* next) {
+  const ReplayEvent* move_to(const ReplayEvent* next) {
     enter();
-    const CourseEvent* const before = std::exchange(next_, next);
+    const ReplayEvent* const before = std::exchange(next_, next);
     busy_.store(false, std::memory_order_release);
     return before;
   }
 
-  const CourseEvent* seen_to() {
+  const ReplayEvent* seen_to() {
     if (!on_) return stopped_at_;
     enter();
-    const CourseEvent* const next = next_;
+    const ReplayEvent* const next = next_;
     busy_.store(false, std::memory_order_release);
     return next;
   }
 
   std::atomic<bool> busy_{false};     // for a few loads, and `next_` belongs to who made it so
-  const CourseEvent* next_ = &kNone;  // in events_ while on_
+  const ReplayEvent* next_ = &kNone;  // in events_ while on_
   bool on_ = false;
-  std::vector<CourseEvent> events_{kNone};  // and the end
-  const CourseEvent* stopped_at_ = events_.data();
+  std::vector<ReplayEvent> events_{kNone};  // and the end
+  const ReplayEvent* stopped_at_ = events_.data();
   std::array<std::size_t, 2> written_{};
 };
 

@@ -21,7 +21,7 @@ constexpr Bytes kLargestSmall = 128_KiB;
 Heap::State::State(const driver::Device& on, const HeapOptions& with)
     : device(on),
       options(with),
-      books(with),
+      accounting(with),
       timelines(on),
       addresses(on),
       access{driver::access_of(on.id)},
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
 Heap::Heap(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Heap::~Heap() {
-  SPILLWAY_CHECK(stats().live_blocks == 0);
+  SPILLWAY_CHECK(stats().allocated_blocks == 0);
 }
 
 inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
@@ -73,7 +73,7 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   Result<driver::DevicePtr> block = miss(key, rounded, size, tag);
   if (block.ok()) return block;
   // Its caller can make room within a budget: memory has not run out yet.
-  if (books.passes_budget(rounded.rounded_up(addresses.granularity()))) return block.status();
+  if (accounting.passes_budget(rounded.rounded_up(addresses.granularity()))) return block.status();
   return heap.out_of_memory(size, block.status());
 }
 
@@ -101,7 +101,7 @@ Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
 
 Status Heap::out_of_memory(Bytes size, const Status& failed) {
   if (failed.code() != Code::kOutOfDeviceMemory) return failed;
-  state_->books.count_out_of_memory();
+  state_->accounting.count_out_of_memory();
   return SPILLWAY_ERROR(
       Code::kOutOfDeviceMemory,
       std::to_string(size.count()) + " bytes asked for, " + failed.detail() + "; " + report());
@@ -112,8 +112,8 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
                                             Bytes requested,
                                             TagId tag) {
   const Lock lock(mutex);
-  const bool passes_soft_limit = books.passes_soft_limit(size);
-  if (passes_soft_limit || books.passes_target(size.rounded_up(addresses.granularity()))) {
+  const bool passes_soft_limit = accounting.passes_soft_limit(size);
+  if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {
     // What is there may still do: only growth is to be preceded by a trim.
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
@@ -126,7 +126,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
   if (!block.ok() && key.tier != Tier::kSmall) {
     // Where memory is short, sizes and lifetimes share chunks.
-    for (const Tier other : {Tier::kLarge, Tier::kKept, Tier::kSmall}) {
+    for (const Tier other : {Tier::kLarge, Tier::kPersistent, Tier::kSmall}) {
       const RegionKey elsewhere{key.stream, key.pool, other};
       if (other == key.tier || block.ok() || regions.of(elsewhere) == nullptr) continue;
       block = allocate(elsewhere, size, requested, tag, other != Tier::kSmall);
@@ -134,7 +134,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
     // A budget is the caller's to make room in: plans are not given up for it.
-    if (books.passes_budget(size.rounded_up(addresses.granularity()))) {
+    if (accounting.passes_budget(size.rounded_up(addresses.granularity()))) {
       trim_cached();
     } else {
       trim_for_room();
@@ -148,8 +148,8 @@ Result<driver::DevicePtr> Heap::State::allocate(
     const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
-  if (books.has_target()) {
-    if (auto block = without_wait(*region, size, requested, tag, may_grow)) {
+  if (accounting.has_target()) {
+    if (auto block = take_unfenced(*region, size, requested, tag, may_grow)) {
       if (!block->ok()) return block->status();
       region->account().hand_out(tag, size, requested);
       return block->value()->at;
@@ -224,7 +224,7 @@ bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
   return state_->with_block(at, [&](Block& block, const Region& region) {
     // Whatever the region's stream has been given already comes before its next block.
     if (!fence.set() || fence.timeline->stream() == region.stream()) return;
-    if (block.ties == nullptr) block.ties = std::make_unique<Ties>();
+    if (block.ties == nullptr) block.ties = std::make_unique<PendingUses>();
     block.ties->fences.add(fence);
   });
 }
@@ -232,7 +232,7 @@ bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
 bool Heap::record_use(driver::DevicePtr at, driver::Stream stream) {
   return state_->with_block(at, [&](Block& block, const Region& region) {
     if (stream == region.stream()) return;
-    if (block.ties == nullptr) block.ties = std::make_unique<Ties>();
+    if (block.ties == nullptr) block.ties = std::make_unique<PendingUses>();
     auto& users = block.ties->users;
     driver::Timeline* const user = &state_->timelines.of(stream);
     if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
@@ -244,7 +244,7 @@ Status Heap::check_stream(driver::Stream stream) {
 }
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
-  state_->write_books();
+  state_->write_accounting();
   return state_->with_block(at, [&](Block& block, const Region& region) {
     region.account().retag(block.tag, tag, block.size);
     block.tag = tag;
@@ -284,15 +284,15 @@ Bytes Heap::State::trim(Region& region) {
 }
 
 void Heap::set_limit(Bytes limit) {
-  state_->books.set_limit(limit);
+  state_->accounting.set_limit(limit);
 }
 
 void Heap::set_soft_limit(Bytes limit) {
-  state_->books.set_soft_limit(limit);
+  state_->accounting.set_soft_limit(limit);
 }
 
 Bytes Heap::limit() const {
-  return state_->books.limit();
+  return state_->accounting.limit();
 }
 
 Bytes Heap::granularity() const {
@@ -318,7 +318,7 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   if (Region* const known = regions.of(key)) return known;
   SPILLWAY_RETURN_IF_ERROR(timelines.of(driver::Stream(key.stream, device.id)).verify());
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
-  const RegionParts parts{device, addresses, access, books, timelines};
+  const RegionParts parts{device, addresses, access, accounting, timelines};
   std::unique_ptr<Region> made;
   if (key.tier == Tier::kPlanned) {
     made = std::make_unique<PlannedRegion>(parts, key, range);
@@ -332,7 +332,7 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   return region;
 }
 
-Result<Heap::State::ByRegion> Heap::State::live_blocks(
+Result<Heap::State::ByRegion> Heap::State::allocated_blocks(
     std::span<const driver::DevicePtr> blocks) const {
   ByRegion found;
   for (const driver::DevicePtr at : blocks) {
@@ -354,7 +354,7 @@ Result<Heap::State::ByRegion> Heap::State::live_blocks(
 
 Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
-  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
+  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->allocated_blocks(blocks));
   for (const auto& [region, of_region] : found) {
     const RegionView region_lock(*region);
     const bool shared = std::any_of(
@@ -371,16 +371,16 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
 
 Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
-  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->live_blocks(blocks));
+  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->allocated_blocks(blocks));
   Status status = state_->restore(found);
   if (status.code() == Code::kOutOfDeviceMemory) {
     state_->trim_for_room();
     // Paused memory is restored at the program's request, beyond the budget by its own bytes.
-    const Bytes budget = state_->books.budget();
-    state_->books.set_budget({});
+    const Bytes budget = state_->accounting.budget();
+    state_->accounting.set_budget({});
     status = state_->restore(found);
-    state_->books.set_budget(budget);
-    if (status.ok()) state_->books.exceed_budget({});
+    state_->accounting.set_budget(budget);
+    if (status.ok()) state_->accounting.exceed_budget({});
   }
   return status;
 }
@@ -412,8 +412,8 @@ Status Heap::State::restore(ByRegion blocks) {
 }
 
 void Heap::reset_peaks() {
-  state_->write_books();
-  state_->books.reset_peaks();
+  state_->write_accounting();
+  state_->accounting.reset_peaks();
 }
 
 }  // namespace spillway

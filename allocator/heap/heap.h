@@ -23,7 +23,7 @@ struct HeapOptions {
   Bytes limit;
   /// Bytes of storages that are on the host instead of on the device, kept by residency; read when
   /// a peak is reached.
-  const std::atomic<std::uint64_t>* away = nullptr;
+  const std::atomic<std::uint64_t>* offloaded = nullptr;
   /// The name of a tag, for reports; called without the heap's lock. Null: reports show numbers.
   std::string (*name_of)(TagId) = nullptr;
   /// Steps that repeat get the same addresses again (end_step).
@@ -34,24 +34,24 @@ struct HeapStats {
   Bytes live;       // handed out and not freed, as rounded; evicted blocks included
   Bytes requested;  // handed out and not freed, as asked for
   Bytes held;       // physical bytes held from the driver
-  Bytes live_peak;
+  Bytes allocated_peak;
   Bytes requested_peak;
-  Bytes held_peak;
-  Bytes away_at_live_peak;
-  Bytes away_at_held_peak;
+  Bytes reserved_peak;
+  Bytes offloaded_at_allocated_peak;
+  Bytes offloaded_at_reserved_peak;
   Bytes evicted;                      // of live: blocks whose memory may be gone (evict)
   Bytes cached;                       // of held: free
   Bytes rounding;                     // waste: live - requested
   Bytes stranded;                     // waste: free, in chunks that hold a live block too
   std::uint64_t stranded_blocks = 0;  // free ones that this is in
   Bytes pending;                  // waste: free, but with a fence that has not been seen to pass
-  Bytes live_total;               // ever handed out, as rounded
+  Bytes allocated_total;          // ever handed out, as rounded
   Bytes requested_total;          // ever handed out, as asked for
   Bytes held_total;               // ever taken from the driver
   std::uint64_t allocations = 0;  // since creation
   std::uint64_t frees = 0;
-  std::uint64_t live_blocks = 0;
-  std::uint64_t live_blocks_peak = 0;
+  std::uint64_t allocated_blocks = 0;
+  std::uint64_t allocated_blocks_peak = 0;
   std::uint64_t driver_allocations = 0;  // chunks created since creation
   std::uint64_t driver_releases = 0;
   std::uint64_t fence_waits =
@@ -66,10 +66,10 @@ struct HeapStats {
 /// What one tag's live blocks amount to.
 struct HeapTagInfo {
   TagId tag = TagId::kUntagged;
-  Bytes live;       // as rounded, evicted blocks included
-  Bytes requested;  // as asked for
-  Bytes evicted;    // of live
-  Bytes live_peak;  // since creation or reset_peaks()
+  Bytes live;            // as rounded, evicted blocks included
+  Bytes requested;       // as asked for
+  Bytes evicted;         // of live
+  Bytes allocated_peak;  // since creation or reset_peaks()
   std::uint64_t blocks = 0;
 };
 
@@ -178,8 +178,8 @@ class Heap {
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
   /// Holds the live blocks with these tags that are evicted, or those that are not: until let_go()
-  /// no free takes one away, so that it can be copied, evicted or restored meanwhile. Blocks that
-  /// are held already are left out.
+  /// no free takes one offloaded, so that it can be copied, evicted or restored meanwhile. Blocks
+  /// that are held already are left out.
   std::vector<HeapBlockInfo> hold(std::span<const TagId> tags, bool evicted);
 
   /// Ends hold() for these blocks. Those that their owners freed meanwhile are freed now, and
@@ -192,17 +192,18 @@ class Heap {
 
   /// How many bytes evicting all blocks with these tags would give back to the driver, as far as no
   /// other live block is in their chunks; none where one of them is shared.
-  [[nodiscard]] Bytes would_give_back(std::span<const TagId> tags) const;
+  [[nodiscard]] Bytes reclaimable(std::span<const TagId> tags) const;
 
-  /// Takes the memory of live blocks away while their addresses stay: every chunk that holds only
-  /// evicted blocks and free memory goes back to the driver; one that also holds another live block
-  /// stays mapped, as does one that holds free memory of a pool where that is written to. Touching
-  /// an evicted block is undefined (it faults where its chunk has gone). Gives the bytes that went
-  /// back. Blocks that are evicted already stay so. Requires: the device is done with the blocks,
-  /// and nobody issues work on them before restore(). Stream: where such a chunk holds free memory
-  /// too, blocks the host until its last users are done (counted in driver::Counters::host_syncs);
-  /// what cannot be waited for stays mapped. Errors: kInvalidArgument where one of them is not the
-  /// start of a live block; kNotReady where one is shared; nothing has changed then.
+  /// Takes the memory of live blocks offloaded while their addresses stay: every chunk that holds
+  /// only evicted blocks and free memory goes back to the driver; one that also holds another live
+  /// block stays mapped, as does one that holds free memory of a pool where that is written to.
+  /// Touching an evicted block is undefined (it faults where its chunk has gone). Gives the bytes
+  /// that went back. Blocks that are evicted already stay so. Requires: the device is done with the
+  /// blocks, and nobody issues work on them before restore(). Stream: where such a chunk holds free
+  /// memory too, blocks the host until its last users are done (counted in
+  /// driver::Counters::host_syncs); what cannot be waited for stays mapped. Errors:
+  /// kInvalidArgument where one of them is not the start of a live block; kNotReady where one is
+  /// shared; nothing has changed then.
   Result<Bytes> evict(std::span<const driver::DevicePtr> blocks);
 
   /// Gives evicted blocks memory again at the same addresses, with unspecified contents; blocks
@@ -219,8 +220,8 @@ class Heap {
   /// changed then.
   Result<SharedMemory> share(driver::DevicePtr at);
 
-  /// The live block around `at` is for `tag` from now on, in the books too. Returns false where
-  /// `at` is not inside a live block.
+  /// The live block around `at` is for `tag` from now on, in the accounting too. Returns false
+  /// where `at` is not inside a live block.
   bool retag(driver::DevicePtr at, TagId tag);
 
   /// Waits for the fences of free blocks and returns all free chunks to the driver, except those of
@@ -273,17 +274,17 @@ class Heap {
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
   /// By how much the last plan was too large for the target that there is, and was not followed
   /// therefore, which happens a few times for each target; tells it once.
-  Bytes take_lacking();
-  /// What steps that were planned with a target make anew while that of the step before is still
+  Bytes take_plan_shortfall();
+  /// What steps that were planned with a target make again while that of the step before is still
   /// there, as a batch: plans leave so much of the room. Zero until it is known.
-  [[nodiscard]] Bytes renewed() const;
+  [[nodiscard]] Bytes double_buffered() const;
   /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
   /// share no chunk with those from before, which go; no more once end_step() has found nothing new
   /// of them live. Nothing where there is no target, or one of a few pages.
-  void begin_tail();
+  void begin_optimizer_phase();
   /// The most bytes that were held since then, where the running step has followed a plan, so that
   /// steps like it will hold that again; else zero. None where there is no target.
-  [[nodiscard]] std::optional<Bytes> most_held_by_plan() const;
+  [[nodiscard]] std::optional<Bytes> peak_reserved_following_plan() const;
   /// Memory of a plan has been mapped in the running step, or is to be in the next ones: that holds
   /// up the host.
   [[nodiscard]] bool maps_plan() const;
@@ -291,8 +292,8 @@ class Heap {
   /// What the device's physical memory comes in multiples of.
   [[nodiscard]] Bytes granularity() const;
 
-  /// Lets `peer` read and write all memory of this heap, now and in future. Doing it twice changes
-  /// nothing. Errors: kDriver; nothing has changed then.
+  /// Lets `peer` read and write all memory of this heap, now and in future. CurrentOp it twice
+  /// changes nothing. Errors: kDriver; nothing has changed then.
   Status enable_peer(DeviceId peer);
 
   /// Visits every block, as stats_by_tier(), tags() and segments() do: not for each allocation.
@@ -308,13 +309,13 @@ class Heap {
   /// stranded now, and the totals of what was handed out; no peaks. driver_allocations are the
   /// chunks that are held now.
   [[nodiscard]] std::array<HeapStats, 2> stats_by_tier() const;
-  /// The books of every tag that has or had a live block since the peaks were reset, by id.
+  /// The accounting of every tag that has or had a live block since the peaks were reset, by id.
   [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();
   [[nodiscard]] std::vector<HeapSegmentInfo> segments() const;
   /// "who holds what": the text of the out-of-memory report.
   [[nodiscard]] std::string report() const;
-  /// The first thing in the books that is wrong, empty where nothing is. For tests.
+  /// The first thing in the accounting that is wrong, empty where nothing is. For tests.
   [[nodiscard]] std::string check() const;
 
  private:

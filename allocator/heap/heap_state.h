@@ -3,8 +3,8 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/driver/timelines.h"
+#include "allocator/heap/accounting.h"
 #include "allocator/heap/address_space.h"
-#include "allocator/heap/books.h"
 #include "allocator/heap/heap.h"
 #include "allocator/heap/planned_region.h"
 #include "allocator/heap/regions.h"
@@ -27,7 +27,7 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 class Replay {
  public:
   /// A plan is given up after so many steps in a row that were not it.
-  static constexpr int kMostDiffering = 3;
+  static constexpr int kMaxDiffering = 3;
 
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -40,7 +40,7 @@ class Replay {
   /// All memory is needed, that of a plan too. `may_plan`: where there is a target the next plan
   /// needs no more than any step, and is looked for, but not for ever.
   void ran_out(bool may_plan) {
-    if (!may_plan || ++times_out_ > kMostTimesOut) stop();
+    if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
   }
 
   StepRecorder recorder;
@@ -52,7 +52,7 @@ class Replay {
   Bytes size;
 
  private:
-  static constexpr int kMostTimesOut = 16;
+  static constexpr int kMaxTimesOut = 16;
 
   int times_out_ = 0;
   bool stopped_ = false;
@@ -60,8 +60,8 @@ class Replay {
 
 /// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
 /// handed out and given back with its region's lock only. Locks are taken in this order: mutex, one
-/// region's, those of the books and timelines.
-// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the books have lines of their own
+/// region's, those of the accounting and timelines.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the accounting have lines of their own
 struct Heap::State {
   using ByRegion = std::map<Region*, std::vector<Block*>>;
 
@@ -91,7 +91,7 @@ struct Heap::State {
   /// Where more than the target is held: trim_cached(), the first few times for each target.
   void trim_beyond_target();
   /// A step ends with its tail. Where it has left nothing that stays, later ones will not either.
-  void end_tail();
+  void end_optimizer_phase();
   Bytes kept SPILLWAY_GUARDED_BY(mutex);  // live in what tails have made
   /// What is stranded now goes into `stranded`, and with all that is live into `beside_plans`.
   void see_stranded();
@@ -102,15 +102,15 @@ struct Heap::State {
   /// The target is one of many pages.
   [[nodiscard]] bool has_many_pages() const;
   /// True where a plan of that size would hold more than the target, or more than plans before it
-  /// have shown to be left; `room_lacking` is then how much.
+  /// have shown to be left; `plan_shortfall` is then how much.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
-  std::pair<Bytes, Bytes> room_lacking
-      SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_lacking
+  std::pair<Bytes, Bytes> plan_shortfall
+      SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_plan_shortfall
 
   /// What was found out with a target.
   struct KnownTarget {
     int trims = 0;
-    int lacked = 0;    // plans that were not followed: take_lacking
+    int lacked = 0;    // plans that were not followed: take_plan_shortfall
     int given_up = 0;  // that were followed, and held too much
     /// The last one of those: its size, and how many requests it was of.
     std::pair<Bytes, std::size_t> last_given_up{};
@@ -125,19 +125,19 @@ struct Heap::State {
   std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);
   /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
-  std::optional<Result<Block*>> without_wait(
+  std::optional<Result<Block*>> take_unfenced(
       Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const
       SPILLWAY_REQUIRES(mutex) SPILLWAY_REQUIRES(region.mutex);
   /// trim(), because memory is short: then plans are no help.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
 
-  /// The books are to be read or changed, other than for a planned block: they are brought up to
-  /// now.
-  void write_books() const {
+  /// The accounting are to be read or changed, other than for a planned block: they are brought up
+  /// to now.
+  void write_accounting() const {
     PlannedRegion* const region = planned.load(std::memory_order_acquire);
     if (region == nullptr) return;
     const LightLock lock(region->mutex);
-    region->write_books();
+    region->write_accounting();
   }
 
   /// PlannedRegion::take, with memory mapped where it lacks some.
@@ -153,7 +153,7 @@ struct Heap::State {
   void adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Live blocks by region. Errors: kInvalidArgument where one is none.
-  Result<ByRegion> live_blocks(std::span<const driver::DevicePtr> blocks) const;
+  Result<ByRegion> allocated_blocks(std::span<const driver::DevicePtr> blocks) const;
   /// Requires: the heap's lock.
   static Status restore(ByRegion blocks);
 
@@ -181,17 +181,17 @@ struct Heap::State {
   std::atomic<std::uint64_t> over_budget{0};
   std::atomic<std::uint64_t> walks{0};  // Heap::walks
   mutable Mutex mutex;
-  Books books;
+  Accounting accounting;
   driver::Timelines timelines;
   AddressSpace addresses;  // as it opens, and then with `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                             // added to with `mutex`
-  std::atomic<bool> replays;                   // steps may be written down and replayed
-  std::atomic<bool> target_was_set{false};     // in the running step
-  std::atomic<bool> tails_keep{true};          // something that stays
-  std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
-  std::atomic<std::uint64_t> renewed{0};       // bytes (Heap::renewed)
-  std::atomic<Tier> large_tier{Tier::kLarge};  // of the large blocks that are new
+  Regions regions;                                // added to with `mutex`
+  std::atomic<bool> replays;                      // steps may be written down and replayed
+  std::atomic<bool> target_was_set{false};        // in the running step
+  std::atomic<bool> tails_keep{true};             // something that stays
+  std::atomic<std::uint64_t> stranded{0};         // bytes (stranded_at_target)
+  std::atomic<std::uint64_t> double_buffered{0};  // bytes (Heap::double_buffered)
+  std::atomic<Tier> large_tier{Tier::kLarge};     // of the large blocks that are new
   Replay replay;
   std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
 };

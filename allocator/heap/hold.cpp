@@ -63,7 +63,7 @@ std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> b
 }
 
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): one pass over the blocks
-Bytes Heap::would_give_back(std::span<const TagId> tags) const {
+Bytes Heap::reclaimable(std::span<const TagId> tags) const {
   const std::set<TagId> wanted(tags.begin(), tags.end());
   Bytes bytes;
   const Lock lock(state_->mutex);

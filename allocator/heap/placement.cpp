@@ -66,8 +66,8 @@ Placement place_in_order(std::span<const Lifetime> blocks,
 /// How often each order is tried: a time by the square of `blocks`, bounded by about a second.
 std::size_t rounds(std::size_t blocks) {
   constexpr std::size_t kPairs = 64U << 20U;
-  constexpr std::size_t kMost = 64;
-  return std::clamp<std::size_t>(kPairs / std::max<std::size_t>(blocks * blocks, 1), 1, kMost);
+  constexpr std::size_t kMax = 64;
+  return std::clamp<std::size_t>(kPairs / std::max<std::size_t>(blocks * blocks, 1), 1, kMax);
 }
 
 /// The orders that blocks are placed in first: by birth, size, and bytes times time.
@@ -93,7 +93,7 @@ std::vector<Order> first_orders(std::span<const Lifetime> blocks) {
 
 }  // namespace
 
-Bytes most_live(std::span<const Lifetime> blocks, std::uint32_t period) {
+Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
   struct Change {
     std::uint32_t at;
     bool born;
@@ -122,7 +122,7 @@ Bytes most_live(std::span<const Lifetime> blocks, std::uint32_t period) {
 }
 
 Placement place(std::span<const Lifetime> blocks, std::uint32_t period) {
-  const Bytes least = most_live(blocks, period);
+  const Bytes least = peak_allocated(blocks, period);
   // Less than that is not worth looking for.
   const Bytes enough = least + Bytes{least.count() / 1024};
   std::optional<Placement> best;

@@ -38,13 +38,13 @@ constexpr std::uint32_t kOnce = 1U << 31U;
 
 /// The most bytes that live at one time, where everything happens again every `period`: no
 /// placement is smaller. Requires: born < died; as Lifetime::meets.
-Bytes most_live(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
+Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
 
 /// The smallest of some placements by best fit and by first fit: the largest blocks first, those of
 /// the most bytes times time first, in order of birth; then the same again, those first that stood
 /// out beyond what lives at one time, until hardly anything does or it takes too long. The same
 /// blocks give the same placement. Takes time by the square of their number, for few of them a
-/// second at most. Requires: as most_live.
+/// second at most. Requires: as peak_allocated.
 Placement place(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
 
 /// A placement in pages of memory, which can be seen at several addresses: where nothing that is in

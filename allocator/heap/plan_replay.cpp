@@ -18,7 +18,7 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
       if (at != driver::DevicePtr{}) return at;
     }
     const LightLock lock(planned->mutex);
-    planned->write_books();
+    planned->write_accounting();
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at, allocate_anywhere(size, stream, tag, pool));
   StepRecorder& recorder = state_->replay.recorder;
@@ -37,7 +37,7 @@ driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, T
     if (!lacking) return region.take(size, tag);
   }
   const Lock lock(mutex);
-  if (*lacking > books.room_to_target()) trim_cached();
+  if (*lacking > accounting.room_to_target()) trim_cached();
   const LightLock region_lock(region.mutex);
   Status mapped = region.map_next(size);
   if (!mapped.ok()) region.fall_back();
@@ -50,7 +50,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
     const LightLock lock(latest->mutex);
     return latest->give_back(at);
   }
-  write_books();
+  write_accounting();
   Region* const region = regions.around(at);
   if (region == nullptr) return false;
   if (region->key().tier == Tier::kPlanned) {
@@ -62,13 +62,14 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
   const LightLock lock(region->mutex);
   const Block* const block = region->starting(at);
   if (block == nullptr) return false;
-  const bool movable = !block->held && !block->evicted && !block->shared;
-  replay.recorder.freed(at, block->ties != nullptr, movable);
+  const bool offloadable = !block->held && !block->evicted && !block->shared;
+  replay.recorder.freed(at, block->ties != nullptr, offloadable);
   return false;
 }
 
 void Heap::end_step() {
-  if (state_->large_tier.load(std::memory_order_relaxed) == Tier::kKept) state_->end_tail();
+  if (state_->large_tier.load(std::memory_order_relaxed) == Tier::kPersistent)
+    state_->end_optimizer_phase();
   state_->large_tier = Tier::kLarge;
   if (state_->replays.load(std::memory_order_acquire)) state_->end_step();
 }
@@ -80,8 +81,8 @@ void Heap::State::end_step() {
     const Lock lock(mutex);
     const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);
     if (!has_target) {
-      books.set_target({});
-      books.set_budget({});
+      accounting.set_target({});
+      accounting.set_budget({});
     }
     if (!has_target && !options.replay) return rest();
     if (!follow_plan()) return;
@@ -99,25 +100,25 @@ void Heap::State::end_step() {
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
 /// neither free nor will be when the planned step has begun, and a little to what other streams
-/// and requests without a place will need, as what steps make anew or plans before this one have
+/// and requests without a place will need, as what steps make again or plans before this one have
 /// shown.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
-  if (!books.has_target()) return std::nullopt;
+  if (!accounting.has_target()) return std::nullopt;
   trim_cached();
-  Bytes room = books.room_to_target();
-  Bytes made_anew;  // is there twice, until the last step's goes
+  Bytes room = accounting.room_to_target();
+  Bytes made_again;  // is there twice, until the last step's goes
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
-    if (request.end == BlockEnd::kNone) made_anew += request.size;
+    if (request.end == BlockEnd::kNone) made_again += request.size;
   }
-  renewed = made_anew.count();
+  double_buffered = made_again.count();
   // What the next step frees strands more until then.
-  if (books.target() > beside_plans) room = std::max(room, books.target() - beside_plans);
+  if (accounting.target() > beside_plans) room = std::max(room, accounting.target() - beside_plans);
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
-  if (const KnownTarget* const here = known(books.target()))
+  if (const KnownTarget* const here = known(accounting.target()))
     slack = std::max(slack, to_leave(*here));
   return saturating_sub(room, slack);
 }
@@ -144,7 +145,7 @@ bool Heap::State::follow_plan() {
   const bool same = region->end_step();
   replay.differing = same ? 0 : replay.differing + 1;
   // Where memory is short a plan that is not followed is in the way.
-  const int most = books.has_target() ? 1 : Replay::kMostDiffering;
+  const int most = accounting.has_target() ? 1 : Replay::kMaxDiffering;
   const bool stays = region->planned() && replay.differing < most;
   if (stays && !(same && holds_too_much())) return false;
   // What is left of an old plan goes first. Its last blocks may live still.
@@ -168,7 +169,7 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
     // What the room leaves for others stays free.
     const Bytes beside = saturating_sub(replay.room, plan.size);
     const Bytes reserve = std::min(beside, replay.room - *room);
-    at_once = saturating_sub(books.room_to_target(), reserve);
+    at_once = saturating_sub(accounting.room_to_target(), reserve);
   } else {
     trim_cached();  // what the planned blocks were in until now
   }
@@ -184,7 +185,7 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
 }
 
 Bytes Heap::State::trim_for_room() {
-  if (replays.load(std::memory_order_relaxed)) replay.ran_out(books.has_target());
+  if (replays.load(std::memory_order_relaxed)) replay.ran_out(accounting.has_target());
   return trim();
 }
 

@@ -10,7 +10,7 @@
 namespace spillway {
 
 void PlannedRegion::plan_course(const StepSequence& sequence) {
-  std::vector<CourseEvent> events;
+  std::vector<ReplayEvent> events;
   whole_ = {};
   whole_counts_ = {};
   std::map<TagId, std::pair<std::uint64_t, std::uint64_t>> tags;  // live, and the most
@@ -39,7 +39,7 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
     whole_.blocks = std::max(whole_.blocks, ++blocks);
     most = std::max(most, tagged += size);
     ++whole_counts_.allocations;
-    whole_counts_.live_total += request.block.size;
+    whole_counts_.allocated_total += request.block.size;
     whole_counts_.requested_total += request.requested;
   }
   for (const auto& [tag, live] : tags)
@@ -47,8 +47,8 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
   course_.plan(std::move(events), static_cast<std::uint32_t>(requests_.size()));
 }
 
-void PlannedRegion::write_books() {
-  for (const CourseEvent& event : course_.write_down(Course::Ledger::kBooks)) {
+void PlannedRegion::write_accounting() {
+  for (const ReplayEvent& event : course_.write_down(ReplayCursor::Ledger::kAccounting)) {
     const Request& request = requests_[event.request];
     if (!request.placed) continue;
     if (event.requested.zero()) {
@@ -60,7 +60,7 @@ void PlannedRegion::write_books() {
 }
 
 void PlannedRegion::write_blocks() {
-  for (const CourseEvent& event : course_.write_down(Course::Ledger::kBlocks)) {
+  for (const ReplayEvent& event : course_.write_down(ReplayCursor::Ledger::kBlocks)) {
     Request& request = requests_[event.request];
     if (!request.placed) continue;
     if (event.requested.zero()) {
@@ -72,7 +72,7 @@ void PlannedRegion::write_blocks() {
 }
 
 void PlannedRegion::show() {
-  write_books();
+  write_accounting();
   write_blocks();
 }
 
@@ -85,18 +85,18 @@ void PlannedRegion::open() {
 
 /// The step has done what was planned and nothing else: another one begins.
 void PlannedRegion::end_course() {
-  if (course_.written(Course::Ledger::kBooks)) {
-    write_books();
+  if (course_.written(ReplayCursor::Ledger::kAccounting)) {
+    write_accounting();
   } else {
-    books_.passed(whole_);
+    accounting_.passed(whole_);
   }
-  if (course_.written(Course::Ledger::kBlocks)) {
+  if (course_.written(ReplayCursor::Ledger::kBlocks)) {
     write_blocks();
   } else {
     counts_.allocations += whole_counts_.allocations;
     counts_.frees += whole_counts_.allocations;
     counts_.plan_replayed += whole_counts_.allocations;
-    counts_.live_total += whole_counts_.live_total;
+    counts_.allocated_total += whole_counts_.allocated_total;
     counts_.requested_total += whole_counts_.requested_total;
   }
   course_.begin();

@@ -21,16 +21,16 @@ namespace spillway {
 /// of pages that lie apart (Backing::view), behind the addresses where those are mapped themselves.
 ///
 /// As long as a step of a plain plan does exactly what was planned, frees included, only how far it
-/// has come is kept (Course): blocks and books are brought up to that when somebody looks at them.
-/// Where it does anything else, or somebody changes its blocks, each of its further requests is
-/// looked up and written down; it is the planned one still as long as its requests are.
+/// has come is kept (ReplayCursor): blocks and accounting are brought up to that when somebody
+/// looks at them. Where it does anything else, or somebody changes its blocks, each of its further
+/// requests is looked up and written down; it is the planned one still as long as its requests are.
 ///
 /// Its blocks are records of the plan, not parts of a list: evict marks them and gives nothing
-/// back. Keeps the heap's books of its blocks. Threads and ownership: as Region.
+/// back. Keeps the heap's accounting of its blocks. Threads and ownership: as Region.
 class PlannedRegion final : public Region {
  public:
   PlannedRegion(const RegionParts& parts, RegionKey key, Range range)
-      : Region(parts, key, range), books_(parts.books) {}
+      : Region(parts, key, range), accounting_(parts.accounting) {}
 
   /// Follows `plan` from the next request on. `room`: no more of its memory is mapped at once, and
   /// the rest where a request needs it (lacks_memory); none: all of it. Requires: idle(). Errors:
@@ -88,9 +88,9 @@ class PlannedRegion final : public Region {
   /// The step is over. False where it was not the one that was planned.
   bool end_step() SPILLWAY_REQUIRES(mutex);
 
-  /// Brings the heap's books up to now. Whoever changes or reads them calls it before, so that
+  /// Brings the heap's accounting up to now. Whoever changes or reads them calls it before, so that
   /// peaks are exact.
-  void write_books() SPILLWAY_REQUIRES(mutex);
+  void write_accounting() SPILLWAY_REQUIRES(mutex);
 
   void show() override SPILLWAY_REQUIRES(mutex);
   void open() override SPILLWAY_REQUIRES(mutex);
@@ -147,9 +147,9 @@ class PlannedRegion final : public Region {
   [[nodiscard]] std::vector<Block*> blocks_in_use() const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool in_use(Range memory) const SPILLWAY_REQUIRES(mutex);
 
-  Books& books_;  // for whole steps
-  Course course_;
-  PassingBlocks whole_ SPILLWAY_GUARDED_BY(mutex);     // of a step that goes as planned
+  Accounting& accounting_;  // for whole steps
+  ReplayCursor course_;
+  StepTotals whole_ SPILLWAY_GUARDED_BY(mutex);        // of a step that goes as planned
   HeapStats whole_counts_ SPILLWAY_GUARDED_BY(mutex);  // the same
   mutable std::vector<Request> requests_ SPILLWAY_GUARDED_BY(mutex);
   mutable std::deque<Block> between_

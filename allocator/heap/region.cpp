@@ -22,14 +22,14 @@ Bytes table_unit(Tier tier) {
 }  // namespace
 
 Region::Region(const RegionParts& parts, RegionKey key, Range range)
-    : account_(parts.books.account_of(key.stream)),
+    : account_(parts.accounting.account_of(key.stream)),
       table_(range, table_unit(key.tier)),
       backing_(parts.device,
                parts.addresses.memory(),
                parts.addresses.granularity(),
                parts.addresses.most_chunk(),
                parts.access,
-               parts.books),
+               parts.accounting),
       device_(parts.device),
       key_(key),
       range_(range),
@@ -43,7 +43,7 @@ void Region::read(HeapStats& stats) const {
   stats.evicted += evicted_;
   stats.allocations += counts_.allocations;
   stats.frees += counts_.frees;
-  stats.live_total += counts_.live_total;
+  stats.allocated_total += counts_.allocated_total;
   stats.requested_total += counts_.requested_total;
   stats.fence_waits += counts_.fence_waits;
   const std::set<driver::DevicePtr> in_use = chunks_in_use();
@@ -233,7 +233,7 @@ Block* Region::first_to_pass(Block* list, Block* otherwise) {
   const auto of = [](const Block* block) {
     return *block->ties->fences.begin();
   };
-  int left = kMostCompared;
+  int left = kMaxCompared;
   for (Block* block = list; block != nullptr && left > 0; block = block->listed_after, --left) {
     if (block->size != otherwise->size) continue;
     if (block->ties == nullptr) return block;

@@ -8,11 +8,11 @@
 #include "allocator/driver/handles.h"
 #include "allocator/driver/timelines.h"
 #include "allocator/heap/account.h"
+#include "allocator/heap/accounting.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/backing.h"
 #include "allocator/heap/block.h"
 #include "allocator/heap/block_table.h"
-#include "allocator/heap/books.h"
 #include "allocator/heap/free_bins.h"
 #include "allocator/heap/range.h"
 
@@ -30,7 +30,7 @@ enum class Tier : std::uint8_t {
   kSmall,
   kLarge,
   kPlanned,  // of both sizes, at the places of a plan: PlannedRegion
-  kKept,     // large, from the tails of steps (Heap::begin_tail)
+  kPersistent,     // large, from the tails of steps (Heap::begin_optimizer_phase)
 };
 
 /// What the blocks of a region have in common.
@@ -47,7 +47,7 @@ struct RegionParts {
   driver::Device device;
   const AddressSpace& addresses;
   const Access& access;
-  Books& books;
+  Accounting& accounting;
   driver::Timelines& timelines;
 };
 
@@ -72,7 +72,7 @@ class alignas(64) Region {
 
   [[nodiscard]] driver::Stream stream() const { return driver::Stream(key_.stream, device_.id); }
 
-  /// Its stream's, in the heap's books.
+  /// Its stream's, in the heap's accounting.
   [[nodiscard]] Account& account() const { return account_; }
 
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
@@ -80,7 +80,8 @@ class alignas(64) Region {
   /// The first of all blocks in address order; follow Block::after.
   [[nodiscard]] virtual const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
-  /// Brings all that can be read of the region, and the heap's books of it, up to now: RegionView.
+  /// Brings all that can be read of the region, and the heap's accounting of it, up to now:
+  /// RegionView.
   virtual void show() SPILLWAY_REQUIRES(mutex) {}
 
   /// As show; what its blocks are may be changed from now on: RegionLock.
@@ -101,7 +102,7 @@ class alignas(64) Region {
 
   /// A free block of at least `size`, null where none is found: of its exact size where there is
   /// one, else the smallest of the first few; among equals one whose fences have passed.
-  Block* fitting(Bytes size) SPILLWAY_REQUIRES(mutex) { return fitting(size, kMostLooked); }
+  Block* fitting(Bytes size) SPILLWAY_REQUIRES(mutex) { return fitting(size, kMaxLooked); }
 
   /// As fitting, and finds one where there is any.
   Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
@@ -165,7 +166,7 @@ class alignas(64) Region {
   /// Heap::share for a live block that is not evicted.
   Result<SharedMemory> share(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  /// The first thing in the books that is wrong, empty where nothing is. For tests.
+  /// The first thing in the accounting that is wrong, empty where nothing is. For tests.
   [[nodiscard]] virtual std::string check() const SPILLWAY_REQUIRES(mutex);
 
   /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
@@ -196,9 +197,9 @@ class alignas(64) Region {
 
  private:
   /// Free blocks of one bin that are looked at for one allocation.
-  static constexpr int kMostLooked = 16;
+  static constexpr int kMaxLooked = 16;
   /// Blocks of one size that are compared where a copy still reads the first one.
-  static constexpr int kMostCompared = 64;
+  static constexpr int kMaxCompared = 64;
 
   /// Where to map, and the free blocks beside it that become one with it.
   struct Growth {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking the memory of live blocks away and giving it back, at the same addresses.
+// Taking the memory of live blocks offloaded and giving it back, at the same addresses.
 #include "allocator/heap/region.h"
 #include "allocator/heap/region_hits.h"
 

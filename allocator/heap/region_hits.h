@@ -41,7 +41,7 @@ inline void Region::hand_out(Block* block, Bytes requested, TagId tag) {
   block->tag = tag;
   table_.add(block);
   ++counts_.allocations;
-  counts_.live_total += block->size;
+  counts_.allocated_total += block->size;
   counts_.requested_total += requested;
 }
 

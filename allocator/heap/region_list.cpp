@@ -14,7 +14,7 @@ namespace spillway {
 Block* Region::split(Block* block, Bytes size) {
   Block* const rest = records_.make(block->at + size, block->size - size, block->state);
   if (block->ties != nullptr) {
-    rest->ties = std::make_unique<Ties>();
+    rest->ties = std::make_unique<PendingUses>();
     rest->ties->fences.add(block->ties->fences);
   }
   block->size = size;
@@ -41,7 +41,7 @@ void Region::absorb_after(Block* block) {
   Block* const next = block->after;
   block->size += next->size;
   if (next->ties != nullptr) {
-    if (block->ties == nullptr) block->ties = std::make_unique<Ties>();
+    if (block->ties == nullptr) block->ties = std::make_unique<PendingUses>();
     block->ties->fences.add(next->ties->fences);
   }
   block->after = next->after;

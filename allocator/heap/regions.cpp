@@ -10,7 +10,7 @@ bool Regions::add(std::unique_ptr<Region> region, Range piece) {
   std::size_t at = 0;
   while (at < count && pieces_[at].begin != piece.begin)
     ++at;
-  if (at == kMostPieces) return false;
+  if (at == kMaxPieces) return false;
   if (at == count) {
     pieces_[at].begin = piece.begin;
     pieces_[at].shift = static_cast<unsigned>(std::countr_zero(region->range().size.count()));

@@ -50,7 +50,7 @@ class Regions {
   bool add(std::unique_ptr<Region> region, Range piece);
 
  private:
-  static constexpr std::size_t kMostPieces = 512;
+  static constexpr std::size_t kMaxPieces = 512;
   using Table = std::vector<std::atomic<Region*>>;
 
   struct Piece {
@@ -75,7 +75,7 @@ class Regions {
   std::vector<std::unique_ptr<Region>> all_;
   std::vector<std::unique_ptr<Table>> tables_;  // old ones too: somebody may be reading them
   std::atomic<Table*> by_key_;
-  std::array<Piece, kMostPieces> pieces_;
+  std::array<Piece, kMaxPieces> pieces_;
   std::atomic<std::size_t> piece_count_{0};
 };
 

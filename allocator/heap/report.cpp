@@ -47,19 +47,19 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
 
 Bytes Heap::live() const {
   HeapStats stats;
-  state_->write_books();
-  state_->books.read(stats);
+  state_->write_accounting();
+  state_->accounting.read(stats);
   return stats.live;
 }
 
 Bytes Heap::held() const {
   HeapStats stats;
-  state_->books.read(stats);
+  state_->accounting.read(stats);
   return stats.held;
 }
 
 std::uint64_t Heap::mapping_changes() const {
-  return state_->books.driver_calls();
+  return state_->accounting.driver_calls();
 }
 
 std::uint64_t Heap::walks() const {
@@ -70,8 +70,8 @@ HeapStats Heap::stats() const {
   ++state_->walks;
   const Lock lock(state_->mutex);
   HeapStats stats;
-  state_->write_books();
-  state_->books.read(stats);
+  state_->write_accounting();
+  state_->accounting.read(stats);
   for (const auto& region : state_->regions.all()) {
     const RegionView region_lock(*region);
     region->read(stats);
@@ -85,8 +85,8 @@ HeapStats Heap::stats() const {
 std::vector<HeapTagInfo> Heap::tags() const {
   ++state_->walks;
   const Lock lock(state_->mutex);
-  state_->write_books();
-  std::vector<HeapTagInfo> tags = state_->books.tags();
+  state_->write_accounting();
+  std::vector<HeapTagInfo> tags = state_->accounting.tags();
   each_live(state_->regions, [&](const Block& block, const Region&) {
     const auto known = std::find_if(
         tags.begin(), tags.end(), [&](const HeapTagInfo& tag) { return tag.tag == block.tag; });
@@ -133,7 +133,8 @@ std::string Heap::report() const {
   std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) + ": held " +
                      readable(now.held);
   if (!cap.zero()) text += " (limit " + readable(cap) + ")";
-  text += ", live " + readable(now.live) + " in " + std::to_string(now.live_blocks) + " blocks";
+  text +=
+      ", live " + readable(now.live) + " in " + std::to_string(now.allocated_blocks) + " blocks";
   text += ", cached " + readable(now.cached) + " (largest block " + readable(largest) +
           ", pending " + readable(now.pending) + ")";
   if (!now.evicted.zero()) text += ", evicted " + readable(now.evicted);

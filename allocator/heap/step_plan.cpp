@@ -22,7 +22,7 @@ Tenants tenants_of(const StepSequence& sequence, Suits suits) {
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   for (std::uint32_t i = 0; i < period; ++i) {
     const StepRequest& request = sequence.requests[i];
-    if (!request.movable || request.end == BlockEnd::kNone || !suits(request)) continue;
+    if (!request.offloadable || request.end == BlockEnd::kNone || !suits(request)) continue;
     const bool next = request.end == BlockEnd::kNextStep;
     tenants.requests.push_back(i);
     tenants.lives.push_back({request.size, i, next ? request.died + period : request.died});
@@ -67,7 +67,7 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
 }
 
 /// So often what lies between blocks is made room for.
-constexpr int kMostTries = 4;
+constexpr int kMaxTries = 4;
 
 StepPlan without_places(StepSequence sequence) {
   const std::size_t requests = sequence.requests.size();
@@ -80,9 +80,9 @@ StepPlan without_places(StepSequence sequence) {
 
 /// So large that there are some thousand of them at most.
 Bytes page_for(Bytes size, Bytes granularity) {
-  constexpr std::uint64_t kMostPages = 4096;
+  constexpr std::uint64_t kMaxPages = 4096;
   Bytes page = granularity;
-  while (page.count() * kMostPages < size.count())
+  while (page.count() * kMaxPages < size.count())
     page += page;
   return page;
 }
@@ -104,11 +104,11 @@ StepPlan plan_of(StepSequence sequence) {
 StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
   const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
-  const Bytes least = most_live(tenants.lives, period);
+  const Bytes least = peak_allocated(tenants.lives, period);
   const Bytes page = page_for(std::max(room, least), granularity);
   Bytes live = std::max(room, least);
   PagedPlacement placement;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     PagedPlacement next = place_in_pages(left_alone(sequence, tenants, live), period, page);
     const Bytes size = next.size;
     if (tries == 0 || size < placement.size) placement = std::move(next);

@@ -28,7 +28,7 @@ bool same_requests(const std::vector<StepRequest>& left, const std::vector<StepR
 /// does.
 StepRequest both(const StepRequest& earlier, StepRequest later, std::uint32_t index) {
   later.fenced = later.fenced || earlier.fenced;
-  later.movable = later.movable && earlier.movable;
+  later.offloadable = later.offloadable && earlier.offloadable;
   if (later.end == BlockEnd::kOwnStep && earlier.end == BlockEnd::kOwnStep) {
     later.died = std::max(later.died, earlier.died);
   } else if (later.end == BlockEnd::kNone && earlier.end == BlockEnd::kNextStep &&
@@ -56,7 +56,7 @@ void StepRecorder::allocated(
     CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag) {
   const Lock lock(mutex_);
   StepSequence& sequence = now_[stream];
-  if (sequence.requests.size() > kMostRequests) return;
+  if (sequence.requests.size() > kMaxRequests) return;
   const auto index = static_cast<std::uint32_t>(sequence.requests.size());
   live_[at.address()] = {stream, index};
   StepRequest& request = sequence.requests.emplace_back();
@@ -66,7 +66,7 @@ void StepRecorder::allocated(
   sequence.events.push_back({index, false});
 }
 
-void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool movable) {
+void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool offloadable) {
   const Lock lock(mutex_);
   const bool here = live_.contains(at.address());
   auto& blocks = here ? live_ : left_;
@@ -79,7 +79,7 @@ void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool movable) {
       running == now_.end() ? 0 : static_cast<std::uint32_t>(running->second.requests.size());
   request.end = here ? BlockEnd::kOwnStep : BlockEnd::kNextStep;
   request.fenced = fenced;
-  request.movable = movable;
+  request.offloadable = offloadable;
   if (here) running->second.events.push_back({index, true});
   blocks.erase(found);
 }
@@ -99,7 +99,7 @@ std::optional<StepSequence> StepRecorder::end_step() {
   StepSequence sequence = most->second;
   sequence.stream = most->first;
   if (!same_requests(earlier, sequence.requests)) return {};
-  if (sequence.requests.size() > kMostRequests) return {};
+  if (sequence.requests.size() > kMaxRequests) return {};
   for (std::uint32_t i = 0; i < sequence.requests.size(); ++i)
     sequence.requests[i] = both(earlier[i], sequence.requests[i], i);
   return sequence;

@@ -28,8 +28,8 @@ struct StepRequest {
   Bytes size;              // rounded
   std::uint32_t died = 0;  // how many requests had been made by its free, in the step of that
   BlockEnd end = BlockEnd::kNone;
-  bool fenced = false;  // a copy or another stream used it when it was freed
-  bool movable = true;  // nothing else was done with it that needs a block of its own
+  bool fenced = false;      // a copy or another stream used it when it was freed
+  bool offloadable = true;  // nothing else was done with it that needs a block of its own
   TagId tag = TagId::kUntagged;
 };
 
@@ -52,12 +52,12 @@ class StepRecorder {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// Begins anew with the next request, or stops.
+  /// Begins again with the next request, or stops.
   void turn(bool on);
 
   void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag);
-  /// `fenced`, `movable`: as in StepRequest. Blocks from before the last step are ignored.
-  void freed(driver::DevicePtr at, bool fenced, bool movable);
+  /// `fenced`, `offloadable`: as in StepRequest. Blocks from before the last step are ignored.
+  void freed(driver::DevicePtr at, bool fenced, bool offloadable);
 
   /// The step is over. Gives the sequence of the stream that asked for the most bytes, where it
   /// made the same requests as in the step before; each block lives there as long as in either of
@@ -73,7 +73,7 @@ class StepRecorder {
   };
 
   /// A step of more requests is not planned: placing them would take too long.
-  static constexpr std::size_t kMostRequests = 1U << 16U;
+  static constexpr std::size_t kMaxRequests = 1U << 16U;
 
   std::atomic<bool> on_{true};
   Mutex mutex_;

@@ -12,52 +12,52 @@ namespace {
 
 /// Steps that go by a new target leave memory in other pieces than those before them; after so many
 /// the pieces are what they will be.
-constexpr int kMostTrims = 4;
-constexpr std::size_t kMostTargets = 256;
+constexpr int kMaxTrims = 4;
+constexpr std::size_t kMaxTargets = 256;
 /// The first step of a plan also holds what its blocks were in before.
 constexpr int kFirstAlike = 2;
 /// With fewer, chunks of their own would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
 /// So often for each target; the rest is left to who has set it.
-constexpr int kMostGivenUp = 4;
+constexpr int kMaxGivenUp = 4;
 
 }  // namespace
 
 void Heap::set_target(Bytes target) {
-  state_->books.set_target(target);
+  state_->accounting.set_target(target);
   state_->large_tier = Tier::kLarge;
   if (target.zero()) return;
   state_->target_was_set = true;
   if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
   state_->trim_beyond_target();
   state_->see_stranded();
-  state_->books.begin_target_peak();
+  state_->accounting.begin_target_peak();
 }
 
 void Heap::set_budget(Bytes budget) {
-  state_->books.set_budget(budget);
+  state_->accounting.set_budget(budget);
   if (budget.zero() || held() <= budget) return;
   const Lock lock(state_->mutex);
   state_->trim_cached();
 }
 
 Bytes Heap::budget() const {
-  return state_->books.budget();
+  return state_->accounting.budget();
 }
 
 bool Heap::passes_budget(Bytes size) const {
   // No device has as much, and rounding a size near 2^64 would overflow.
   if (size > state_->addresses.range_size()) return false;
-  return state_->books.passes_budget(size.rounded_up(state_->addresses.granularity()));
+  return state_->accounting.passes_budget(size.rounded_up(state_->addresses.granularity()));
 }
 
 void Heap::exceed_budget(Bytes size) {
   ++state_->over_budget;
-  state_->books.exceed_budget(size.rounded_up(state_->addresses.granularity()));
+  state_->accounting.exceed_budget(size.rounded_up(state_->addresses.granularity()));
 }
 
 Bytes Heap::most_reserved() const {
-  return state_->books.target_peak();
+  return state_->accounting.target_peak();
 }
 
 std::optional<Bytes> Heap::stranded_at_target() const {
@@ -65,31 +65,31 @@ std::optional<Bytes> Heap::stranded_at_target() const {
   return Bytes{state_->stranded.load(std::memory_order_relaxed)};
 }
 
-Bytes Heap::take_lacking() {
+Bytes Heap::take_plan_shortfall() {
   const Lock lock(state_->mutex);
-  const auto [target, bytes] = std::exchange(state_->room_lacking, {});
-  return target == state_->books.target() ? bytes : Bytes{};
+  const auto [target, bytes] = std::exchange(state_->plan_shortfall, {});
+  return target == state_->accounting.target() ? bytes : Bytes{};
 }
 
-Bytes Heap::renewed() const {
-  return Bytes{state_->renewed.load(std::memory_order_relaxed)};
+Bytes Heap::double_buffered() const {
+  return Bytes{state_->double_buffered.load(std::memory_order_relaxed)};
 }
 
-void Heap::begin_tail() {
-  const Bytes target = state_->books.target();
+void Heap::begin_optimizer_phase() {
+  const Bytes target = state_->accounting.target();
   const bool many = target >= Bytes{granularity().count() * kFewestPagesToPart};
-  if (state_->tails_keep && many) state_->large_tier = Tier::kKept;
+  if (state_->tails_keep && many) state_->large_tier = Tier::kPersistent;
 }
 
-std::optional<Bytes> Heap::most_held_by_plan() const {
-  if (!state_->books.has_target()) return std::nullopt;
+std::optional<Bytes> Heap::peak_reserved_following_plan() const {
+  if (!state_->accounting.has_target()) return std::nullopt;
   PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
   if (region == nullptr) return Bytes{};
   {
     const LightLock lock(region->mutex);
     if (!region->planned() || region->differs()) return Bytes{};
   }
-  return state_->books.target_peak();
+  return state_->accounting.target_peak();
 }
 
 bool Heap::maps_plan() const {
@@ -100,22 +100,22 @@ bool Heap::maps_plan() const {
 }
 
 void Heap::State::trim_beyond_target() {
-  if (!books.passes_target(Bytes{})) return;
+  if (!accounting.passes_target(Bytes{})) return;
   const Lock lock(mutex);
-  KnownTarget* const here = known(books.target());
-  if (here != nullptr && here->trims++ < kMostTrims) trim_cached();
+  KnownTarget* const here = known(accounting.target());
+  if (here != nullptr && here->trims++ < kMaxTrims) trim_cached();
 }
 
 Heap::State::KnownTarget* Heap::State::known(Bytes target) {
-  if (targets.size() >= kMostTargets && !targets.contains(target)) return nullptr;
+  if (targets.size() >= kMaxTargets && !targets.contains(target)) return nullptr;
   return &targets[target];
 }
 
-void Heap::State::end_tail() {
+void Heap::State::end_optimizer_phase() {
   const Lock lock(mutex);
   Bytes live;
   for (const auto& region : regions.all()) {
-    if (region->key().tier != Tier::kKept) continue;
+    if (region->key().tier != Tier::kPersistent) continue;
     const RegionView region_lock(*region);
     for (const Block* block = region->first(); block != nullptr; block = block->after)
       if (block->state == BlockState::kLive) live += block->size;
@@ -131,7 +131,7 @@ void Heap::State::see_stranded() {
     if (region->planned() && !replay.recorder.on()) return;
   }
   HeapStats stats;
-  books.read(stats);
+  accounting.read(stats);
   for (const auto& region : regions.all()) {
     if (region->key().tier == Tier::kPlanned) continue;
     const RegionView region_lock(*region);
@@ -142,28 +142,28 @@ void Heap::State::see_stranded() {
 }
 
 bool Heap::State::has_many_pages() const {
-  return books.target() >= Bytes{addresses.granularity().count() * Heap::kFewestPages};
+  return accounting.target() >= Bytes{addresses.granularity().count() * Heap::kFewestPages};
 }
 
 Bytes Heap::State::to_leave(const KnownTarget& here) const {
-  return std::max(here.to_leave, Bytes{renewed.load(std::memory_order_relaxed)});
+  return std::max(here.to_leave, Bytes{double_buffered.load(std::memory_order_relaxed)});
 }
 
 bool Heap::State::lacks_room(Bytes size) {
-  const Bytes target = books.target();
+  const Bytes target = accounting.target();
   KnownTarget* const here = known(target);
   const Bytes needed = here != nullptr ? size + to_leave(*here) : size;
-  if (here == nullptr || needed <= replay.room || here->lacked++ >= kMostGivenUp) return false;
-  room_lacking = {target, needed - replay.room};
+  if (here == nullptr || needed <= replay.room || here->lacked++ >= kMaxGivenUp) return false;
+  plan_shortfall = {target, needed - replay.room};
   return true;
 }
 
 bool Heap::State::holds_too_much() {
-  const Bytes target = books.target();
-  const Bytes most = books.target_peak();
+  const Bytes target = accounting.target();
+  const Bytes most = accounting.target_peak();
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
   KnownTarget* const here = known(target);
-  if (here == nullptr || here->given_up >= kMostGivenUp) return false;
+  if (here == nullptr || here->given_up >= kMaxGivenUp) return false;
   // Where what it was to leave has made it no smaller, giving it up does not help.
   const auto [size, requests] = here->last_given_up;
   if (requests == replay.requests && replay.size >= size) return false;
@@ -183,7 +183,7 @@ void Heap::State::trim_to_target() const {
   if (region->differs() || !region->planned()) region->trim();
 }
 
-std::optional<Result<Block*>> Heap::State::without_wait(
+std::optional<Result<Block*>> Heap::State::take_unfenced(
     Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
   region.keep_fenced_apart();
   Block* block = region.any_settled(size);
@@ -194,7 +194,7 @@ std::optional<Result<Block*>> Heap::State::without_wait(
   if (block != nullptr) return region.take_settled(block, size, requested, tag);
   // Where nothing that is free is large enough the heap grows anyway, next to what is free.
   if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
-  if (size.rounded_up(addresses.granularity()) > books.room_to_target()) return std::nullopt;
+  if (size.rounded_up(addresses.granularity()) > accounting.room_to_target()) return std::nullopt;
   Result<Block*> fresh = region.fresh(size, requested, tag);
   if (!fresh.ok()) return std::nullopt;
   return fresh;

@@ -8,7 +8,7 @@ std::array<HeapStats, 2> Heap::stats_by_tier() const {
   ++state_->walks;
   std::array<HeapStats, 2> tiers;
   const Lock lock(state_->mutex);
-  state_->write_books();
+  state_->write_accounting();
   for (const auto& region : state_->regions.all()) {
     HeapStats& stats = tiers.at(region->key().tier == Tier::kSmall ? 0 : 1);
     const RegionView region_lock(*region);
@@ -19,7 +19,7 @@ std::array<HeapStats, 2> Heap::stats_by_tier() const {
     }
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
-      ++stats.live_blocks;
+      ++stats.allocated_blocks;
       stats.live += block->size;
       stats.requested += block->requested;
     }

@@ -55,7 +55,7 @@ class TraceEncoder {
   void name(std::string_view tag);
   void end(std::uint64_t dropped);
 
-  /// The bytes made and not taken yet; the caller may take them away at any time.
+  /// The bytes made and not taken yet; the caller may take them offloaded at any time.
   std::string& bytes() { return bytes_; }
 
  private:

@@ -20,7 +20,7 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  /// Makes the file anew. Errors: kInvalidArgument.
+  /// Makes the file again. Errors: kInvalidArgument.
   Status open(const std::string& path);
 
   /// Adds an event whose tag, stream and pool are given by the process's ids instead of by the

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t kMostNumbers = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxNumbers = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kLongestName = 65536;
 
 class Reader {
@@ -177,7 +177,7 @@ class Reader {
   Status small(std::uint32_t& value, std::uint64_t most, const char* what, bool& whole) {
     std::uint64_t read = 0;
     SPILLWAY_RETURN_IF_ERROR(number(read, whole));
-    if (whole && (read > most || read > kMostNumbers)) {
+    if (whole && (read > most || read > kMaxNumbers)) {
       return wrong(std::string(what) + " " + std::to_string(read) + " was not introduced");
     }
     value = static_cast<std::uint32_t>(read);

@@ -79,60 +79,60 @@ class Bound {
   Bound(const StepProfile& profile, Bytes budget)
       : profile_(profile),
         over_(profile.places()),
-        rebuildable_(profile.places()),
-        rebuildable_first_(profile.places()),
+        recomputable_(profile.places()),
+        recomputable_first_(profile.places()),
         again_(profile.places()),
         wanted_(wanted_places(profile, std::vector(profile.storages.size(), Action::kMove))),
         turn_(std::min(profile.turn, profile.places())) {
     const std::vector<Action> all(profile.storages.size(), Action::kKeep);
-    const auto live = live_bytes(profile, all);
+    const auto live = allocated_bytes(profile, all);
     for (std::size_t place = 0; place < live.size(); ++place)
       over_[place] = static_cast<double>(live[place]) - static_cast<double>(budget.count());
     price();
-    count_rebuildable();
+    count_recomputable();
     before_.push_back(0);
     for (const double seconds : profile.seconds)
       before_.push_back(before_.back() + seconds);
     find_first_and_last();
   }
 
-  [[nodiscard]] StepBound at(double rebuilt) const {
+  [[nodiscard]] StepBound at(double recomputed) const {
     const double forward = before_[turn_];
     const double backward = before_.back() - forward;
-    const double rebuild = rebuild_.seconds(rebuilt);
+    const double recompute = recompute_.seconds(recomputed);
     double out = forward;
-    double in = backward + rebuild;
+    double in = backward + recompute;
     for (std::size_t place = 0; place < profile_.places(); ++place) {
-      const double away = over_[place] - std::min(rebuilt, rebuildable_[place]);
-      if (away <= 0) continue;
+      const double offloaded = over_[place] - std::min(recomputed, recomputable_[place]);
+      if (offloaded <= 0) continue;
       if (place <= turn_) {
-        out = std::max(out, first_ + out_.seconds(away) + forward - before_[place]);
+        out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[place]);
       }
-      // What is away once more has come back before.
+      // What is offloaded once more has come back before.
       const double first =
-          over_[place] - again_[place] - std::min(rebuilt, rebuildable_first_[place]);
+          over_[place] - again_[place] - std::min(recomputed, recomputable_first_[place]);
       const double back = in_.seconds(first);
       if (place >= turn_ && back > 0) {
         in = std::max(in, before_[place] - forward + back + before_.back() - last_);
       }
     }
-    StepBound bound{out + in, out, in, static_cast<std::uint64_t>(rebuilt)};
+    StepBound bound{out + in, out, in, static_cast<std::uint64_t>(recomputed)};
     const double stall_out = out - forward;
-    const double stall_in = in - backward - rebuild;
-    const double most = std::max({stall_out, stall_in, rebuild});
+    const double stall_in = in - backward - recompute;
+    const double most = std::max({stall_out, stall_in, recompute});
     if (most > 0) {
       bound.limit = most == stall_out  ? StepBound::Limit::kLinkOut
                     : most == stall_in ? StepBound::Limit::kLinkIn
-                                       : StepBound::Limit::kRebuild;
+                                       : StepBound::Limit::kRecompute;
     }
     return bound;
   }
 
   [[nodiscard]] StepBound least() const {
-    const double rebuilt =
-        where_least(rebuild_.bytes(), 1, [&](double each) { return at(each).seconds; });
+    const double recomputed =
+        where_least(recompute_.bytes(), 1, [&](double each) { return at(each).seconds; });
     const StepBound none = at(0);
-    const StepBound found = at(rebuilt);
+    const StepBound found = at(recomputed);
     StepBound least = none.seconds <= found.seconds ? none : found;
     for (std::size_t place = 0; place < profile_.places(); ++place)
       raise_to_room_at(place, least);
@@ -140,77 +140,79 @@ class Bound {
   }
 
  private:
-  /// What is away for the first time at this place has left by then, or is computed again after it,
-  /// with all that runs from there on.
-  [[nodiscard]] double through(std::size_t place, double rebuilt) const {
-    const double away = over_[place] - again_[place] - rebuilt;
-    const double left = away > 0 ? first_ + out_.seconds(away) : 0;
+  /// What is offloaded for the first time at this place has left by then, or is computed again
+  /// after it, with all that runs from there on.
+  [[nodiscard]] double through(std::size_t place, double recomputed) const {
+    const double offloaded = over_[place] - again_[place] - recomputed;
+    const double left = offloaded > 0 ? first_ + out_.seconds(offloaded) : 0;
     return std::max(before_[place], left) + before_.back() - before_[place] +
-           rebuild_.seconds(rebuilt);
+           recompute_.seconds(recomputed);
   }
 
   void raise_to_room_at(std::size_t place, StepBound& least) const {
-    const double most = std::min(rebuildable_first_[place], over_[place] - again_[place]);
+    const double most = std::min(recomputable_first_[place], over_[place] - again_[place]);
     if (most < 0) return;
     // Any division of the bytes is at least as good as the best.
-    if (through(place, std::min(most, static_cast<double>(least.rebuilt))) <= least.seconds) return;
+    if (through(place, std::min(most, static_cast<double>(least.recomputed))) <= least.seconds)
+      return;
     // Where the link is slow it is steep.
-    const double rebuilt =
+    const double recomputed =
         where_least(most, kRounding * most, [&](double each) { return through(place, each); });
-    const double seconds = through(place, rebuilt) * (1 - 4 * kRounding);
+    const double seconds = through(place, recomputed) * (1 - 4 * kRounding);
     if (seconds <= least.seconds) return;
-    const double again = rebuild_.seconds(rebuilt);
+    const double again = recompute_.seconds(recomputed);
     const double stall = seconds - before_.back() - again;
-    least.limit = stall > again ? StepBound::Limit::kLinkOut : StepBound::Limit::kRebuild;
+    least.limit = stall > again ? StepBound::Limit::kLinkOut : StepBound::Limit::kRecompute;
     least.backward += seconds - least.seconds;
     least.seconds = seconds;
-    least.rebuilt = static_cast<std::uint64_t>(rebuilt);
+    least.recomputed = static_cast<std::uint64_t>(recomputed);
   }
 
   /// What giving up the memory of each storage costs, as one may.
   void price() {
-    std::vector<std::uint64_t> away(profile_.storages.size());
+    std::vector<std::uint64_t> offloaded(profile_.storages.size());
     for (const RecordedStep::Absence& each : profile_.memory.absences)
-      away[each.storage] = std::max(away[each.storage], each.bytes);
-    for (std::size_t storage = 0; storage < away.size(); ++storage) {
+      offloaded[each.storage] = std::max(offloaded[each.storage], each.bytes);
+    for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
       // What is never wanted again, or only so that others can be computed, need not come back.
       const bool wanted = wanted_[storage] < profile_.places();
-      out_.add(away[storage], profile_.link.out_seconds(known.bytes));
-      in_.add(away[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
-      if (known.rebuild) rebuild_.add(away[storage], wanted ? *known.rebuild : 0);
+      out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
+      in_.add(offloaded[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
+      if (known.recompute) recompute_.add(offloaded[storage], wanted ? *known.recompute : 0);
     }
     out_.order();
     in_.order();
-    rebuild_.order();
+    recompute_.order();
   }
 
-  /// A stretch in which a storage is or may be away; `first`: it has not come back before.
+  /// A stretch in which a storage is or may be offloaded; `first`: it has not come back before.
   template <typename Stretch>
   void count(const Stretch& stretch, bool first) {
     const auto add = [&](std::vector<double>& change) {
       change[stretch.from] += static_cast<double>(stretch.bytes);
       if (stretch.to < change.size()) change[stretch.to] -= static_cast<double>(stretch.bytes);
     };
-    const bool rebuildable = profile_.storages[stretch.storage].rebuild.has_value();
-    if (rebuildable) add(rebuildable_);
-    if (rebuildable && first) add(rebuildable_first_);
+    const bool recomputable = profile_.storages[stretch.storage].recompute.has_value();
+    if (recomputable) add(recomputable_);
+    if (recomputable && first) add(recomputable_first_);
     if (!first) add(again_);
   }
 
-  void count_rebuildable() {
+  void count_recomputable() {
     std::vector<bool> seen(profile_.storages.size());
     std::vector<std::size_t> again_from(profile_.storages.size(), profile_.places());
-    for (const RecordedStep::Absence& away : profile_.memory.absences) {
-      const bool first = !seen[away.storage];
-      seen[away.storage] = true;
-      count(away, first);
-      if (!first) again_from[away.storage] = std::min(again_from[away.storage], away.from);
+    for (const RecordedStep::Absence& offloaded : profile_.memory.absences) {
+      const bool first = !seen[offloaded.storage];
+      seen[offloaded.storage] = true;
+      count(offloaded, first);
+      if (!first)
+        again_from[offloaded.storage] = std::min(again_from[offloaded.storage], offloaded.from);
     }
-    // It may be away for longer.
+    // It may be offloaded for longer.
     for (const Operand& operand : profile_.memory.operands)
       count(operand, operand.from < again_from[operand.storage]);
-    for (auto* const sums : {&rebuildable_, &rebuildable_first_, &again_})
+    for (auto* const sums : {&recomputable_, &recomputable_first_, &again_})
       std::partial_sum(sums->begin(), sums->end(), sums->begin());
   }
 
@@ -226,15 +228,15 @@ class Bound {
   }
 
   const StepProfile& profile_;
-  CheapestFirst out_;                      // O(b) of the header
-  CheapestFirst in_;                       // I(b)
-  CheapestFirst rebuild_;                  // C(r)
-  std::vector<double> over_;               // K(k) - budget
-  std::vector<double> rebuildable_;        // R(k)
-  std::vector<double> rebuildable_first_;  // of it what is away for the first time
-  std::vector<double> again_;              // what is away, and was before
-  std::vector<double> before_;             // t(k), and t_end
-  const std::vector<std::size_t> wanted_;  // by storage, where nothing is computed again
+  CheapestFirst out_;                       // O(b) of the header
+  CheapestFirst in_;                        // I(b)
+  CheapestFirst recompute_;                 // C(r)
+  std::vector<double> over_;                // K(k) - budget
+  std::vector<double> recomputable_;        // R(k)
+  std::vector<double> recomputable_first_;  // of it what is offloaded for the first time
+  std::vector<double> again_;               // what is offloaded, and was before
+  std::vector<double> before_;              // t(k), and t_end
+  const std::vector<std::size_t> wanted_;   // by storage, where nothing is computed again
   std::size_t turn_;
   double first_ = 0;
   double last_ = 0;

@@ -11,10 +11,10 @@ struct StepBound {
   double seconds = 0;
   double forward = 0;  // of it
   double backward = 0;
-  std::uint64_t rebuilt = 0;  // bytes, where the bound is reached
+  std::uint64_t recomputed = 0;  // bytes, where the bound is reached
 
   /// What decides it.
-  enum class Limit : std::uint8_t { kCompute, kRebuild, kLinkOut, kLinkIn };
+  enum class Limit : std::uint8_t { kCompute, kRecompute, kLinkOut, kLinkIn };
   Limit limit = Limit::kCompute;
 };
 
@@ -22,13 +22,13 @@ struct StepBound {
 /// computed again.
 ///
 /// With K(k) the bytes that are live at place k where everything is kept, t(k) the seconds of
-/// computing before it, R(k) the bytes that are away there and can be computed again, and C(r),
-/// O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied out and
-/// copied in, storages and parts of them, the cheapest per byte first: where r bytes are rebuilt,
-/// E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is positive.
-/// R(k) has operands (Operand) as if nothing were computed again from them.
-/// They have left since the first storage was saved, and come back before the last use, or never
-/// where they are never wanted again (I and C of those are zero), so
+/// computing before it, R(k) the bytes that are offloaded there and can be computed again, and
+/// C(r), O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied
+/// out and copied in, storages and parts of them, the cheapest per byte first: where r bytes are
+/// recomputed, E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is
+/// positive. R(k) has operands (Operand) as if nothing were computed again from them. They have
+/// left since the first storage was saved, and come back before the last use, or never where they
+/// are never wanted again (I and C of those are zero), so
 ///
 ///   forward  >= max(t_f, max over k in it of: t_first + O(E(k)) + t_f - t(k))
 ///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + I(E(k)) + t_end - t_last)

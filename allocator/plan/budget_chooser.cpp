@@ -11,14 +11,14 @@ namespace spillway {
 namespace {
 
 /// Steps take a little more or less each, on a device whose clocks follow its power.
-constexpr std::size_t kMostSeconds = 9;
+constexpr std::size_t kMaxSeconds = 9;
 
 /// Where reserved memory exceeds a budget, plans are made for so much less besides: a share of the
 /// smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
 /// Steps of the device that may be timed after later ones have ended on the host.
-constexpr std::size_t kMostUntimed = 16;
+constexpr std::size_t kMaxUntimed = 16;
 
 /// When each storage is wanted, those begin to come back whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
@@ -56,18 +56,20 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     }
   }
   shape.settled = shape.settled || live == recorded.begin;
-  if (!shape.settled || (shape.plan && live == shape.live_at_begin)) return;
+  if (!shape.settled || (shape.plan && live == shape.allocated_at_begin)) return;
   // What the recorded step would have been allowed, had it begun as this one does. Where that was
   // another run's, what is not live yet may be made in it, as workspaces and optimizer states are.
   Bytes allowed = saturating_sub(saturating_sub(budget_ + recorded.begin, live), shape.margin);
   if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
-    shape.profile = profile_of(
-        recorded, shape.sizes, shape.rebuildable, shape.times ? &shape.times->believed() : nullptr);
+    shape.profile = profile_of(recorded,
+                               shape.sizes,
+                               shape.recomputable,
+                               shape.times ? &shape.times->believed() : nullptr);
     shape.profile->free_at_once = free_at_once_;
   }
-  shape.held_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
-  Bytes within = saturating_sub(allowed, shape.held_margin.bytes());
+  shape.reserved_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
+  Bytes within = saturating_sub(allowed, shape.reserved_margin.bytes());
   // So close to what it needs in any case the step is to need no more than that.
   const Bytes least = least_peak(*shape.profile);
   if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
@@ -80,7 +82,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     ++shape.plans;
   }
   shape.plan = std::move(plan);
-  shape.live_at_begin = live;
+  shape.allocated_at_begin = live;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   const bool helps = shape.rebased && shape.plan->peak < recorded.most();
   if (shape.plan->peak > allowed && !helps) return shape.plan.reset();
@@ -91,11 +93,11 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
 /// Of a step that follows its plan.
 Bytes BudgetChooser::planned_peak(const Shape& shape) {
   // Either may be less.
-  const std::uint64_t more = shape.live_at_begin.count() - shape.recorded->begin.count();
+  const std::uint64_t more = shape.allocated_at_begin.count() - shape.recorded->begin.count();
   return Bytes{shape.plan->peak.count() + more};
 }
 
-Bytes BudgetChooser::held_by_plans() const {
+Bytes BudgetChooser::reserved_following_plans() const {
   Bytes most;
   for (const Shape& shape : shapes_)
     most = std::max(most, shape.holds);
@@ -115,33 +117,33 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
                                           : plan_step(profile, allowed);
 }
 
-Action BudgetChooser::choose(Bytes size, Bytes live, bool rebuildable) {
+Action BudgetChooser::choose(Bytes size, Bytes live, bool recomputable) {
   const std::size_t index = sizes_.size();
   if (index == 0) recompute_trial_.begin_step(size);
-  rebuildable = rebuildable && recompute_trial_.on();
+  recomputable = recomputable && recompute_trial_.on();
   if (index == 0) {
     for (Shape& shape : shapes_)
       candidates_.push_back(&shape);
   }
   std::erase_if(candidates_, [&](const Shape* shape) {
     return index >= shape->sizes.size() || shape->sizes[index] != size ||
-           shape->rebuildable[index] != rebuildable;
+           shape->recomputable[index] != recomputable;
   });
   if (index == 0) {
     known_first_ = !candidates_.empty();
     for (Shape* const shape : candidates_)
       make_plan(*shape, live);
   }
-  const Action away = rebuildable ? Action::kRebuild : Action::kMove;
-  Action action = candidates_.empty() ? away : Action::kKeep;
+  const Action offloaded = recomputable ? Action::kRecompute : Action::kMove;
+  Action action = candidates_.empty() ? offloaded : Action::kKeep;
   for (const Shape* const shape : candidates_) {
-    const Action planned = shape->plan ? shape->plan->actions[index] : away;
+    const Action planned = shape->plan ? shape->plan->actions[index] : offloaded;
     if (action == Action::kKeep) action = planned;
   }
-  whole_ = whole_ && action == away;
-  recomputed_ = recomputed_ || action == Action::kRebuild;
+  whole_ = whole_ && action == offloaded;
+  recomputed_ = recomputed_ || action == Action::kRecompute;
   sizes_.push_back(size);
-  rebuildable_.push_back(rebuildable);
+  recomputable_.push_back(recomputable);
   return action;
 }
 
@@ -158,8 +160,12 @@ std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
 std::optional<PlannedStep> BudgetChooser::planned_last() const {
   const Shape* const shape = planned_last_;
   if (shape == nullptr || !shape->plan || !shape->profile->timed()) return std::nullopt;
-  PlannedStep step{
-      *shape->profile, *shape->plan, shape->budget, shape->live_at_begin, foreseen_, std::nullopt};
+  PlannedStep step{*shape->profile,
+                   *shape->plan,
+                   shape->budget,
+                   shape->allocated_at_begin,
+                   foreseen_,
+                   std::nullopt};
   std::vector<double> seconds(shape->seconds.begin(), shape->seconds.end());
   if (!seconds.empty()) step.seconds = median(std::move(seconds));
   return step;
@@ -177,7 +183,7 @@ void BudgetChooser::refine_last(const StepTimes& times) {
 
 void BudgetChooser::note_followed(const Shape* shape) {
   followed_.push_front({shape, shape != nullptr ? shape->plans : 0});
-  if (followed_.size() > kMostUntimed) followed_.pop_back();
+  if (followed_.size() > kMaxUntimed) followed_.pop_back();
 }
 
 void BudgetChooser::took(double seconds, std::size_t steps_ago) {
@@ -187,7 +193,7 @@ void BudgetChooser::took(double seconds, std::size_t steps_ago) {
       shapes_.begin(), shapes_.end(), [&](const Shape& each) { return &each == step.shape; });
   if (shape == shapes_.end() || shape->plans != step.plan) return;
   shape->seconds.push_back(seconds);
-  if (shape->seconds.size() > kMostSeconds) shape->seconds.pop_front();
+  if (shape->seconds.size() > kMaxSeconds) shape->seconds.pop_front();
 }
 
 /// Makes room for another shape.
@@ -212,7 +218,7 @@ std::vector<KnownStep> BudgetChooser::known() const {
   for (const Shape& shape : shapes_) {
     if (!shape.recorded || !shape.settled || shape.to_correct) continue;
     KnownStep& step =
-        known.emplace_back(KnownStep{shape.sizes, shape.rebuildable, *shape.recorded, {}});
+        known.emplace_back(KnownStep{shape.sizes, shape.recomputable, *shape.recorded, {}});
     if (shape.times) step.times = shape.times->believed();
   }
   return known;
@@ -221,17 +227,17 @@ std::vector<KnownStep> BudgetChooser::known() const {
 Status BudgetChooser::learn(KnownStep step) {
   SPILLWAY_RETURN_IF_ERROR(check_known(step));
   const bool there = std::any_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
-    return shape.sizes == step.sizes && shape.rebuildable == step.rebuildable;
+    return shape.sizes == step.sizes && shape.recomputable == step.recomputable;
   });
-  if (there || shapes_.size() >= kMostShapes) return {};
+  if (there || shapes_.size() >= kMaxShapes) return {};
   Shape& shape = shapes_.emplace_back();
   shape.sizes = std::move(step.sizes);
-  shape.rebuildable = std::move(step.rebuildable);
+  shape.recomputable = std::move(step.recomputable);
   shape.recorded = std::move(step.recorded);
   if (step.times) shape.times.emplace(*std::move(step.times));
   shape.settled = shape.learnt = true;
-  if (std::find(shape.rebuildable.begin(), shape.rebuildable.end(), true) !=
-      shape.rebuildable.end())
+  if (std::find(shape.recomputable.begin(), shape.recomputable.end(), true) !=
+      shape.recomputable.end())
     recompute_trial_.recomputed(shape.sizes.front());
   return {};
 }
@@ -280,10 +286,10 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     followed_last_ = nullptr;
     note_followed(nullptr);
     if (known_first_) ++mismatches_;
-    if (shapes_.size() >= kMostShapes) drop_oldest();
+    if (shapes_.size() >= kMaxShapes) drop_oldest();
     shape = &shapes_.emplace_back();
     shape->sizes = sizes_;
-    shape->rebuildable = rebuildable_;
+    shape->recomputable = recomputable_;
     if (whole_) record(*shape, curve);
   }
   shape->last_used = ++steps_;
@@ -303,14 +309,14 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   if (optimized) {
     ++optimized_steps_;
     optimized_begin_ = Bytes{curve.live.front()};
-    optimized_peak_ = curve.tail_peak();
+    optimized_peak_ = curve.optimizer_phase_peak();
   }
   abandon_step();
   return missing;
 }
 
 void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
-  if (std::exchange(shape.learnt, false) && shape.live_at_begin < shape.recorded->begin) {
+  if (std::exchange(shape.learnt, false) && shape.allocated_at_begin < shape.recorded->begin) {
     shape.plan.reset();  // from here on what is live is what steps begin with
   } else if (whole_ && !shape.plan) {
     // The first recording is the one that may have to be made again.
@@ -330,7 +336,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
     shape.profile.reset();
     shape.plan.reset();
   } else if (shape.plan) {
-    HeldMargin& margin = shape.held_margin;
+    ReservedMargin& margin = shape.reserved_margin;
     const bool least = has_least(shape);
     const bool lacks = !lacking_.zero() && margin.lacks(lacking_, budget_, least);
     const bool grows = !held_.zero() && margin.held(held_, budget_, least);
@@ -348,11 +354,11 @@ bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
     const auto end = live.begin() + static_cast<std::ptrdiff_t>(std::min(tail, live.size()));
     return live.begin() == end ? 0 : *std::max_element(live.begin(), end);
   };
-  const auto planned = live_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
+  const auto planned = allocated_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
   const std::uint64_t expected = most_before(planned, recorded.tail);
   // Another step may have been thought to be of this shape when it began.
-  const std::uint64_t needed =
-      most_before(curve.live, curve.tail) + recorded.begin.count() - shape.live_at_begin.count();
+  const std::uint64_t needed = most_before(curve.live, curve.tail) + recorded.begin.count() -
+                               shape.allocated_at_begin.count();
   if (needed >= expected) return false;
   recorded.needed_less(Bytes{expected - needed});
   return true;
@@ -370,7 +376,7 @@ void BudgetChooser::record(Shape& shape, const StepCurve& curve) {
 
 void BudgetChooser::abandon_step() {
   sizes_.clear();
-  rebuildable_.clear();
+  recomputable_.clear();
   candidates_.clear();
   whole_ = true;
   recomputed_ = refused_ = false;

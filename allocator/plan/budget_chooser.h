@@ -4,10 +4,10 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
 #include "allocator/plan/budget_plan.h"
-#include "allocator/plan/held_margin.h"
 #include "allocator/plan/known_step.h"
 #include "allocator/plan/measured_times.h"
 #include "allocator/plan/recompute_trial.h"
+#include "allocator/plan/reserved_margin.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -34,21 +34,21 @@ struct PlannedStep {
   BudgetPlan plan;
   Bytes budget;  // of the profile
   Bytes live;    // when the step began
-  ForeseenHeld foreseen;
+  PredictedReserved foreseen;
   /// What steps that followed it take on the device, from the first saved storage to the end of
   /// the backward pass: the median of the last ones; none where that is not known yet.
   std::optional<double> seconds;
 };
 
-/// Chooses which of a step's movable storages move, so that one device needs at most a budget.
+/// Chooses which of a step's offloadable storages move, so that one device needs at most a budget.
 /// Pure: no clock, no CUDA.
 ///
-/// A sequence of sizes that is new is recorded: everything is away, computed again where it can be
-/// and moved otherwise. Steps in which recomputing would take too much room offload instead
+/// A sequence of sizes that is new is recorded: everything is offloaded, computed again where it
+/// can be and moved otherwise. Steps in which recomputing would take too much room offload instead
 /// (RecomputeTrial). A known one follows the plan made from its recording (plan_step), for what is
 /// live when it begins. While a step may still become several known ones, what any of them moves is
-/// moved. From the first difference to all of them on, everything is away, and the next step of
-/// that sequence is recorded. So is one that begins with other bytes live than when it was first
+/// moved. From the first difference to all of them on, everything is offloaded, and the next step
+/// of that sequence is recorded. So is one that begins with other bytes live than when it was first
 /// recorded, once: the first step of a training allocates what the later ones find. The recorded
 /// step is held up by its host (memory is mapped, kernels are loaded), so the first planned steps
 /// are measured too (MeasuredTimes); a plan is made of it where that matters.
@@ -62,9 +62,9 @@ class BudgetChooser {
 
   [[nodiscard]] Bytes budget() const { return budget_; }
 
-  /// What becomes of the next movable storage of this step. `live`: when the step began.
-  /// `rebuildable`: it can be computed again instead.
-  Action choose(Bytes size, Bytes live, bool rebuildable = false);
+  /// What becomes of the next offloadable storage of this step. `live`: when the step began.
+  /// `recomputable`: it can be computed again instead.
+  Action choose(Bytes size, Bytes live, bool recomputable = false);
 
   /// The storages that are to begin to come back when that one of this step is wanted.
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
@@ -102,7 +102,7 @@ class BudgetChooser {
     refused_ = true;
   }
 
-  /// The step that is to end was one of those in which memory found its pieces anew: its host has
+  /// The step that is to end was one of those in which memory found its pieces again: its host has
   /// held it up.
   void unsettled() { settled_ = false; }
 
@@ -111,7 +111,7 @@ class BudgetChooser {
   void frees_at_once();
 
   /// Of the device's memory, as the step begins.
-  void foresee(const ForeseenHeld& held) { foreseen_ = held; }
+  void foresee(const PredictedReserved& held) { foreseen_ = held; }
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
   /// that. Where a planned one held more than the budget, plans are made for so much less, and a
@@ -137,10 +137,10 @@ class BudgetChooser {
   /// What the step that is to end needed, and began with, where it has exceeded the budget.
   [[nodiscard]] std::optional<BudgetShortage> excess(const StepCurve& curve) const;
 
-  /// What is missing where the step, so far, has exceeded the budget although everything was away,
-  /// or a plan was followed that needs as little as any, and no other plan would need less. What is
-  /// foreseen alone is no shortage, nor is fragmentation, within limits, where what is allocated
-  /// fits.
+  /// What is missing where the step, so far, has exceeded the budget although everything was
+  /// offloaded, or a plan was followed that needs as little as any, and no other plan would need
+  /// less. What is foreseen alone is no shortage, nor is fragmentation, within limits, where what
+  /// is allocated fits.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: with the optimizer's step. As shortage().
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
@@ -154,7 +154,7 @@ class BudgetChooser {
   [[nodiscard]] std::size_t seen() const { return sizes_.size(); }
 
   /// What steps that follow the last plans are thought to hold at most; zero without a plan.
-  [[nodiscard]] Bytes held_by_plans() const;
+  [[nodiscard]] Bytes reserved_following_plans() const;
 
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
@@ -167,29 +167,30 @@ class BudgetChooser {
 
  private:
   /// Shapes that are remembered. The one that was used least recently makes room for another.
-  static constexpr std::size_t kMostShapes = 256;
+  static constexpr std::size_t kMaxShapes = 256;
 
   struct Shape {
     std::vector<Bytes> sizes{};
-    std::vector<bool> rebuildable{};  // by storage
+    std::vector<bool> recomputable{};  // by storage
     std::optional<RecordedStep> recorded{};
     bool learnt = false;      // another run's recording, and no step of this one has ended
     bool rebased = false;     // the recording is of a step that began with less live
     bool to_correct = false;  // and no step has followed a plan made of it
     std::optional<MeasuredTimes> times{};
     std::optional<StepProfile> profile{};  // of both; none where it is to be made
-    std::optional<BudgetPlan> plan{};  // for live_at_begin; none where the step is to be recorded
+    std::optional<BudgetPlan>
+        plan{};  // for allocated_at_begin; none where the step is to be recorded
     /// By storage: those whose way back begins when it is wanted.
     std::vector<std::vector<std::size_t>> due{};
-    Bytes live_at_begin{};
-    Bytes budget{};                // of the profile, held_margin included
-    Bytes holds{};                 // a step that follows the last plan, as it is thought
-    std::deque<double> seconds{};  // that the last steps took that followed the plan
-    std::uint64_t plans = 0;       // that have replaced another one
-    std::uint64_t last_used = 0;   // counts the steps
-    bool settled = false;          // recorded again already, or found as it was
-    Bytes margin{};                // what planned steps have needed beyond the budget
-    HeldMargin held_margin{};      // what was held beyond it
+    Bytes allocated_at_begin{};
+    Bytes budget{};                    // of the profile, reserved_margin included
+    Bytes holds{};                     // a step that follows the last plan, as it is thought
+    std::deque<double> seconds{};      // that the last steps took that followed the plan
+    std::uint64_t plans = 0;           // that have replaced another one
+    std::uint64_t last_used = 0;       // counts the steps
+    bool settled = false;              // recorded again already, or found as it was
+    Bytes margin{};                    // what planned steps have needed beyond the budget
+    ReservedMargin reserved_margin{};  // what was held beyond it
   };
 
   /// A step that has ended on the device, and may not have been timed yet.
@@ -231,9 +232,9 @@ class BudgetChooser {
   std::deque<Followed> followed_;   // by the device's last steps, the last one first
   std::uint64_t steps_ = 0;         // that have ended
   std::vector<Bytes> sizes_;        // of this step so far
-  std::vector<bool> rebuildable_;   // the same
+  std::vector<bool> recomputable_;  // the same
   std::vector<Shape*> candidates_;  // shapes that begin so
-  bool whole_ = true;               // everything is away so far
+  bool whole_ = true;               // everything is offloaded so far
   bool recomputed_ = false;         // something of this step is to be recomputed
   bool refused_ = false;            // host memory for something of this step
   bool known_first_ = false;
@@ -244,7 +245,7 @@ class BudgetChooser {
   bool settled_ = true;  // the memory of this step
   bool settled_last_ = true;
   bool free_at_once_ = false;
-  ForeseenHeld foreseen_{};
+  PredictedReserved foreseen_{};
   std::size_t over_in_a_row_ = 0;  // recorded steps, since a plan was followed
   std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer's

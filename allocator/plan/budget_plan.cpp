@@ -14,7 +14,7 @@ std::optional<std::string> check_storage(const StepProfile& profile,
                                          std::size_t wanted) {
   const StepProfile::Storage& known = profile.storages[storage];
   const std::string name = "storage " + std::to_string(storage);
-  if (plan.actions[storage] == Action::kRebuild && !known.rebuild) {
+  if (plan.actions[storage] == Action::kRecompute && !known.recompute) {
     return name + " cannot be computed again";
   }
   if (plan.actions[storage] != Action::kMove) return std::nullopt;
@@ -34,28 +34,28 @@ std::uint64_t BudgetPlan::bytes(const StepProfile& profile, Action action) const
   return sum;
 }
 
-std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
-                                      const std::vector<Action>& actions,
-                                      const std::vector<std::size_t>& fetch) {
+std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
+                                           const std::vector<Action>& actions,
+                                           const std::vector<std::size_t>& fetch) {
   // What comes and goes at each place, summed up.
   std::vector<std::uint64_t> change(profile.places() + 1);
   const auto in_use = operands_in_use(profile, actions);
   const auto wanted = wanted_places(profile, in_use);
-  for (const RecordedStep::Absence& away : profile.memory.absences) {
-    const Action action = actions[away.storage];
-    std::size_t from = away.to;
-    if (action == Action::kKeep) from = away.from;
+  for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
+    const Action action = actions[offloaded.storage];
+    std::size_t from = offloaded.to;
+    if (action == Action::kKeep) from = offloaded.from;
     // Only the way to its first use is planned.
-    if (action == Action::kMove && !fetch.empty() && away.to <= wanted[away.storage])
-      from = std::clamp(fetch[away.storage], away.from, away.to);
-    change[from] += away.bytes;
-    change[away.to] -= away.bytes;  // wraps, and back
+    if (action == Action::kMove && !fetch.empty() && offloaded.to <= wanted[offloaded.storage])
+      from = std::clamp(fetch[offloaded.storage], offloaded.from, offloaded.to);
+    change[from] += offloaded.bytes;
+    change[offloaded.to] -= offloaded.bytes;  // wraps, and back
   }
   for (std::size_t row = 0; row < in_use.size(); ++row) {
     const Operand& operand = profile.memory.operands[row];
     const Action action = actions[operand.storage];
     if (in_use[row] || action == Action::kKeep) continue;
-    if (action == Action::kRebuild) {
+    if (action == Action::kRecompute) {
       const ComputedLater later = computed_later(profile.memory, operand);
       if (later.place < profile.places()) {
         change[later.place] += later.bytes;
@@ -90,7 +90,7 @@ std::optional<std::string> check_plan(const StepProfile& profile,
   for (std::size_t storage = 0; storage < storages; ++storage) {
     if (auto wrong = check_storage(profile, plan, storage, wanted[storage])) return wrong;
   }
-  const auto live = live_bytes(profile, plan.actions, plan.fetch);
+  const auto live = allocated_bytes(profile, plan.actions, plan.fetch);
   const auto most = std::max_element(live.begin(), live.end());
   const std::uint64_t peak = most == live.end() ? 0 : *most;
   if (peak != plan.peak.count()) {

@@ -15,11 +15,11 @@ namespace spillway {
 /// Where a step's time goes, in seconds; the stalls are what computing waits.
 struct StepTiming {
   double compute = 0;
-  double rebuild = 0;
+  double recompute = 0;
   double stall_out = 0;  // for memory that still leaves
   double stall_in = 0;   // for what still comes back
 
-  [[nodiscard]] double total() const { return compute + rebuild + stall_out + stall_in; }
+  [[nodiscard]] double total() const { return compute + recompute + stall_out + stall_in; }
 };
 
 /// What becomes of each storage of a step. Everything is by storage.
@@ -31,7 +31,7 @@ struct BudgetPlan {
   std::vector<std::size_t> wanted{};  // as wanted_places
   Bytes budget{};                     // that it was made for
   Bytes peak{};                       // what the step needs, at the device's most
-  Bytes least{};                      // what it would need with everything away that can be
+  Bytes least{};                      // what it would need with everything offloaded that can be
   StepTiming timing{};                // predicted; zero where the profile has no times
 
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;
@@ -39,12 +39,12 @@ struct BudgetPlan {
 
 /// What is live at each place if the step goes by those actions; the way back of what moves starts
 /// at `fetch`, or, with none, where it is wanted.
-std::vector<std::uint64_t> live_bytes(const StepProfile& profile,
-                                      const std::vector<Action>& actions,
-                                      const std::vector<std::size_t>& fetch = {});
+std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
+                                           const std::vector<Action>& actions,
+                                           const std::vector<std::size_t>& fetch = {});
 
 /// What is wrong with the plan for a step that may need `budget`; nothing where it can be followed.
-/// Looks at all of it anew, place by place.
+/// Looks at all of it again, place by place.
 std::optional<std::string> check_plan(const StepProfile& profile,
                                       const BudgetPlan& plan,
                                       Bytes budget);

@@ -23,7 +23,7 @@ constexpr std::uint64_t kFragmentedShare = 16;
 /// What any plan for the step that is to end needs, with what plans of it leave.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
-      profile_of(RecordedStep(curve, sizes_.size()), sizes_, rebuildable_, nullptr);
+      profile_of(RecordedStep(curve, sizes_.size()), sizes_, recomputable_, nullptr);
   profile.free_at_once = free_at_once_;
   const Shape* const shape = ended();
   const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
@@ -76,13 +76,13 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
     // More could not move: the host's memory is used up.
   } else if (whole_) {
     // A plan is of no use where no step comes twice.
-    if (over_in_a_row_ < kMostShapes) peak = least_of(curve);
+    if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
     if (recomputed_ && peak <= budget_) return std::nullopt;
   } else if (least && curve.peak() > budget_) {
     peak = std::min(peak, *least);  // of what is beyond that the next plan takes care
     if (peak <= budget_) return std::nullopt;
   } else {
-    return std::nullopt;  // from here on everything is away
+    return std::nullopt;  // from here on everything is offloaded
   }
   const Bytes begin{curve.live.front()};
   const bool known = optimized_begin_ == begin;

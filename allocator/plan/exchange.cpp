@@ -11,7 +11,7 @@ namespace {
 
 /// Of a step with a thousand storages so many are tried another way; the more of them, the fewer,
 /// by their square: each try looks at all of them.
-constexpr double kMostTries = 20;
+constexpr double kMaxTries = 20;
 
 /// What the link takes to carry out all that moves.
 double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
@@ -25,21 +25,24 @@ double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
 
 class Exchange {
  public:
-  Exchange(const StepProfile& profile, const Uses& uses, const Room& away, BudgetPlan& best)
+  Exchange(const StepProfile& profile,
+           const Uses& uses,
+           const PeakProfile& offloaded,
+           BudgetPlan& best)
       : profile_(profile),
         uses_(uses),
         best_(best),
-        room_(away),
-        tried_room_(away),
+        room_(offloaded),
+        tried_room_(offloaded),
         most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
     room_.follow(best.actions);
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
       const bool is_away = best.actions[storage] != Action::kKeep;
-      if (is_away && profile.storages[storage].rebuild && is_dear(profile, storage))
-        dear_.push_back(storage);
+      if (is_away && profile.storages[storage].recompute && is_expensive(profile, storage))
+        expensive_.push_back(storage);
     }
     const double thousands = static_cast<double>(best.actions.size()) / 1000;
-    left_ = static_cast<std::size_t>(kMostTries / (thousands * thousands));
+    left_ = static_cast<std::size_t>(kMaxTries / (thousands * thousands));
   }
 
   void run() {
@@ -50,15 +53,15 @@ class Exchange {
  private:
   bool single_ones() {
     bool better = false;
-    for (const std::size_t storage : dear_)
+    for (const std::size_t storage : expensive_)
       better |= try_other_way(storage, storage);
     return better;
   }
 
   bool pairs() {
     bool better = false;
-    for (const std::size_t one : dear_) {
-      for (const std::size_t other : dear_) {
+    for (const std::size_t one : expensive_) {
+      for (const std::size_t other : expensive_) {
         if (one < other && best_.actions[one] != best_.actions[other])
           better |= try_other_way(one, other);
       }
@@ -73,10 +76,10 @@ class Exchange {
     BudgetPlan plan = best_;
     for (const std::size_t storage : {one, other}) {
       const bool moves = best_.actions[storage] == Action::kMove;
-      plan.actions[storage] = moves ? Action::kRebuild : Action::kMove;
+      plan.actions[storage] = moves ? Action::kRecompute : Action::kMove;
     }
     if (out_seconds(profile_, plan) > most_out_) return false;
-    Room& room = tried_room_;
+    PeakProfile& room = tried_room_;
     room = room_;
     follow(plan, one, room);
     if (other != one) follow(plan, other, room);
@@ -90,7 +93,7 @@ class Exchange {
     return true;
   }
 
-  static void follow(const BudgetPlan& plan, std::size_t storage, Room& room) {
+  static void follow(const BudgetPlan& plan, std::size_t storage, PeakProfile& room) {
     if (plan.actions[storage] == Action::kMove) {
       room.move(storage);
     } else {
@@ -101,19 +104,19 @@ class Exchange {
   const StepProfile& profile_;
   const Uses& uses_;
   BudgetPlan& best_;
-  Room room_;        // with what is kept
-  Room tried_room_;  // whose memory each try takes over
+  PeakProfile room_;        // with what is kept
+  PeakProfile tried_room_;  // whose memory each try takes over
   const double most_out_;
-  std::vector<std::size_t> dear_;  // and away
-  std::size_t left_ = 0;           // tries
+  std::vector<std::size_t> expensive_;  // and offloaded
+  std::size_t left_ = 0;                // tries
 };
 
 }  // namespace
 
-bool is_dear(const StepProfile& profile, std::size_t storage) {
+bool is_expensive(const StepProfile& profile, std::size_t storage) {
   constexpr double kShare = 0.06;
   const StepProfile::Storage& known = profile.storages[storage];
-  return profile.timed() && *known.rebuild > kShare * profile.link.out_seconds(known.bytes);
+  return profile.timed() && *known.recompute > kShare * profile.link.out_seconds(known.bytes);
 }
 
 double forward_seconds(const StepProfile& profile) {
@@ -121,11 +124,11 @@ double forward_seconds(const StepProfile& profile) {
   return std::accumulate(profile.seconds.begin(), turn, 0.0);
 }
 
-void exchange_dear(const StepProfile& profile,
-                   const Uses& uses,
-                   const Room& away,
-                   BudgetPlan& plan) {
-  Exchange(profile, uses, away, plan).run();
+void exchange_expensive(const StepProfile& profile,
+                        const Uses& uses,
+                        const PeakProfile& offloaded,
+                        BudgetPlan& plan) {
+  Exchange(profile, uses, offloaded, plan).run();
 }
 
 }  // namespace spillway

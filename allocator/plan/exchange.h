@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/plan/budget_plan.h"
-#include "allocator/plan/room.h"
+#include "allocator/plan/peak_profile.h"
 #include "allocator/plan/step_profile.h"
 
 #include <cstddef>
@@ -11,22 +11,22 @@ namespace spillway {
 
 /// Whether computing the storage again costs so much that the link, where it is free, is the better
 /// way. Requires: it can be computed again.
-bool is_dear(const StepProfile& profile, std::size_t storage);
+bool is_expensive(const StepProfile& profile, std::size_t storage);
 
 /// What computing takes up to the turn.
 double forward_seconds(const StepProfile& profile);
 
-/// What is dear and away may move or be computed again, whatever the rest of the plan: takes the
-/// other way for one after another, then for one of each kind, where that makes the step quicker,
-/// and tries it as often as planning has time for. What is kept stays so.
+/// What is expensive and offloaded may move or be computed again, whatever the rest of the plan:
+/// takes the other way for one after another, then for one of each kind, where that makes the step
+/// quicker, and tries it as often as planning has time for. What is kept stays so.
 ///
 /// No more moves than the link carries out in the forward pass, or than moved before: what leaves
 /// later is still in its place when another tensor's turn comes there, which the simulator, to
-/// which all memory is alike, does not see. `away`: of the profile, with everything away.
+/// which all memory is alike, does not see. `offloaded`: of the profile, with everything offloaded.
 /// Requires: profile.timed(), and a plan that is complete().
-void exchange_dear(const StepProfile& profile,
-                   const Uses& uses,
-                   const Room& away,
-                   BudgetPlan& plan);
+void exchange_expensive(const StepProfile& profile,
+                        const Uses& uses,
+                        const PeakProfile& offloaded,
+                        BudgetPlan& plan);
 
 }  // namespace spillway

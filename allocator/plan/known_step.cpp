@@ -8,8 +8,8 @@ namespace spillway {
 namespace {
 
 /// Beyond this sums of bytes might wrap.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
-constexpr std::size_t kMostPlaces = std::size_t{1} << 32;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
+constexpr std::size_t kMaxPlaces = std::size_t{1} << 32;
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds >= 0;
@@ -17,7 +17,7 @@ bool is_time(double seconds) {
 
 bool is_sound(const RecordedStep& step, std::size_t index) {
   const Operand& operand = step.operands[index];
-  if (operand.storage >= step.storages || operand.bytes > kMostBytes) return false;
+  if (operand.storage >= step.storages || operand.bytes > kMaxBytes) return false;
   if (operand.from >= operand.to || operand.to > step.peaks.size()) return false;
   return std::all_of(
       operand.products.begin(), operand.products.end(), [&](const Operand::Product& product) {
@@ -30,7 +30,7 @@ bool is_sound(const RecordedStep& step, std::size_t index) {
 const char* wrong_with_operands(const RecordedStep& step) {
   if (step.besides.size() != step.storages) return "besides";
   for (const std::uint64_t bytes : step.besides)
-    if (bytes > kMostBytes) return "besides";
+    if (bytes > kMaxBytes) return "besides";
   std::vector<std::size_t> end(step.storages, step.peaks.size());  // of what may come before
   for (std::size_t index = 0; index < step.operands.size(); ++index) {
     if (!is_sound(step, index)) return "operands";
@@ -43,31 +43,31 @@ const char* wrong_with_operands(const RecordedStep& step) {
 
 const char* wrong_with(const RecordedStep& step, std::size_t storages) {
   const std::size_t places = step.peaks.size();
-  if (places == 0 || step.edges.size() != places || places > kMostPlaces) return "places";
+  if (places == 0 || step.edges.size() != places || places > kMaxPlaces) return "places";
   if (step.storages != storages) return "storages";
   if (!std::is_sorted(step.edges.begin(), step.edges.end())) return "edges";
   for (const std::uint64_t peak : step.peaks)
-    if (peak > kMostBytes) return "peaks";
-  if (step.begin.count() > kMostBytes) return "begin";
+    if (peak > kMaxBytes) return "peaks";
+  if (step.begin.count() > kMaxBytes) return "begin";
   std::size_t before = 0;
-  for (const RecordedStep::Absence& away : step.absences) {
-    if (away.storage >= storages || away.storage < before) return "absences";
-    if (away.from >= away.to || away.to > places) return "absences";
-    if (away.bytes > kMostBytes) return "absences";
-    before = away.storage;
+  for (const RecordedStep::Absence& offloaded : step.absences) {
+    if (offloaded.storage >= storages || offloaded.storage < before) return "absences";
+    if (offloaded.from >= offloaded.to || offloaded.to > places) return "absences";
+    if (offloaded.bytes > kMaxBytes) return "absences";
+    before = offloaded.storage;
   }
   return wrong_with_operands(step);
 }
 
 const char* wrong_with(const StepTimes& times, std::size_t storages) {
-  if (times.saved.size() > storages || times.rebuild.size() > storages) return "times";
+  if (times.saved.size() > storages || times.recompute.size() > storages) return "times";
   double before = 0;
   for (const StepTimes::Mark& mark : times.marks) {
     if (!is_time(mark.seconds) || mark.seconds < before) return "marks";
     before = mark.seconds;
   }
   if (!is_time(times.end) || times.end < before) return "end";
-  if (!std::all_of(times.rebuild.begin(), times.rebuild.end(), is_time)) return "rebuild";
+  if (!std::all_of(times.recompute.begin(), times.recompute.end(), is_time)) return "recompute";
   const LinkRates& link = times.link;
   if (!is_time(link.out) || !is_time(link.in) || !is_time(link.per_copy)) return "link";
   return nullptr;
@@ -77,10 +77,10 @@ const char* wrong_with(const StepTimes& times, std::size_t storages) {
 
 Status check_known(const KnownStep& step) {
   const std::size_t storages = step.sizes.size();
-  const char* wrong = step.rebuildable.size() == storages ? nullptr : "rebuildable";
+  const char* wrong = step.recomputable.size() == storages ? nullptr : "recomputable";
   if (storages == 0) wrong = "sizes";
   for (const Bytes size : step.sizes)
-    if (size.count() > kMostBytes) wrong = "sizes";
+    if (size.count() > kMaxBytes) wrong = "sizes";
   if (wrong == nullptr) wrong = wrong_with(step.recorded, storages);
   if (wrong == nullptr && step.times) wrong = wrong_with(*step.times, storages);
   if (wrong == nullptr) return {};

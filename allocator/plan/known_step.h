@@ -14,7 +14,7 @@ namespace spillway {
 /// What has been recorded of a sequence of sizes, so that another process need not record it again.
 struct KnownStep {
   std::vector<Bytes> sizes{};
-  std::vector<bool> rebuildable{};  // by storage
+  std::vector<bool> recomputable{};  // by storage
   RecordedStep recorded{};
   std::optional<StepTimes> times{};
 };

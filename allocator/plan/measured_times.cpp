@@ -12,54 +12,54 @@ namespace {
 /// The median of so many is believed.
 constexpr std::size_t kSeen = 3;
 /// What changes by a smaller share than this, or by less than such steps differ, makes no plan
-/// anew.
+/// again.
 constexpr double kSurprise = 0.001;
 /// So often something else is believed at most.
-constexpr int kMostRounds = 6;
+constexpr int kMaxRounds = 6;
 /// Where so many in a row are held up the quickest is believed for now: some jobs hold up each
 /// step.
-constexpr int kMostHeldUp = 8;
+constexpr int kMaxHeldUp = 8;
 /// And some hold up every third one.
-constexpr int kMostSteps = 64;
+constexpr int kMaxSteps = 64;
 
 /// Of computing, and of computing again what `like` has computed again.
 double seconds_of(const StepTimes& times, const StepTimes& like) {
   double seconds = times.end;
-  for (std::size_t i = 0; i < std::min(times.rebuild.size(), like.rebuild.size()); ++i)
-    if (like.rebuild[i] > 0) seconds += times.rebuild[i];
+  for (std::size_t i = 0; i < std::min(times.recompute.size(), like.recompute.size()); ++i)
+    if (like.recompute[i] > 0) seconds += times.recompute[i];
   return seconds;
 }
 
 }  // namespace
 
-bool MeasuredTimes::saw(const StepTimes& times, bool held_up) {
+bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
   if (done_) return false;
-  done_ = ++steps_ >= kMostSteps;
+  done_ = ++steps_ >= kMaxSteps;
   if (rounds_ == 0 && (!quickest_ || times.end < quickest_->end)) quickest_ = times;
-  held_up_ = held_up ? held_up_ + 1 : 0;
-  if (held_up) {
+  stalled_ = stalled ? stalled_ + 1 : 0;
+  if (stalled) {
     seen_.clear();
   } else {
     seen_.push_back(times);
   }
   if (seen_.size() == kSeen) {
     const bool changed = believe(std::exchange(seen_, {}));
-    done_ = done_ || !changed || ++rounds_ >= kMostRounds;
+    done_ = done_ || !changed || ++rounds_ >= kMaxRounds;
     return changed;
   }
-  return rounds_ == 0 && (done_ || held_up_ == kMostHeldUp) && believe({*quickest_});
+  return rounds_ == 0 && (done_ || stalled_ == kMaxHeldUp) && believe({*quickest_});
 }
 
 bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
   const StepTimes now = typical(believed_, seen);
-  if (!surprises(now, seen)) return false;
+  if (!deviates(now, seen)) return false;
   believed_ = now;
   return true;
 }
 
 /// Whether it differs by more from what is believed than the middle one of the steps does from the
 /// nearer of the others.
-bool MeasuredTimes::surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const {
+bool MeasuredTimes::deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const {
   std::vector<double> seconds;
   seconds.reserve(seen.size());
   for (const StepTimes& each : seen)

@@ -25,18 +25,18 @@ class MeasuredTimes {
   /// Whether steps are to be measured still.
   [[nodiscard]] bool wanted() const { return !done_; }
 
-  /// A step that followed a plan. `held_up`: by its host. True where something else is believed
+  /// A step that followed a plan. `stalled`: by its host. True where something else is believed
   /// now, so that a plan is to be made of it.
-  bool saw(const StepTimes& times, bool held_up);
+  bool saw(const StepTimes& times, bool stalled);
 
  private:
   bool believe(const std::vector<StepTimes>& seen);
-  [[nodiscard]] bool surprises(const StepTimes& now, const std::vector<StepTimes>& seen) const;
+  [[nodiscard]] bool deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
   StepTimes believed_;
   std::vector<StepTimes> seen_;        // in a row, held up by nothing
   std::optional<StepTimes> quickest_;  // of all, until a median is believed
-  int held_up_ = 0;                    // in a row
+  int stalled_ = 0;                    // in a row
   int steps_ = 0;
   int rounds_ = 0;
   bool done_ = false;

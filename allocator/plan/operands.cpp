@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kNoProduct = StepCurve::Ask::kNoProduct;
 
-/// A storage that was away is on the device again, until the place `to`.
+/// A storage that was offloaded is on the device again, until the place `to`.
 struct Presence {
   std::size_t storage = 0;
   std::size_t from = 0;
@@ -27,11 +27,11 @@ using Presences = std::vector<std::vector<Presence>>;  // by storage, in order
 
 Presences presences_of(const StepCurve& curve) {
   Presences all;
-  for (const StepCurve::Absence& away : curve.absences) {
-    if (all.size() <= away.storage) all.resize(away.storage + 1);
-    auto& of_storage = all[away.storage];
-    if (!of_storage.empty()) of_storage.back().to = away.from;
-    of_storage.push_back({away.storage, away.to, curve.live.size(), away.bytes});
+  for (const StepCurve::Absence& offloaded : curve.absences) {
+    if (all.size() <= offloaded.storage) all.resize(offloaded.storage + 1);
+    auto& of_storage = all[offloaded.storage];
+    if (!of_storage.empty()) of_storage.back().to = offloaded.from;
+    of_storage.push_back({offloaded.storage, offloaded.to, curve.live.size(), offloaded.bytes});
   }
   const auto later = [](std::size_t place, const Presence& each) {
     return place < each.from;
@@ -164,27 +164,27 @@ std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<
     const auto& products = operand.products;
     in_use.push_back(
         std::any_of(products.begin(), products.end(), [&](const Operand::Product& product) {
-          return actions[product.storage] == Action::kRebuild &&
+          return actions[product.storage] == Action::kRecompute &&
                  (product.within == Operand::kAlways || in_use[product.within]);
         }));
   }
   return in_use;
 }
 
-std::size_t away_until(const RecordedStep& step, const Operand& operand) {
-  const auto before = [](const RecordedStep::Absence& away,
+std::size_t offloaded_until(const RecordedStep& step, const Operand& operand) {
+  const auto before = [](const RecordedStep::Absence& offloaded,
                          const std::pair<std::size_t, std::size_t>& place) {
-    return std::pair(away.storage, away.from) < place;
+    return std::pair(offloaded.storage, offloaded.from) < place;
   };
-  const auto away = std::lower_bound(
+  const auto offloaded = std::lower_bound(
       step.absences.begin(), step.absences.end(), std::pair(operand.storage, operand.to), before);
-  const bool again =
-      away != step.absences.end() && away->storage == operand.storage && away->from == operand.to;
-  return again ? away->to : operand.to;
+  const bool again = offloaded != step.absences.end() && offloaded->storage == operand.storage &&
+                     offloaded->from == operand.to;
+  return again ? offloaded->to : operand.to;
 }
 
 ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
-  return {away_until(step, operand), step.besides[operand.storage]};
+  return {offloaded_until(step, operand), step.besides[operand.storage]};
 }
 
 std::vector<std::size_t> wanted_places(const StepProfile& profile,
@@ -201,7 +201,7 @@ std::vector<std::size_t> wanted_places(const StepProfile& profile,
   for (std::size_t each = in_use.size(); each-- > 0;) {
     const Operand& operand = profile.memory.operands[each];
     std::size_t& place = wanted[operand.storage];
-    if (!in_use[each] && operand.from == place) place = away_until(profile.memory, operand);
+    if (!in_use[each] && operand.from == place) place = offloaded_until(profile.memory, operand);
   }
   return wanted;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct StepProfile;
 enum class Action : std::uint8_t;
 
 /// The storage was on the device at the places from <= p < to only because others were computed
-/// again from it. Where the plan moves or keeps all of these, it stays away for so long.
+/// again from it. Where the plan moves or keeps all of these, it stays offloaded for so long.
 struct Operand {
   static constexpr std::size_t kAlways = std::numeric_limits<std::size_t>::max();
 
@@ -57,7 +57,7 @@ ComputedLater computed_later(const RecordedStep& step, const Operand& operand);
 
 /// Where the operand's storage is wanted, if nothing is computed again from it: at its end, or,
 /// where the storage was let go then, when that was wanted again.
-std::size_t away_until(const RecordedStep& step, const Operand& operand);
+std::size_t offloaded_until(const RecordedStep& step, const Operand& operand);
 
 /// By storage where it is wanted for the first time in a step with these actions: at the beginning
 /// of that place, or never, the number of places.

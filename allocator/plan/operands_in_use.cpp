@@ -69,7 +69,7 @@ OperandsInUse::OperandsInUse(const StepProfile& profile) : profile_(&profile) {
   if (profile.memory.operands.empty()) return;
   index_ = std::make_shared<const Index>(profile);
   for (const StepProfile::Storage& storage : profile.storages)
-    actions_.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
+    actions_.push_back(storage.recompute ? Action::kRecompute : Action::kMove);
   for (const bool in_use : operands_in_use(profile, actions_))
     in_use_.push_back(in_use ? 1 : 0);
 }

@@ -29,7 +29,7 @@ class OperandsInUse {
   [[nodiscard]] bool in_use(std::size_t operand) const { return in_use_[operand] != 0; }
 
   [[nodiscard]] bool computed(std::size_t storage) const {
-    return actions_[storage] == Action::kRebuild;
+    return actions_[storage] == Action::kRecompute;
   }
 
   [[nodiscard]] bool kept(std::size_t storage) const { return actions_[storage] == Action::kKeep; }

@@ -16,7 +16,7 @@ PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes bud
   PlanPoint point{budget, plan.peak};
   point.kept = plan.bytes(profile, Action::kKeep);
   point.moved = plan.bytes(profile, Action::kMove);
-  point.rebuilt = plan.bytes(profile, Action::kRebuild);
+  point.recomputed = plan.bytes(profile, Action::kRecompute);
   point.timing = plan.timing;
   point.bound = lower_bound(profile, std::max(budget, plan.least));
   return point;
@@ -27,7 +27,7 @@ std::vector<PlanPoint> plan_curve(const StepProfile& profile,
                                   const std::function<Bytes(Bytes)>& budget_for) {
   SPILLWAY_CHECK(points >= 2);
   const std::vector<Action> keep(profile.storages.size(), Action::kKeep);
-  const auto live = live_bytes(profile, keep);
+  const auto live = allocated_bytes(profile, keep);
   const std::uint64_t most = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
   const std::uint64_t least = plan_step(profile, Bytes{}).least.count();
   std::vector<PlanPoint> curve;

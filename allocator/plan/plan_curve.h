@@ -18,7 +18,7 @@ struct PlanPoint {
   Bytes peak{};            // of the plan; above the budget where no plan is within it
   std::uint64_t kept = 0;  // bytes of storages
   std::uint64_t moved = 0;
-  std::uint64_t rebuilt = 0;
+  std::uint64_t recomputed = 0;
   StepTiming timing{};
   StepBound bound{};
 
@@ -29,7 +29,7 @@ struct PlanPoint {
 /// Of that plan for that budget. Requires: profile.timed().
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 
-/// From everything away to everything kept, at equal distances. `budget_for`: the budget that
+/// From everything offloaded to everything kept, at equal distances. `budget_for`: the budget that
 /// leaves so much for what is live. Requires: profile.timed(), and at least two points.
 std::vector<PlanPoint> plan_curve(
     const StepProfile& profile,

@@ -2,7 +2,7 @@
 #include "allocator/plan/planner.h"
 
 #include "allocator/plan/exchange.h"
-#include "allocator/plan/room.h"
+#include "allocator/plan/peak_profile.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 /// How often the simulator may be asked beyond the first two. By golden section that many come
 /// within a twentieth of all, and between neighbours plans hardly differ. Where more storages and
 /// operands than this make each try long, less often by the square.
-constexpr int kMostTries = 6;
+constexpr int kMaxTries = 6;
 constexpr double kManyStorages = 5000;
 constexpr double kGolden = 0.618034;
 
@@ -25,9 +25,9 @@ std::size_t part(std::size_t of, double share) {
   return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
 }
 
-std::uint64_t least_of(const StepProfile& profile, const Room& all_away) {
-  if (!profile.free_at_once || profile.memory.operands.empty()) return all_away.most();
-  Room none_for_others = all_away;
+std::uint64_t least_of(const StepProfile& profile, const PeakProfile& all_offloaded) {
+  if (!profile.free_at_once || profile.memory.operands.empty()) return all_offloaded.most();
+  PeakProfile none_for_others = all_offloaded;
   for (std::size_t storage = 0; storage < profile.storages.size(); ++storage)
     none_for_others.move(storage);
   return none_for_others.most();
@@ -39,77 +39,77 @@ class Planner {
       : profile_(profile),
         budget_(budget.count()),
         nothing_decided_(profile),
-        all_away_(nothing_decided_),
+        all_offloaded_(nothing_decided_),
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
         uses_(nothing_decided_.wanted(), profile.places()) {
-    const std::vector<std::size_t> moved_instead = make_room();
+    const std::vector<std::size_t> moved_instead = evict_for();
     // What the least that the step can need allows to keep is kept whatever the budget, as long as
     // that has room for operands: so the order of what goes on from there does not depend on it.
-    const std::uint64_t most = all_away_.most();
-    std::vector<std::size_t> rebuildable;
+    const std::uint64_t most = all_offloaded_.most();
+    std::vector<std::size_t> recomputable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
       const bool moves = std::binary_search(moved_instead.begin(), moved_instead.end(), storage);
-      if (profile.storages[storage].rebuild && !moves) {
-        rebuildable.push_back(storage);
-      } else if (!all_away_.keep(storage, most)) {
+      if (profile.storages[storage].recompute && !moves) {
+        recomputable.push_back(storage);
+      } else if (!all_offloaded_.keep(storage, most)) {
         moved_.push_back(storage);
       }
     }
     const auto dearer = [&](std::size_t left, std::size_t right) {
       const auto& one = profile.storages[left];
       const auto& other = profile.storages[right];
-      return *one.rebuild * static_cast<double>(other.bytes) >
-             *other.rebuild * static_cast<double>(one.bytes);
+      return *one.recompute * static_cast<double>(other.bytes) >
+             *other.recompute * static_cast<double>(one.bytes);
     };
-    std::stable_sort(rebuildable.begin(), rebuildable.end(), dearer);
-    for (const std::size_t storage : rebuildable)
-      if (!all_away_.keep(storage, most)) rebuilt_.push_back(storage);
+    std::stable_sort(recomputable.begin(), recomputable.end(), dearer);
+    for (const std::size_t storage : recomputable)
+      if (!all_offloaded_.keep(storage, most)) recomputed_.push_back(storage);
   }
 
   BudgetPlan best() {
     const std::vector<std::size_t> moved = moved_;
-    const std::vector<std::size_t> rebuilt = rebuilt_;
+    const std::vector<std::size_t> recomputed = recomputed_;
     const auto all =
         static_cast<double>(profile_.storages.size() + profile_.memory.operands.size());
     const double share = std::min(1.0, kManyStorages / all);
-    const auto tries = static_cast<int>(kMostTries * share * share);
-    if (!move_dear_ones()) return best_of_first(tries);
+    const auto tries = static_cast<int>(kMaxTries * share * share);
+    if (!offload_expensive()) return best_of_first(tries);
     BudgetPlan other = best_of_first(tries / 3);
-    if (tries < kMostTries / 3) return other;
+    if (tries < kMaxTries / 3) return other;
     moved_ = moved;
-    rebuilt_ = rebuilt;
+    recomputed_ = recomputed;
     tried_.clear();
     BudgetPlan best = best_of_first(tries / 6);
-    exchange_dear(profile_, uses_, nothing_decided_, best);
-    exchange_dear(profile_, uses_, nothing_decided_, other);
+    exchange_expensive(profile_, uses_, nothing_decided_, best);
+    exchange_expensive(profile_, uses_, nothing_decided_, other);
     return other.timing.total() < best.timing.total() ? std::move(other) : std::move(best);
   }
 
  private:
-  /// Of the dear ones, the earliest are to move as well, as many as the link carries out in the
-  /// forward pass beside what can only move. False where there are none.
-  bool move_dear_ones() {
+  /// Of the expensive ones, the earliest are to move as well, as many as the link carries out in
+  /// the forward pass beside what can only move. False where there are none.
+  bool offload_expensive() {
     if (!profile_.timed() || !profile_.free_at_once) return false;
-    std::vector<std::size_t> dear;
-    for (const std::size_t storage : rebuilt_)
-      if (is_dear(profile_, storage)) dear.push_back(storage);
-    std::sort(dear.begin(), dear.end());
+    std::vector<std::size_t> expensive;
+    for (const std::size_t storage : recomputed_)
+      if (is_expensive(profile_, storage)) expensive.push_back(storage);
+    std::sort(expensive.begin(), expensive.end());
     double left = forward_seconds(profile_);
     for (const std::size_t storage : moved_)
       left -= profile_.link.out_seconds(profile_.storages[storage].bytes);
     std::size_t fit = 0;
-    for (; fit < dear.size(); ++fit) {
-      left -= profile_.link.out_seconds(profile_.storages[dear[fit]].bytes);
+    for (; fit < expensive.size(); ++fit) {
+      left -= profile_.link.out_seconds(profile_.storages[expensive[fit]].bytes);
       if (left < 0) break;
     }
-    dear.resize(fit);
-    fit_in(dear);
-    if (dear.empty()) return false;
-    std::erase_if(rebuilt_, [&](std::size_t storage) {
-      return std::binary_search(dear.begin(), dear.end(), storage);
+    expensive.resize(fit);
+    fit_in(expensive);
+    if (expensive.empty()) return false;
+    std::erase_if(recomputed_, [&](std::size_t storage) {
+      return std::binary_search(expensive.begin(), expensive.end(), storage);
     });
-    moved_.insert(moved_.end(), dear.begin(), dear.end());
+    moved_.insert(moved_.end(), expensive.begin(), expensive.end());
     std::sort(moved_.begin(), moved_.end(), std::greater());
     tried_.clear();
     return true;
@@ -117,10 +117,10 @@ class Planner {
 
   /// Leaves of them those that may move: others are computed again later where one does, and may
   /// need more then than the budget allows.
-  void fit_in(std::vector<std::size_t>& dear) {
-    Room room = all_away_;
+  void fit_in(std::vector<std::size_t>& expensive) {
+    PeakProfile room = all_offloaded_;
     const std::uint64_t most = std::max(budget_, room.most());
-    std::erase_if(dear, [&](std::size_t storage) {
+    std::erase_if(expensive, [&](std::size_t storage) {
       room.move(storage);
       if (room.most() <= most) return false;
       room.compute(storage);
@@ -130,7 +130,7 @@ class Planner {
 
   BudgetPlan best_of_first(int most_tries) {
     Tried all = plan_with(moved_.size());
-    if (!profile_.timed() || rebuilt_.empty()) return std::move(all.plan);
+    if (!profile_.timed() || recomputed_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
     tried_.emplace(most, std::move(all.plan));
     // Golden section over how many of what moves are put back first.
@@ -162,16 +162,16 @@ class Planner {
     std::size_t first;  // of what moves: so many were put back before what is computed again
   };
 
-  /// Where even with everything away the budget is too small: what is not to be computed again,
-  /// because that needs other storages on the device at once, but moves; in order.
-  std::vector<std::size_t> make_room() {
+  /// Where even with everything offloaded the budget is too small: what is not to be computed
+  /// again, because that needs other storages on the device at once, but moves; in order.
+  std::vector<std::size_t> evict_for() {
     std::vector<std::size_t> moved;
     const std::uint64_t limit = std::max(budget_, least_);
-    for (std::size_t end = 0; (end = all_away_.end_above(limit)) > 0;) {
+    for (std::size_t end = 0; (end = all_offloaded_.end_above(limit)) > 0;) {
       const std::size_t before = moved.size();
       for (const std::size_t product : products_at(end - 1)) {
-        if (all_away_.end_above(limit) < end) break;
-        all_away_.move(product);
+        if (all_offloaded_.end_above(limit) < end) break;
+        all_offloaded_.move(product);
         moved.push_back(product);
       }
       if (moved.size() == before) break;
@@ -185,7 +185,7 @@ class Planner {
   [[nodiscard]] std::vector<std::size_t> products_at(std::size_t place) const {
     std::vector<std::pair<double, std::size_t>> found;
     for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
-      const std::uint64_t bytes = all_away_.there_for(storage, place);
+      const std::uint64_t bytes = all_offloaded_.there_for(storage, place);
       const std::uint64_t moves = std::max<std::uint64_t>(profile_.storages[storage].bytes, 1);
       if (bytes > 0)
         found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(moves), storage);
@@ -206,8 +206,8 @@ class Planner {
 
   /// Puts so many of what moves back before what is computed again has its turn, then the others.
   Tried plan_with(std::size_t first) {
-    Room& room = tried_room_;
-    room = all_away_;
+    PeakProfile& room = tried_room_;
+    room = all_offloaded_;
     for (const std::size_t storage : moved_)
       room.move(storage);
     Tried tried{{}, 0};
@@ -216,8 +216,8 @@ class Planner {
     plan.actions.assign(profile_.storages.size(), Action::kKeep);
     for (const std::size_t storage : moved_)
       plan.actions[storage] = Action::kMove;
-    for (const std::size_t storage : rebuilt_)
-      plan.actions[storage] = Action::kRebuild;
+    for (const std::size_t storage : recomputed_)
+      plan.actions[storage] = Action::kRecompute;
     const auto put_back = [&](std::size_t until) {
       for (; next < until; ++next) {
         const std::size_t storage = moved_[next];
@@ -227,7 +227,7 @@ class Planner {
     };
     put_back(first);
     tried.first = next;
-    for (const std::size_t storage : rebuilt_)
+    for (const std::size_t storage : recomputed_)
       if (room.keep(storage, budget_)) plan.actions[storage] = Action::kKeep;
     put_back(moved_.size());
     plan.least = Bytes{least_};
@@ -237,12 +237,12 @@ class Planner {
 
   const StepProfile& profile_;
   const std::uint64_t budget_;
-  const Room nothing_decided_;
-  Room all_away_;
-  Room tried_room_;  // whose memory each try takes over
+  const PeakProfile nothing_decided_;
+  PeakProfile all_offloaded_;
+  PeakProfile tried_room_;  // whose memory each try takes over
   const std::uint64_t least_;
-  std::vector<std::size_t> moved_;    // what can only move and helps, the latest first
-  std::vector<std::size_t> rebuilt_;  // the dearest first
+  std::vector<std::size_t> moved_;       // what can only move and helps, the latest first
+  std::vector<std::size_t> recomputed_;  // the most_expensive first
   const Uses uses_;
   std::map<std::size_t, BudgetPlan> tried_;
 };
@@ -253,7 +253,7 @@ constexpr std::uint64_t kParts = 1024;
 }  // namespace
 
 Bytes least_peak(const StepProfile& profile) {
-  return Bytes{least_of(profile, Room(profile))};
+  return Bytes{least_of(profile, PeakProfile(profile))};
 }
 
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget) {
@@ -264,7 +264,7 @@ BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, By
   BudgetPlan plan;
   plan.least = least_peak(profile);
   plan.actions = std::move(actions);
-  Room room(profile, plan.actions);
+  PeakProfile room(profile, plan.actions);
   complete(profile, Uses(room.wanted(), profile.places()), room, budget, plan);
   return plan;
 }

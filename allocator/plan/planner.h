@@ -9,17 +9,17 @@
 namespace spillway {
 
 /// What becomes of each storage so that the step needs at most `budget` and is predicted to take
-/// the least time; with everything away that helps where no plan is enough. Deterministic.
+/// the least time; with everything offloaded that helps where no plan is enough. Deterministic.
 ///
 /// Storages whose absence lowers no peak are kept, whatever the budget, those that can only move
-/// before the others. From the rest, all away,
+/// before the others. From the rest, all offloaded,
 /// storages are put back while the budget allows it: of those that can only move the latest first,
-/// because the earliest are away longest and their copies have the most time; of those that can be
-/// computed again the dearest per byte first. How many of the first kind are put back before the
-/// second kind has its turn is searched for with the simulator: while the link keeps up, moving is
-/// free, and beyond that computing again frees a byte for far less. Where the link could carry more
-/// for free than what can only move, the earliest of what is dear to compute again move too.
-/// Without times, what moves is put back first.
+/// because the earliest are offloaded longest and their copies have the most time; of those that
+/// can be computed again the most_expensive per byte first. How many of the first kind are put back
+/// before the second kind has its turn is searched for with the simulator: while the link keeps up,
+/// moving is free, and beyond that computing again frees a byte for far less. Where the link could
+/// carry more for free than what can only move, the earliest of what is expensive to compute again
+/// move too. Without times, what moves is put back first.
 ///
 /// What has moved comes back as early as there is room for it, in the order of its uses.
 ///
@@ -30,12 +30,12 @@ namespace spillway {
 /// among what the smaller one does.
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget);
 
-/// The least that any plan for the step needs: with everything away, and nothing on the device only
-/// so that another storage can be computed again from it.
+/// The least that any plan for the step needs: with everything offloaded, and nothing on the device
+/// only so that another storage can be computed again from it.
 Bytes least_peak(const StepProfile& profile);
 
 /// The plan with these actions, by storage; what moves comes back as above. Requires: what is
-/// rebuilt can be.
+/// recomputed can be.
 BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget);
 
 /// The plan of plan_step that needs the least memory, of those that are predicted to take at most

@@ -72,8 +72,8 @@ std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
 std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64_t limit) const {
   SPILLWAY_CHECK(to <= count_);
   if (from >= to) return to;
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  const auto least = static_cast<std::int64_t>(std::min(limit, kMost));
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max() / 2;
+  const auto least = static_cast<std::int64_t>(std::min(limit, kMax));
   return std::max(from, last_above(1, 0, leaves_, to, least));
 }
 

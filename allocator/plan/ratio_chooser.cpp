@@ -16,12 +16,12 @@ __extension__ using Wide = unsigned __int128;
 constexpr unsigned kFractionBits = 40;
 
 /// Shapes that are remembered. A job with ever new shapes forgets those that it used longest ago.
-constexpr std::size_t kMostShapes = 256;
+constexpr std::size_t kMaxShapes = 256;
 
 /// Of those that begin alike, the last used ones are looked at.
-constexpr std::size_t kMostCandidates = 8;
+constexpr std::size_t kMaxCandidates = 8;
 
-constexpr unsigned kMostInARow = 64;
+constexpr unsigned kMaxInARow = 64;
 
 }  // namespace
 
@@ -46,7 +46,7 @@ RatioChooser::Choice RatioChooser::choose(Bytes size, std::optional<std::uint64_
   const std::size_t index = sites_.size();
   const bool known = planned();
   Choice choice = known ? planned_choice(index) : Choice::kKeep;
-  if (choice != Choice::kHeldElsewhere) seen_bytes_ += size;
+  if (choice != Choice::kReferencedElsewhere) seen_bytes_ += size;
 
   while (!waiting_.empty() && fits(sites_[waiting_.front()].size)) {
     Site& first = sites_[waiting_.front()];
@@ -74,7 +74,7 @@ void RatioChooser::narrow_candidates(Bytes size) {
   if (index == 0) {
     for (Shape& shape : shapes_) {
       if (shape.front().size == size) candidates_.push_back(&shape);
-      if (candidates_.size() == kMostCandidates) return;
+      if (candidates_.size() == kMaxCandidates) return;
     }
     return;
   }
@@ -91,7 +91,7 @@ RatioChooser::Choice RatioChooser::planned_choice(std::size_t index) const {
     if ((*shape)[index].moves) return Choice::kMove;
     held = held && (*shape)[index].held;
   }
-  return held ? Choice::kHeldElsewhere : Choice::kKeep;
+  return held ? Choice::kReferencedElsewhere : Choice::kKeep;
 }
 
 void RatioChooser::not_moved(std::size_t index) {
@@ -105,7 +105,7 @@ void RatioChooser::not_moved(std::size_t index) {
 bool RatioChooser::alive_at_unpack(std::size_t index) {
   SPILLWAY_CHECK(index < sites_.size());
   sites_[index].alive = true;
-  return sites_[index].choice != Choice::kHeldElsewhere;
+  return sites_[index].choice != Choice::kReferencedElsewhere;
 }
 
 void RatioChooser::not_held(std::size_t index) {
@@ -126,7 +126,7 @@ void RatioChooser::end_step() {
   });
   const bool is_new = known == shapes_.end();
   if (is_new) {
-    if (shapes_.size() >= kMostShapes) shapes_.pop_back();
+    if (shapes_.size() >= kMaxShapes) shapes_.pop_back();
     shapes_.emplace_front(sites_.size());
   } else {
     shapes_.splice(shapes_.begin(), shapes_, known);
@@ -149,7 +149,7 @@ void RatioChooser::Planned::learn(const Site& seen) {
   if (held && seen.not_held && !seen.alive) {
     held = false;
     in_a_row = 0;
-    needed = std::min(2 * needed, kMostInARow);
+    needed = std::min(2 * needed, kMaxInARow);
   } else if (!held) {
     in_a_row = seen.alive ? in_a_row + 1 : 0;
     held = in_a_row >= needed;
@@ -167,13 +167,13 @@ void RatioChooser::abandon_step() {
 }
 
 void RatioChooser::make_plan(Shape& shape) const {
-  Bytes movable;
+  Bytes offloadable;
   Bytes largest;
   std::vector<Planned*> order;
   for (Planned& site : shape) {
     site.moves = false;
     if (site.held) continue;
-    movable += site.size;
+    offloadable += site.size;
     largest = std::max(largest, site.size);
     order.push_back(&site);
   }
@@ -182,7 +182,7 @@ void RatioChooser::make_plan(Shape& shape) const {
   });
   // Whatever is skipped did not fit: the rest of the share is smaller than it, and so than the
   // largest storage.
-  Bytes rest = ratio_.share_of(movable);
+  Bytes rest = ratio_.share_of(offloadable);
   const auto take = [&](Planned& site) {
     if (site.size > rest) return;
     site.moves = true;

@@ -37,20 +37,20 @@ class Ratio {
   std::uint64_t numerator_;
 };
 
-/// Chooses which of a step's movable storages move, so that their bytes are at most the ratio of
-/// all movable bytes and less than one storage below it (law 7), from the first step on. Pure: no
-/// clock, no CUDA.
+/// Chooses which of a step's offloadable storages move, so that their bytes are at most the ratio
+/// of all offloadable bytes and less than one storage below it (law 7), from the first step on.
+/// Pure: no clock, no CUDA.
 ///
 /// Wherever a step ends, no more than its share has moved: a storage leaves when the bytes seen so
 /// far allow it, and one that is to leave and may not yet waits its turn.
 ///
 /// A sequence of sizes that is new is spread evenly: a storage moves when that keeps the moved
 /// bytes within the ratio of the bytes seen so far. A known one is planned: the earliest storages
-/// move (they are away longest), and of those that one node saves for the first time the largest
-/// first; not those that free nothing, and not those that are used again at once, unless the share
-/// cannot be met to within one storage without them. While a step may still become several known
-/// ones, what any of them moves may move. From the first difference to all of them on, the rest is
-/// spread evenly.
+/// move (they are offloaded longest), and of those that one node saves for the first time the
+/// largest first; not those that free nothing, and not those that are used again at once, unless
+/// the share cannot be met to within one storage without them. While a step may still become
+/// several known ones, what any of them moves may move. From the first difference to all of them
+/// on, the rest is spread evenly.
 ///
 /// Threads: confined; the runtime holds its lock.
 class RatioChooser {
@@ -59,15 +59,15 @@ class RatioChooser {
     kKeep,  // the ratio is met without it
     kWait,  // it moves when take_due() says so, and stays until then
     kMove,
-    kHeldElsewhere,  // was alive at its unpack in an earlier step of this shape: moving it frees
-                     // nothing
+    kReferencedElsewhere,  // was alive at its unpack in an earlier step of this shape: moving it
+                           // frees nothing
   };
 
   explicit RatioChooser(Ratio ratio) : ratio_(ratio) {}
 
   [[nodiscard]] Ratio ratio() const { return ratio_; }
 
-  /// The next movable storage of this step. Its index in the step is `seen() - 1` afterwards.
+  /// The next offloadable storage of this step. Its index in the step is `seen() - 1` afterwards.
   /// `node` numbers the node that saves it: those that follow one another with the same number
   /// are equals. Without one it has no equals.
   Choice choose(Bytes size, std::optional<std::uint64_t> node = std::nullopt);
@@ -92,9 +92,9 @@ class RatioChooser {
 
   [[nodiscard]] std::size_t seen() const { return sites_.size(); }
 
-  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // movable, this step
+  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // offloadable, this step
 
-  [[nodiscard]] Bytes moved_bytes() const { return moved_bytes_; }  // of those, that have moved
+  [[nodiscard]] Bytes offloaded_bytes() const { return moved_bytes_; }  // of those, that have moved
 
   /// This step is, so far, one that is known.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }

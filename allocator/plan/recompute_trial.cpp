@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-/// There is room to recompute where this share of the budget is free with everything away.
+/// There is room to recompute where this share of the budget is free with everything offloaded.
 constexpr std::uint64_t kRoomShare = 8;
 
 /// So many times as many steps only offload after recomputation has exceeded the budget again.

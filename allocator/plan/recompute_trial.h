@@ -13,7 +13,7 @@ namespace spillway {
 /// the least room. Steps only offload
 /// - for some steps after one in which recomputation exceeded the budget: 4, 16, 64, …;
 /// - the first time that they are larger than every step that has recomputed, unless a smaller one
-///   needed so little with everything away that the larger one has room to recompute.
+///   needed so little with everything offloaded that the larger one has room to recompute.
 /// The size of a step is that of its first storage.
 ///
 /// Threads: confined.

@@ -7,9 +7,9 @@ namespace spillway {
 
 RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages(count) {
   edges = {0, curve.live.size(), std::min(curve.tail, curve.live.size())};
-  for (const StepCurve::Absence& away : curve.absences) {
-    edges.push_back(away.from);
-    edges.push_back(away.to);
+  for (const StepCurve::Absence& offloaded : curve.absences) {
+    edges.push_back(offloaded.from);
+    edges.push_back(offloaded.to);
   }
   operands = operands_of(curve);
   for (const Operand& operand : operands) {
@@ -28,9 +28,10 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
 
   for (std::size_t edge = 0; edge + 1 < edges.size(); ++edge)
     peaks.push_back(*std::max_element(at(edges[edge]), at(edges[edge + 1])));
-  for (const StepCurve::Absence& away : curve.absences) {
-    if (away.from < away.to)
-      absences.push_back({away.storage, index_of(away.from), index_of(away.to), away.bytes});
+  for (const StepCurve::Absence& offloaded : curve.absences) {
+    if (offloaded.from < offloaded.to)
+      absences.push_back(
+          {offloaded.storage, index_of(offloaded.from), index_of(offloaded.to), offloaded.bytes});
   }
   for (Operand& operand : operands) {
     operand.from = index_of(operand.from);

@@ -3,7 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 #include "allocator/plan/operands.h"
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 
 namespace spillway {
 
-/// A step in which everything was away that could be, in as few numbers as plans need. Its places
-/// are the stretches between two changes of what is away; peaks has the most that was live in each.
+/// A step in which everything was offloaded that could be, in as few numbers as plans need. Its
+/// places are the stretches between two changes of what is offloaded; peaks has the most that was
+/// live in each.
 struct RecordedStep {
   std::vector<std::uint64_t> peaks;  // bytes, in order
   std::vector<std::size_t> edges;    // where each place begins, in StepCurve's places

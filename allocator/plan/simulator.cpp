@@ -40,7 +40,7 @@ class Simulation {
       : profile_(profile),
         plan_(plan),
         budget_(budget.count()),
-        live_(live_bytes(profile, plan.actions, plan.fetch)),
+        live_(allocated_bytes(profile, plan.actions, plan.fetch)),
         saved_(profile.places(), profile.storages.size()),
         let_go_(profile.places(), profile.storages.size()),
         fetched_(profile.places(), profile.storages.size()),
@@ -53,11 +53,11 @@ class Simulation {
       saved_.put(profile.storages[storage].saved, storage);
       fetched_.put(plan.fetch[storage], storage);
     }
-    for (const RecordedStep::Absence& away : profile.memory.absences) {
-      Moved& moved = moved_[away.storage];
-      if (plan.actions[away.storage] != Action::kMove || moved.bytes != 0) continue;
-      moved.bytes = away.bytes;  // of its first absence
-      let_go_.put(away.from, away.storage);
+    for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
+      Moved& moved = moved_[offloaded.storage];
+      if (plan.actions[offloaded.storage] != Action::kMove || moved.bytes != 0) continue;
+      moved.bytes = offloaded.bytes;  // of its first absence
+      let_go_.put(offloaded.from, offloaded.storage);
     }
   }
 
@@ -118,8 +118,8 @@ class Simulation {
       timing_.stall_in += wait_until(moved_[storage].in);
       return;
     }
-    const double seconds = profile_.storages[storage].rebuild.value_or(0);
-    timing_.rebuild += seconds;
+    const double seconds = profile_.storages[storage].recompute.value_or(0);
+    timing_.recompute += seconds;
     now_ += seconds;
   }
 

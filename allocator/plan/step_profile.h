@@ -30,10 +30,10 @@ struct LinkRates {
 /// `memory`; seconds are the device's.
 struct StepProfile {
   struct Storage {
-    std::uint64_t bytes = 0;          // that a move copies, each way
-    std::size_t saved = 0;            // at the beginning of this place
-    std::size_t wanted = 0;           // again, for the first time; the number of places where never
-    std::optional<double> rebuild{};  // seconds; none where it cannot be computed again
+    std::uint64_t bytes = 0;  // that a move copies, each way
+    std::size_t saved = 0;    // at the beginning of this place
+    std::size_t wanted = 0;   // again, for the first time; the number of places where never
+    std::optional<double> recompute{};  // seconds; none where it cannot be computed again
   };
 
   explicit StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {}
@@ -60,8 +60,8 @@ struct StepProfile {
 /// What happens to a storage between the passes.
 enum class Action : std::uint8_t {
   kKeep,
-  kMove,     // to the host, and back
-  kRebuild,  // let go, and computed again
+  kMove,       // to the host, and back
+  kRecompute,  // let go, and computed again
 };
 
 }  // namespace spillway

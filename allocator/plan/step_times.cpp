@@ -112,21 +112,21 @@ StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen)
   for (std::size_t mark = 0; mark < times.marks.size(); ++mark)
     times.marks[mark].seconds = at(mark);
   times.end = at(times.marks.size());
-  for (std::size_t storage = 0; storage < times.rebuild.size(); ++storage) {
+  for (std::size_t storage = 0; storage < times.recompute.size(); ++storage) {
     std::vector<double> seconds;
     for (const StepTimes& each : seen) {
-      if (storage < each.rebuild.size() && each.rebuild[storage] > 0) {
-        seconds.push_back(each.rebuild[storage]);
+      if (storage < each.recompute.size() && each.recompute[storage] > 0) {
+        seconds.push_back(each.recompute[storage]);
       }
     }
-    if (!seconds.empty()) times.rebuild[storage] = median(std::move(seconds));
+    if (!seconds.empty()) times.recompute[storage] = median(std::move(seconds));
   }
   return times;
 }
 
 StepProfile profile_of(RecordedStep step,
                        const std::vector<Bytes>& sizes,
-                       const std::vector<bool>& rebuildable,
+                       const std::vector<bool>& recomputable,
                        const StepTimes* times) {
   StepProfile profile(std::move(step));
   const RecordedStep& memory = profile.memory;
@@ -136,14 +136,14 @@ StepProfile profile_of(RecordedStep step,
     StepProfile::Storage& known = profile.storages.emplace_back();
     known.bytes = sizes[storage].count();
     known.saved = known.wanted = none;
-    if (rebuildable[storage]) known.rebuild = 0;
+    if (recomputable[storage]) known.recompute = 0;
   }
   for (std::size_t each = memory.absences.size(); each-- > 0;) {
-    const RecordedStep::Absence& away = memory.absences[each];
-    StepProfile::Storage& known = profile.storages[away.storage];
-    known.saved = away.from;
-    known.wanted = away.to;
-    profile.turn = std::min(profile.turn, away.to);
+    const RecordedStep::Absence& offloaded = memory.absences[each];
+    StepProfile::Storage& known = profile.storages[offloaded.storage];
+    known.saved = offloaded.from;
+    known.wanted = offloaded.to;
+    profile.turn = std::min(profile.turn, offloaded.to);
   }
   if (times == nullptr) return profile;
   if (none > 0) profile.seconds = seconds_of(memory, *times);
@@ -153,7 +153,8 @@ StepProfile profile_of(RecordedStep step,
     StepProfile::Storage& known = profile.storages[storage];
     if (storage < times->saved.size())
       known.saved = std::min(known.saved, memory.place_of(times->saved[storage]));
-    if (known.rebuild && storage < times->rebuild.size()) known.rebuild = times->rebuild[storage];
+    if (known.recompute && storage < times->recompute.size())
+      known.recompute = times->recompute[storage];
   }
   return profile;
 }

@@ -26,7 +26,7 @@ struct StepTimes {
   double end = 0;                     // of the backward pass
   std::optional<std::size_t> turn{};  // the first place at which something was wanted
   std::vector<std::size_t> saved{};   // by storage
-  std::vector<double> rebuild{};      // seconds, by storage
+  std::vector<double> recompute{};    // seconds, by storage
   LinkRates link{};
 };
 
@@ -39,10 +39,10 @@ struct StepTimes {
 /// Requires: at least one value.
 [[nodiscard]] double median(std::vector<double> values);
 
-/// The profile of a recorded step; `rebuildable` is by storage. Without times it has none.
+/// The profile of a recorded step; `recomputable` is by storage. Without times it has none.
 StepProfile profile_of(RecordedStep step,
                        const std::vector<Bytes>& sizes,
-                       const std::vector<bool>& rebuildable,
+                       const std::vector<bool>& recomputable,
                        const StepTimes* times);
 
 }  // namespace spillway

@@ -9,24 +9,26 @@
 namespace spillway {
 namespace {
 
-std::vector<driver::DevicePtr> addresses(const Pauses::Blocks& blocks) {
+std::vector<driver::DevicePtr> addresses(const PauseManager::Blocks& blocks) {
   std::vector<driver::DevicePtr> all;
   all.reserve(blocks.size());
-  for (const Pauses::Block& block : blocks)
+  for (const PauseManager::Block& block : blocks)
     all.push_back(block.at);
   return all;
 }
 
-void sort_by_address(Pauses::Blocks& blocks) {
-  std::sort(
-      blocks.begin(), blocks.end(), [](const Pauses::Block& left, const Pauses::Block& right) {
-        return left.at < right.at;
-      });
+void sort_by_address(PauseManager::Blocks& blocks) {
+  std::sort(blocks.begin(),
+            blocks.end(),
+            [](const PauseManager::Block& left, const PauseManager::Block& right) {
+              return left.at < right.at;
+            });
 }
 
 }  // namespace
 
-Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents contents) {
+Result<PauseManager::Blocks> PauseManager::begin_pause(std::span<const TagId> tags,
+                                                       Contents contents) {
   Blocks blocks;
   // While they are held, no address gets another owner and no memory goes.
   for (const HeapBlockInfo& block : heap_.hold(tags, false))
@@ -38,7 +40,7 @@ Result<Pauses::Blocks> Pauses::begin_pause(std::span<const TagId> tags, Contents
   return status;
 }
 
-Status Pauses::leave(Blocks& blocks, Contents contents) {
+Status PauseManager::leave(Blocks& blocks, Contents contents) {
   for (const Block& block : blocks) {
     if (!block.shared) continue;
     return SPILLWAY_ERROR(Code::kNotReady,
@@ -63,7 +65,7 @@ Status Pauses::leave(Blocks& blocks, Contents contents) {
 }
 
 /// One batch, behind what its queue waits for already. Gives its fence.
-Result<driver::Fence> Pauses::copy_out(Blocks& blocks) {
+Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
   std::vector<CopyOut> copies;
   for (Block& block : blocks)
     copies.push_back({block.at, &*block.copy});
@@ -75,7 +77,7 @@ Result<driver::Fence> Pauses::copy_out(Blocks& blocks) {
   return moved;
 }
 
-Bytes Pauses::finish_pause(Blocks blocks) {
+Bytes PauseManager::finish_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   const Result<Bytes> given_back = heap_.evict(all);
   SPILLWAY_CHECK(given_back.ok());  // it fails only for blocks that are not live
@@ -90,7 +92,7 @@ Bytes Pauses::finish_pause(Blocks blocks) {
   return given_back.value();
 }
 
-void Pauses::cancel_pause(Blocks blocks) {
+void PauseManager::cancel_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   for (Block& block : blocks) {
     // Its copy may still read it.
@@ -100,7 +102,7 @@ void Pauses::cancel_pause(Blocks blocks) {
   let_go(all);
 }
 
-Result<Pauses::Blocks> Pauses::begin_resume(std::span<const TagId> tags) {
+Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> tags) {
   Blocks blocks = take(tags, heap_.hold(tags, true));
   Status status = come_back(blocks);
   if (status.ok()) return blocks;
@@ -108,8 +110,9 @@ Result<Pauses::Blocks> Pauses::begin_resume(std::span<const TagId> tags) {
   return status;
 }
 
-/// Takes the blocks under `tags` out of the books. `held` are those of them that are paused.
-Pauses::Blocks Pauses::take(std::span<const TagId> tags, std::span<const HeapBlockInfo> held) {
+/// Takes the blocks under `tags` out of the accounting. `held` are those of them that are paused.
+PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
+                                        std::span<const HeapBlockInfo> held) {
   Blocks blocks;
   Blocks gone;
   std::vector<driver::DevicePtr> leaving;
@@ -144,7 +147,7 @@ Pauses::Blocks Pauses::take(std::span<const TagId> tags, std::span<const HeapBlo
   return blocks;
 }
 
-Status Pauses::come_back(Blocks& blocks) {
+Status PauseManager::come_back(Blocks& blocks) {
   SPILLWAY_RETURN_IF_ERROR(heap_.restore(addresses(blocks)));
   Status status = copy_in_sync(blocks);
   // The memory goes again, so nothing may write to it any more.
@@ -152,7 +155,7 @@ Status Pauses::come_back(Blocks& blocks) {
   return status;
 }
 
-Status Pauses::copy_in_sync(Blocks& blocks) {
+Status PauseManager::copy_in_sync(Blocks& blocks) {
   std::vector<CopyIn> copies;
   for (Block& block : blocks) {
     if (block.copy) copies.push_back({&*block.copy, block.moved, block.at});
@@ -166,7 +169,7 @@ Status Pauses::copy_in_sync(Blocks& blocks) {
   return driver::Timeline::wait_sync(moved);
 }
 
-void Pauses::finish_resume(Blocks blocks) {
+void PauseManager::finish_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   for (Block& block : blocks) {
     if (block.copy) {
@@ -178,14 +181,14 @@ void Pauses::finish_resume(Blocks blocks) {
   let_go(all);
 }
 
-void Pauses::cancel_resume(Blocks blocks) {
+void PauseManager::cancel_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not live
   keep(std::move(blocks));
   let_go(all);
 }
 
-void Pauses::keep(Blocks blocks) {
+void PauseManager::keep(Blocks blocks) {
   Blocks stale;
   {
     const Lock lock(mutex_);
@@ -203,12 +206,12 @@ void Pauses::keep(Blocks blocks) {
     drop_copy(std::move(block));
 }
 
-void Pauses::let_go(std::span<const driver::DevicePtr> blocks) {
+void PauseManager::let_go(std::span<const driver::DevicePtr> blocks) {
   for (const driver::DevicePtr at : heap_.let_go(blocks))
     forget(at);
 }
 
-void Pauses::forget(driver::DevicePtr at) {
+void PauseManager::forget(driver::DevicePtr at) {
   Block gone;
   {
     const Lock lock(mutex_);
@@ -222,27 +225,27 @@ void Pauses::forget(driver::DevicePtr at) {
   drop_copy(std::move(gone));
 }
 
-void Pauses::drop_copy(Block block) {
+void PauseManager::drop_copy(Block block) {
   if (block.copy) arena_.give(std::move(*block.copy), block.moved);
 }
 
-void Pauses::count(const Block& block) {
+void PauseManager::count(const Block& block) {
   ++stats_.blocks;
   stats_.paused += block.size;
   if (!block.copy) return;
   stats_.on_host += block.size;
-  away_ += block.size.count();
+  offloaded_ += block.size.count();
 }
 
-void Pauses::uncount(const Block& block) {
+void PauseManager::uncount(const Block& block) {
   --stats_.blocks;
   stats_.paused -= block.size;
   if (!block.copy) return;
   stats_.on_host -= block.size;
-  away_ -= block.size.count();
+  offloaded_ -= block.size.count();
 }
 
-std::set<TagId> Pauses::tags() {
+std::set<TagId> PauseManager::tags() {
   const Lock lock(mutex_);
   std::set<TagId> tags;
   for (auto& [at, block] : paused_) {
@@ -253,7 +256,7 @@ std::set<TagId> Pauses::tags() {
   return tags;
 }
 
-Bytes Pauses::bytes_under(std::span<const TagId> tags) const {
+Bytes PauseManager::bytes_under(std::span<const TagId> tags) const {
   const Lock lock(mutex_);
   Bytes bytes;
   for (const auto& [at, block] : paused_) {
@@ -262,7 +265,7 @@ Bytes Pauses::bytes_under(std::span<const TagId> tags) const {
   return bytes;
 }
 
-PauseStats Pauses::stats() const {
+PauseStats PauseManager::stats() const {
   const Lock lock(mutex_);
   return stats_;
 }

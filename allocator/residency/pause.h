@@ -28,21 +28,24 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks away, by tag, and brings it back at the same addresses: regime
-/// R2, where the caller knows that nobody works on the blocks in between. A block that is touched
-/// while it is paused faults.
+/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
+/// regime R2, where the caller knows that nobody works on the blocks in between. A block that is
+/// touched while it is paused faults.
 ///
 /// A pause, as a resume, has two parts: the first may fail and changes nothing then, the second
 /// does not fail. Several devices are so paused all or none.
 ///
 /// Threads: safe; the two parts of one move are called by one thread, and one move is made at a
 /// time (the runtime sees to it). Blocks may be freed on any thread meanwhile.
-/// Ownership: borrows heap, arena, copies and `away`, the counter of bytes that are on the host
-/// only (HeapOptions::away).
-class Pauses {
+/// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
+/// host only (HeapOptions::offloaded).
+class PauseManager {
  public:
-  Pauses(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& away)
-      : heap_(heap), arena_(arena), copies_(copies), away_(away) {}
+  PauseManager(Heap& heap,
+               HostArena& arena,
+               CopyEngine& copies,
+               std::atomic<std::uint64_t>& offloaded)
+      : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
   /// One block that is paused, or about to be.
   struct Block {
@@ -114,7 +117,7 @@ class Pauses {
   Heap& heap_;
   HostArena& arena_;
   CopyEngine& copies_;
-  std::atomic<std::uint64_t>& away_;
+  std::atomic<std::uint64_t>& offloaded_;
   std::atomic<bool> any_{false};  // something is in paused_
   mutable Mutex mutex_;
   std::map<driver::DevicePtr, Block> paused_ SPILLWAY_GUARDED_BY(mutex_);

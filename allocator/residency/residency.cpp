@@ -41,7 +41,7 @@ Stash Residency::leaves(driver::DevicePtr source, HostSlot slot, driver::Fence w
   on_host_ += slot.size.count();
   ++stashes_;
   Stash stash{std::move(slot), written, false, false, in_heap};
-  set_away(stash, true);
+  set_offloaded(stash, true);
   return stash;
 }
 
@@ -62,7 +62,7 @@ Result<std::vector<HostSlot>> Residency::take_slots(std::span<const Leaving> par
 Result<driver::Fence> Residency::fetch(Stash& stash,
                                        driver::DevicePtr destination,
                                        driver::Stream consumer,
-                                       Haste haste) {
+                                       CopyPriority haste) {
   SPILLWAY_ASSIGN_OR_RETURN(
       const driver::Fence read,
       copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
@@ -74,7 +74,7 @@ Result<driver::Fence> Residency::fetch(Stash& stash,
 
 Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
                                        driver::Stream consumer,
-                                       Haste haste) {
+                                       CopyPriority haste) {
   std::vector<CopyIn> copies;
   for (const Return& back : returns)
     copies.push_back({&back.stash->slot, back.stash->written, back.destination});
@@ -91,21 +91,21 @@ void Residency::comes_back(Stash& stash, driver::Fence read) {
   stash.slot.fences.add(read);
   stash.fetched = true;
   fetched_ += stash.slot.size.count();
-  set_away(stash, false);
+  set_offloaded(stash, false);
 }
 
-void Residency::set_away(Stash& stash, bool away) {
-  if (stash.away == away) return;
-  stash.away = away;
-  if (away) {
-    away_ += stash.slot.size.count();
+void Residency::set_offloaded(Stash& stash, bool offloaded) {
+  if (stash.offloaded == offloaded) return;
+  stash.offloaded = offloaded;
+  if (offloaded) {
+    offloaded_ += stash.slot.size.count();
   } else {
-    away_ -= stash.slot.size.count();
+    offloaded_ -= stash.slot.size.count();
   }
 }
 
 void Residency::drop(Stash stash) {
-  set_away(stash, false);
+  set_offloaded(stash, false);
   on_host_ -= stash.slot.size.count();
   if (!stash.fetched) ++dropped_;
   // Copies in come after the copy out, so it has passed when they have.
@@ -116,7 +116,7 @@ ResidencyStats Residency::stats() const {
   return {Bytes{stashed_.load()},
           Bytes{fetched_.load()},
           Bytes{on_host_.load()},
-          Bytes{away_.load()},
+          Bytes{offloaded_.load()},
           stashes_.load(),
           fetches_.load(),
           dropped_.load()};

@@ -14,10 +14,10 @@
 namespace spillway {
 
 struct ResidencyStats {
-  Bytes stashed;  // bytes copied or being copied to the host, since creation
-  Bytes fetched;  // bytes copied or being copied back, since creation
-  Bytes on_host;  // held in slots by living stashes now
-  Bytes away;     // of those: not on the device as well
+  Bytes stashed;    // bytes copied or being copied to the host, since creation
+  Bytes fetched;    // bytes copied or being copied back, since creation
+  Bytes on_host;    // held in slots by living stashes now
+  Bytes offloaded;  // of those: not on the device as well
   std::uint64_t stashes = 0;
   std::uint64_t fetches = 0;  // ways back, of however many stashes each
   std::uint64_t dropped = 0;  // stashes that ended without ever being fetched
@@ -27,10 +27,10 @@ struct ResidencyStats {
 /// Residency::drop, exactly once.
 struct Stash {
   HostSlot slot;
-  driver::Fence written;  // the copy out
-  bool fetched = false;   // copies in were begun; slot.fences has the latest of each stream
-  bool away = false;      // counted as not on the device
-  bool in_heap = false;   // the source was in our heap, whose block carries `written`
+  driver::Fence written;   // the copy out
+  bool fetched = false;    // copies in were begun; slot.fences has the latest of each stream
+  bool offloaded = false;  // counted as not on the device
+  bool in_heap = false;    // the source was in our heap, whose block carries `written`
 };
 
 /// A part of a storage that leaves.
@@ -46,15 +46,15 @@ struct Return {
 };
 
 /// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
-/// away). Decides nothing.
+/// offloaded). Decides nothing.
 ///
 /// Threads: safe for different stashes; one stash must not be used by two threads at once.
-/// Ownership: borrows heap, arena, copies and `away`, the counter of bytes that are on the host
-/// only (HeapOptions::away).
+/// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
+/// host only (HeapOptions::offloaded).
 class Residency {
  public:
-  Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& away)
-      : heap_(heap), arena_(arena), copies_(copies), away_(away) {}
+  Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& offloaded)
+      : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
   /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
   /// afterwards: in our heap it then carries the copy's fence (law 2). Where `source` is not in our
@@ -73,14 +73,15 @@ class Residency {
   Result<driver::Fence> fetch(Stash& stash,
                               driver::DevicePtr destination,
                               driver::Stream consumer,
-                              Haste haste = Haste::kAhead);
+                              CopyPriority haste = CopyPriority::kPrefetch);
   /// As above, several stashes into one block; one fence for all. Requires: at least one.
   Result<driver::Fence> fetch(std::span<const Return> returns,
                               driver::Stream consumer,
-                              Haste haste);
+                              CopyPriority haste);
 
-  /// The fetched copy has left the device again while the stash lives on; only the books change.
-  void set_away(Stash& stash, bool away);
+  /// The fetched copy has left the device again while the stash lives on; only the accounting
+  /// change.
+  void set_offloaded(Stash& stash, bool offloaded);
 
   /// Ends the stash: its slot goes back with the fences of its last copies (law 4).
   void drop(Stash stash);
@@ -99,7 +100,7 @@ class Residency {
   std::atomic<std::uint64_t> stashed_{0};
   std::atomic<std::uint64_t> fetched_{0};
   std::atomic<std::uint64_t> on_host_{0};
-  std::atomic<std::uint64_t>& away_;
+  std::atomic<std::uint64_t>& offloaded_;
   std::atomic<std::uint64_t> stashes_{0};
   std::atomic<std::uint64_t> fetches_{0};
   std::atomic<std::uint64_t> dropped_{0};

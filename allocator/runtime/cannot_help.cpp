@@ -82,10 +82,10 @@ CannotHelp HelplessSteps::after(const std::optional<CannotHelp>& found) {
 }
 
 void HelplessSteps::withdraw() {
-  constexpr int kMost = 1 << 20;
+  constexpr int kMax = 1 << 20;
   last_ = HelplessReason::kNone;
   times_ = 0;
-  needed_ = std::min(4 * needed_, kMost);
+  needed_ = std::min(4 * needed_, kMax);
 }
 
 const StepPeaks::Peak& highest(const StepPeaks::Peaks& peaks) {

@@ -6,14 +6,14 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kMost = 256;  // copies of a stream that may still be waited for
+constexpr std::size_t kMax = 256;  // copies of a stream that may still be waited for
 
 }  // namespace
 
 void CopyEnds::add(const driver::Span& copy) {
   Queue& queue = queues_[{copy.device, copy.stream}];
   queue.push_back(copy);
-  if (queue.size() > kMost) queue.pop_front();
+  if (queue.size() > kMax) queue.pop_front();
 }
 
 bool CopyEnds::copies(DeviceId device, std::uint64_t stream) const {

@@ -20,7 +20,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   }
   std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device, evictable));
   HeapOptions heap_options;
-  heap_options.away = &made->away_;
+  heap_options.offloaded = &made->offloaded_;
   heap_options.name_of = tag_name;
   heap_options.replay = options.plan_replay;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
@@ -33,9 +33,9 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   made->arena_ = std::make_unique<HostArena>(device, pinned);
   SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));
   made->residency_ =
-      std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->away_);
+      std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->offloaded_);
   made->pauses_ =
-      std::make_unique<Pauses>(*made->heap_, *made->arena_, *made->copies_, made->away_);
+      std::make_unique<PauseManager>(*made->heap_, *made->arena_, *made->copies_, made->offloaded_);
   made->exports_ = std::make_unique<Exports>(*made->heap_);
   made->imports_ = std::make_unique<Imports>(device);
   return made;
@@ -62,7 +62,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   }
   if (curve_.on() && block.ok() && !size.zero()) curve_.born(heap_->find(block.value()).size);
   if (step_peaks_.on() && block.ok() && !size.zero()) {
-    step_peaks_.allocated(size, heap_->live(), Bytes{away_.load()});
+    step_peaks_.allocated(size, heap_->live(), Bytes{offloaded_.load()});
   }
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
@@ -150,7 +150,7 @@ Status DeviceRuntime::enable_peer(DeviceId peer) {
   return imports_->enable_peer(reader);
 }
 
-void DeviceRuntime::give_role(driver::DevicePtr at, TagId role) {
+void DeviceRuntime::set_role(driver::DevicePtr at, TagId role) {
   const HeapBlockInfo block = heap_->find(at);
   if (!block.live || block.tag == role || !is_role(tag_name(block.tag))) return;
   heap_->retag(at, role);

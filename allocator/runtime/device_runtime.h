@@ -4,7 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/heap/heap.h"
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 #include "allocator/plan/budget.h"
 #include "allocator/residency/pause.h"
 #include "allocator/residency/residency.h"
@@ -106,7 +106,7 @@ class DeviceRuntime {
 
   /// The live block around `at` is for `role` from now on, unless a scope that the program opened
   /// has named it.
-  void give_role(driver::DevicePtr at, TagId role);
+  void set_role(driver::DevicePtr at, TagId role);
 
   /// Limits of what the heap holds from the driver; of kFraction and kAbsolute the smaller counts.
   ///   kFraction: as PyTorch's per-process fraction has it. kAbsolute: the caller's own. kSoft:
@@ -126,13 +126,12 @@ class DeviceRuntime {
 
   /// `why`, which says that `size` bytes could not be had, with who holds what and which tag's
   /// pause would have made room.
-  [[nodiscard]] Status no_room(Bytes size, const Status& why);
+  [[nodiscard]] Status oom_status(Bytes size, const Status& why);
 
-  /// Pauses tags that may be, until the device can give `size` more bytes or nothing is left to
-  /// pause; their names. Requires: the caller's turn (Evictable::turn).
-  /// Stream: blocks the host. Errors: kOutOfDeviceMemory where they do not hold enough; nothing is
-  /// paused then.
-  Result<std::vector<TagId>> make_room(Bytes size);
+  /// PauseManager tags that may be, until the device can give `size` more bytes or nothing is left
+  /// to pause; their names. Requires: the caller's turn (Evictable::turn). Stream: blocks the host.
+  /// Errors: kOutOfDeviceMemory where they do not hold enough; nothing is paused then.
+  Result<std::vector<TagId>> evict_for(Bytes size);
 
   Heap& heap() { return *heap_; }
 
@@ -142,11 +141,11 @@ class DeviceRuntime {
 
   Residency& residency() { return *residency_; }
 
-  Pauses& pauses() { return *pauses_; }
+  PauseManager& pauses() { return *pauses_; }
 
   /// What this device holds in the running step of a region with a budget. Blocks of the heap
   /// report to it by themselves.
-  LiveCurve& curve() { return curve_; }
+  AllocationCurve& curve() { return curve_; }
 
   /// Its peaks by phase of a step. Blocks of the heap report to it by themselves.
   StepPeaks& step_peaks() { return step_peaks_; }
@@ -200,11 +199,11 @@ class DeviceRuntime {
 
   const driver::Device device_;
   Evictable& evictable_;
-  std::atomic<std::uint64_t> away_{0};
+  std::atomic<std::uint64_t> offloaded_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
-  LiveCurve curve_;
+  AllocationCurve curve_;
   StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;
@@ -214,7 +213,7 @@ class DeviceRuntime {
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;
-  std::unique_ptr<Pauses> pauses_;
+  std::unique_ptr<PauseManager> pauses_;
   std::unique_ptr<Exports> exports_;
   std::unique_ptr<Imports> imports_;
 };

@@ -20,22 +20,22 @@ void Runtime::diagnose() {
   const std::vector<DeviceRuntime*> devices = made_devices();
   const bool elsewhere = saved_elsewhere_.exchange(false);
   const LightLock lock(mutex_);
-  const Bytes recomputed = std::exchange(left_to_rebuild_, {});
+  const Bytes recomputed = std::exchange(left_to_recompute_, {});
   const bool offloads = std::exchange(offloads_, false);
   const bool nothing_saved = std::exchange(movable_, {}).zero() && recomputed.zero();
   std::optional<CannotHelp> found;
   std::map<DeviceId, Bytes> peaks;
   bool lowers = false;
-  bool still = true;   // they need what they needed when it was found
+  bool still = true;  // they need what they needed when it was found
   for (DeviceRuntime* const device : devices) {
     const DeviceId id = device->device().id;
     const Bytes stashed = device->residency().stats().stashed;
     const Bytes before = std::exchange(stashed_[id], stashed);
     const StepFacts facts{device->step_peaks().end_step(),
-                    stashed - before,
-                    recomputed,
-                    elsewhere,
-                    compiled_.load(std::memory_order_relaxed)};
+                          stashed - before,
+                          recomputed,
+                          elsewhere,
+                          compiled_.load(std::memory_order_relaxed)};
     const auto why = why_peak_is_not_lowered(id, facts);
     const StepPeaks::Peaks recent = device->step_peaks().recent();
     peaks[id] = highest(recent).allocated;

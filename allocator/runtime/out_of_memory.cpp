@@ -18,7 +18,7 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
           " is free";
   if (!limit.zero()) text += "; this process is limited to " + readable(limit);
   // Everything has moved that could, up to here.
-  if (LiveCurve& curve = runtime.curve(); curve.on() && !curve.in_tail()) {
+  if (AllocationCurve& curve = runtime.curve(); curve.on() && !curve.in_optimizer_phase()) {
     text += "; a budget of spillway.offload for this step must be at least " +
             std::to_string((needed_so_far(curve.so_far()) + size).count()) +
             " bytes (a lower bound)";

@@ -14,8 +14,8 @@ namespace {
 
 /// One device's part in a pause or a resume.
 struct Part {
-  Pauses* pauses;
-  Pauses::Blocks blocks;
+  PauseManager* pauses;
+  PauseManager::Blocks blocks;
 };
 
 std::vector<TagId> matching(const std::vector<std::string>& patterns, const std::set<TagId>& tags) {
@@ -45,7 +45,7 @@ Status named(const std::string& pattern) {
 PauseReport report_of(const std::vector<Part>& parts) {
   PauseReport report;
   for (const Part& part : parts) {
-    for (const Pauses::Block& block : part.blocks) {
+    for (const PauseManager::Block& block : part.blocks) {
       ++report.blocks;
       report.bytes += block.size;
       if (block.copy) report.copied += block.size;
@@ -124,19 +124,19 @@ Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
 Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patterns) {
   std::vector<Part> parts;
   for (DeviceRuntime* const device : made_devices()) {
-    Pauses& pauses = device->pauses();
+    PauseManager& pauses = device->pauses();
     const std::vector<TagId> tags = matching(patterns, pauses.tags());
     auto blocks = pauses.begin_resume(tags);
     // Each turn of the loop pauses at least one tag more.
     const Bytes needed = pauses.bytes_under(tags);
-    while (blocks.status().code() == Code::kOutOfDeviceMemory && device->make_room(needed).ok()) {
+    while (blocks.status().code() == Code::kOutOfDeviceMemory && device->evict_for(needed).ok()) {
       blocks = pauses.begin_resume(tags);
     }
     if (!blocks.ok()) {
       for (Part& part : parts)
         part.pauses->cancel_resume(std::move(part.blocks));
       if (blocks.status().code() != Code::kOutOfDeviceMemory) return blocks.status();
-      return device->no_room(pauses.bytes_under(tags), blocks.status());
+      return device->oom_status(pauses.bytes_under(tags), blocks.status());
     }
     parts.push_back({&pauses, std::move(blocks).value()});
   }

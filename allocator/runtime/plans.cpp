@@ -21,11 +21,11 @@ std::optional<PlannedStep> Runtime::planned_step(TagId tag, DeviceId device) con
   return budget == nullptr ? std::nullopt : budget->planned_last();
 }
 
-Bytes Runtime::held_by_plans(TagId tag, DeviceId device) const {
+Bytes Runtime::reserved_following_plans(TagId tag, DeviceId device) const {
   if (in_forked_child()) return {};
   const LightLock lock(mutex_);
   const BudgetChooser* const budget = budget_of_locked(tag, device);
-  return budget == nullptr ? Bytes{} : budget->held_by_plans();
+  return budget == nullptr ? Bytes{} : budget->reserved_following_plans();
 }
 
 void Runtime::time(DeviceId device, const std::optional<StepTimes>& times) {

@@ -25,7 +25,7 @@ constexpr std::uint64_t kLookEvery = 100'000'000;  // nanoseconds
 constexpr std::chrono::milliseconds kLastWork{1000};
 
 /// What lives in the heaps of all devices.
-std::vector<std::pair<DeviceId, HeapBlockInfo>> live_blocks() {
+std::vector<std::pair<DeviceId, HeapBlockInfo>> allocated_blocks() {
   std::vector<std::pair<DeviceId, HeapBlockInfo>> blocks;
   for (const DeviceStats& each : Runtime::instance().stats(0).devices) {
     for (const HeapSegmentInfo& segment :
@@ -53,7 +53,7 @@ RunLog& RunLog::instance() {
 Status RunLog::start(const Options& options) {
   watch_for_forks();
   auto fresh = std::make_unique<RunLogState>();
-  const auto blocks = live_blocks();
+  const auto blocks = allocated_blocks();
   const Lock lock(mutex_);
   if (on()) return SPILLWAY_ERROR(Code::kNotReady, "this process writes a run log already");
   if (!options.page.empty()) SPILLWAY_RETURN_IF_ERROR(fresh->page.open(options.page));
@@ -177,7 +177,7 @@ void RunLog::tag_step_ended(TagId tag, const TagStepStats& step) {
   const std::uint64_t name = state_->number(tag);
   JsonLine line(state_->text, "tagstep");
   line.add(state_->time()).add(step.step).add(name).begin();
-  line.member("movable", step.movable)
+  line.member("offloadable", step.offloadable)
       .member("moved", step.moved)
       .member("copied", step.copied)
       .member("fetched", step.fetched)
@@ -208,7 +208,7 @@ void RunLog::look() {
 
 void RunLog::write_out(When when) {
   const std::vector<driver::Span> timed = driver::SpanLog::instance().take();
-  const RuntimeStats stats = Runtime::instance().stats(StatsPageLayout::kMostTags);
+  const RuntimeStats stats = Runtime::instance().stats(StatsPageLayout::kMaxTags);
   const Lock lock(mutex_);
   if (!on()) return;
   state_->add(timed);

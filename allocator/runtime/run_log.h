@@ -69,9 +69,10 @@ class RunLog {
     TagId memory = TagId::kUntagged;
   };
 
-  /// The storage's bytes are, or are becoming, a host copy: it is away once its block has died.
+  /// The storage's bytes are, or are becoming, a host copy: it is offloaded once its block has
+  /// died.
   void moved(const Move& move);
-  /// It has a block again; away once that has died.
+  /// It has a block again; offloaded once that has died.
   void came_back(std::uint64_t storage, DeviceId device, std::uint64_t address);
   /// Nobody wants it any more.
   void ended(std::uint64_t storage);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kWriteAt = 1U << 16U;
 /// So much is written of single events; afterwards steps alone go on.
-constexpr std::uint64_t kMostDetail = 64ULL << 20U;
+constexpr std::uint64_t kMaxDetail = 64ULL << 20U;
 
 std::string_view name_of(driver::Span::Kind kind) {
   switch (kind) {
@@ -37,7 +37,7 @@ std::string_view name_of(driver::Span::Kind kind) {
     case driver::Span::Kind::kSaved:  // these are for plans only
     case driver::Span::Kind::kWanted:
     case driver::Span::Kind::kEnded:
-    case driver::Span::Kind::kRebuild:
+    case driver::Span::Kind::kRecompute:
     case driver::Span::Kind::kStep:
       break;
   }
@@ -79,7 +79,7 @@ void RunLogState::flush() {
   }
   written_ += text.size();
   text.clear();
-  if (!detailed || written_ < kMostDetail) return;
+  if (!detailed || written_ < kMaxDetail) return;
   detailed = false;
   JsonLine(text, "full").add(time());
 }
@@ -181,13 +181,13 @@ void RunLogState::write_page(const RuntimeStats& stats) {
   content.ours = ours ? 1 : 0;
   content.emulated = !stats.devices.empty() && driver::emulated() ? 1 : 0;
   for (const DeviceStats& each : stats.devices) {
-    if (content.devices == StatsPageLayout::kMostDevices) break;
+    if (content.devices == StatsPageLayout::kMaxDevices) break;
     const Live known = bytes_[each.device];
     content.device.at(content.devices++) = {
         ours ? (each.heap.live - each.heap.evicted).count() : known.now.count(),
-        ours ? each.heap.live_peak.count() : known.peak.count(),
+        ours ? each.heap.allocated_peak.count() : known.peak.count(),
         each.heap.held.count(),
-        (each.residency.away + each.heap.evicted).count(),
+        (each.residency.offloaded + each.heap.evicted).count(),
         each.host.registered.count(),
         each.host.registered_peak.count(),
         (each.residency.stashed + each.pauses.copied_out).count(),
@@ -196,12 +196,12 @@ void RunLogState::write_page(const RuntimeStats& stats) {
         static_cast<std::uint64_t>(each.device)};
   }
   for (const TagStats& each : stats.tags) {
-    if (content.tags == StatsPageLayout::kMostTags) break;
+    if (content.tags == StatsPageLayout::kMaxTags) break;
     StatsPageLayout::Tag& tag = content.tag.at(content.tags++);
     const std::string name = shown_tag(each.tag);
     utf8_prefix(name, tag.name.size() - 1).copy(tag.name.data(), tag.name.size() - 1);
     tag.moved = each.last.moved.count();
-    tag.movable = each.last.movable.count();
+    tag.offloadable = each.last.offloadable.count();
     tag.stalls = stalls_[each.tag].count;
     tag.stalled = stalls_[each.tag].time;
   }
@@ -224,11 +224,11 @@ void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) 
     const Live known = bytes_[each.device];
     line.begin(std::to_string(static_cast<int>(each.device)))
         .member("live", ours ? each.heap.live : known.now)
-        .member("live_peak", ours ? each.heap.live_peak : known.peak)
+        .member("allocated_peak", ours ? each.heap.allocated_peak : known.peak)
         .member("held", each.heap.held)
-        .member("held_peak", each.heap.held_peak)
+        .member("reserved_peak", each.heap.reserved_peak)
         .member("evicted", each.heap.evicted)
-        .member("away", each.residency.away)
+        .member("offloaded", each.residency.offloaded)
         .member("pinned", each.host.registered)
         .member("pinned_peak", each.host.registered_peak)
         .member("copied_out", each.residency.stashed)

@@ -201,7 +201,7 @@ Decision Runtime::decide(TagId tag,
   return decide(tag, device, {size, node, false});
 }
 
-Decision Runtime::decide_rebuildable(TagId tag, DeviceId device, Bytes size) {
+Decision Runtime::decide_recomputable(TagId tag, DeviceId device, Bytes size) {
   return decide(tag, device, {size, std::nullopt, true});
 }
 
@@ -235,18 +235,18 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   // Before its first plan, so that what another run has recorded is planned so, too.
   if (site.index == 0) {
     const Heap& heap = device->second->heap();
-    if (heap.most_held_by_plan()) chooser.frees_at_once();
+    if (heap.peak_reserved_following_plan()) chooser.frees_at_once();
     const auto stranded = heap.stranded_at_target();
-    const Bytes live = device->second->curve().live_at_begin();
-    chooser.foresee(stranded ? ForeseenHeld({*stranded, live, heap.granularity()})
-                             : ForeseenHeld());
+    const Bytes live = device->second->curve().allocated_at_begin();
+    chooser.foresee(stranded ? PredictedReserved({*stranded, live, heap.granularity()})
+                             : PredictedReserved());
   }
-  const Action action =
-      chooser.choose(storage.size, device->second->curve().live_at_begin(), storage.rebuildable);
-  decision.rebuild = action == Action::kRebuild;
+  const Action action = chooser.choose(
+      storage.size, device->second->curve().allocated_at_begin(), storage.recomputable);
+  decision.recompute = action == Action::kRecompute;
   // It leaves after all where the budget turns out to have no room for it.
   decision.waits = action == Action::kKeep && !device->second->heap().budget().zero();
-  if (!decision.rebuild) tag.step.movable += storage.size;
+  if (!decision.recompute) tag.step.offloadable += storage.size;
   decision.known = chooser.planned();
   decision.recording = chooser.recording();
   return action == Action::kMove;
@@ -257,7 +257,7 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   Site& site = decision.site;
   const RatioChooser::Choice choice = tag.chooser.choose(storage.size, storage.node);
   site.index = tag.chooser.seen() - 1;
-  site.held = choice == RatioChooser::Choice::kHeldElsewhere;
+  site.held = choice == RatioChooser::Choice::kReferencedElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
   // They leave after all where the device has no room.
@@ -272,9 +272,9 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   last_saved_ = site;
   undisturbed_.store(true, std::memory_order_relaxed);
   if (site.held) {
-    tag.step.skip(SkipReason::kHeldElsewhere, storage.size);
+    tag.step.skip(SkipReason::kReferencedElsewhere, storage.size);
   } else {
-    tag.step.movable += storage.size;
+    tag.step.offloadable += storage.size;
   }
   if (stays && choice == RatioChooser::Choice::kMove) {
     tag.step.skip(SkipReason::kCannotHelp, storage.size);

@@ -38,7 +38,7 @@ struct Site {
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
-  bool rebuild = false;    // it is let go, and computed again
+  bool recompute = false;  // it is let go, and computed again
   bool waits = false;      // it may have to move later in the step
   bool known = true;       // the step is, so far, one that is planned
   bool recording = false;  // the step's times are wanted, for a plan for the next ones
@@ -103,10 +103,10 @@ class Runtime {
   /// The device in whose heap a live block lies around `at`, null where there is none.
   DeviceRuntime* owner(driver::DevicePtr at);
 
-  /// Takes the memory away of all live blocks, on all devices, whose tag fits one of the patterns;
-  /// the addresses stay. Blocks allocated under such a tag later are not paused. The caller knows
-  /// that nothing works on the blocks before the resume; a touch faults. A stream that uses a block
-  /// besides its own must have been recorded or be waited for by it, as for a free.
+  /// Takes the memory offloaded of all live blocks, on all devices, whose tag fits one of the
+  /// patterns; the addresses stay. Blocks allocated under such a tag later are not paused. The
+  /// caller knows that nothing works on the blocks before the resume; a touch faults. A stream that
+  /// uses a block besides its own must have been recorded or be waited for by it, as for a free.
   /// Stream: the host waits for what the blocks' streams have been given, and for the copies.
   /// Errors: kInvalidArgument for the empty pattern, and where no memory is under any of them;
   /// kNotReady where all of it is paused; kOutOfHostMemory; kDriver. All or nothing: nothing is
@@ -138,7 +138,7 @@ class Runtime {
   /// Whether the tag has had no whole step yet since it has its ratio or budget.
   [[nodiscard]] bool is_new(TagId tag) const;
 
-  /// The next movable storage under `tag`. Requires: a region with that tag was entered in this
+  /// The next offloadable storage under `tag`. Requires: a region with that tag was entered in this
   /// step.
   /// For a tag with a budget, the device's curve() has begun. `node`: as RatioChooser::choose.
   Decision decide(TagId tag,
@@ -146,7 +146,7 @@ class Runtime {
                   Bytes size,
                   std::optional<std::uint64_t> node = std::nullopt);
   /// The same for a storage that can be computed again, under a tag with a budget.
-  Decision decide_rebuildable(TagId tag, DeviceId device, Bytes size);
+  Decision decide_recomputable(TagId tag, DeviceId device, Bytes size);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
   /// What waited was to move, and has ended or been used: it stays.
@@ -162,8 +162,8 @@ class Runtime {
   [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
   /// The plan of the last step of that tag that had one with times; none without.
   [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
-  /// As BudgetChooser::held_by_plans.
-  [[nodiscard]] Bytes held_by_plans(TagId tag, DeviceId device) const;
+  /// As BudgetChooser::reserved_following_plans.
+  [[nodiscard]] Bytes reserved_following_plans(TagId tag, DeviceId device) const;
   /// The times of the last recorded step on the device; none where they could not be had.
   void time(DeviceId device, const std::optional<StepTimes>& times);
   /// What a step on the device took, in seconds, as BudgetChooser::took.
@@ -183,8 +183,8 @@ class Runtime {
   /// A storage that could be moved and stays, because its tag moves nothing.
   void stays(TagId tag, Bytes size);
   /// A storage that is neither kept nor moved, because it can be computed again; and that it was.
-  void left_to_rebuild(TagId tag, Bytes size);
-  void rebuilt(TagId tag, Bytes size);
+  void left_to_recompute(TagId tag, Bytes size);
+  void recomputed(TagId tag, Bytes size);
   /// The storage has moved; `copied` of its bytes are copied to the host.
   void moved(const Site& site, Bytes size, Bytes copied);
   /// So many more of its bytes are copied to the host, or back.
@@ -214,7 +214,7 @@ class Runtime {
 
   /// The steps with a budget whose backward pass is over have no optimizer's step any more that
   /// counts: another one begins.
-  void end_tails();
+  void end_optimizer_phases();
 
   /// Ends the step now: plans are made, statistics are latched, host arenas are trimmed.
   void end_step();
@@ -255,14 +255,14 @@ class Runtime {
     TagStepStats last;                     // of the last step that saved anything
   };
 
-  static constexpr std::size_t kMostDevices = 64;  // that are found without the lock
+  static constexpr std::size_t kMaxDevices = 64;  // that are found without the lock
 
   Runtime(RuntimeOptions options, Status settings);
 
   struct Storage {
     Bytes size;
     std::optional<std::uint64_t> node{};
-    bool rebuildable = false;
+    bool recomputable = false;
   };
 
   Decision decide(TagId tag, DeviceId device, const Storage& storage);
@@ -283,15 +283,15 @@ class Runtime {
   /// A tag's part of close_step_locked().
   void close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   /// The step's backward pass is over.
-  void begin_tail_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
+  void begin_optimizer_phase_locked(Tag& tag) SPILLWAY_REQUIRES(mutex_);
   void close_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
   /// A step of `tag` has ended on the device, and none of the other budgets.
   void end_elsewhere_locked(DeviceId device, const Tag& tag) SPILLWAY_REQUIRES(mutex_);
-  void end_tails_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
+  void end_optimizer_phases_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
   static BudgetMiss miss_on(const DeviceRuntime& device,
                             const BudgetChooser& budget,
                             const BudgetShortage& shortage);
-  void tell_locked(Tag& tag, BudgetMiss miss) SPILLWAY_REQUIRES(mutex_);
+  void note_budget_miss_locked(Tag& tag, BudgetMiss miss) SPILLWAY_REQUIRES(mutex_);
   /// The running step's tag with a budget, other than that one; null where there is none.
   [[nodiscard]] const TagId* other_budget_locked(TagId tag) const SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
@@ -330,7 +330,7 @@ class Runtime {
   std::uint64_t shape_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // hash of the running step's storages
   // Of the running step, up to the end of its optimizer's step.
   Bytes movable_ SPILLWAY_GUARDED_BY(mutex_);
-  Bytes left_to_rebuild_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes left_to_recompute_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<DeviceId, Bytes> stashed_ SPILLWAY_GUARDED_BY(mutex_);  // up to the step before
   CannotHelp cannot_help_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<DeviceId, Bytes> kept_at_ SPILLWAY_GUARDED_BY(mutex_);  // peaks when keeps_ began
@@ -348,7 +348,7 @@ class Runtime {
   /// Nothing was saved or wanted since by another node than that which saved last_saved_.
   std::atomic<bool> undisturbed_{false};
   /// Those of `devices_`, by number, for who asks without the lock.
-  std::array<std::atomic<DeviceRuntime*>, kMostDevices> made_{};
+  std::array<std::atomic<DeviceRuntime*>, kMaxDevices> made_{};
 };
 
 }  // namespace spillway

@@ -11,8 +11,8 @@ std::string_view skip_reason_name(SkipReason reason) {
   switch (reason) {
     case SkipReason::kParameter:
       return "parameter";
-    case SkipReason::kHeldElsewhere:
-      return "held_elsewhere";
+    case SkipReason::kReferencedElsewhere:
+      return "referenced_elsewhere";
     case SkipReason::kNotOnDevice:
       return "not_on_device";
     case SkipReason::kNotStrided:

@@ -18,15 +18,15 @@ namespace spillway {
 
 /// Why a saved tensor is not among the bytes that can be moved.
 enum class SkipReason {
-  kParameter,      // a parameter or a view of one: resident anyway
-  kHeldElsewhere,  // was alive at its unpack before: somebody else keeps it
-  kNotOnDevice,    // CPU, meta, or no storage
-  kNotStrided,     // sparse, quantised, nested, mkldnn
-  kSubclass,       // Python subclass, functorch wrapper, fake tensor
-  kTiny,           // below RuntimeOptions::min_bytes
-  kNoHostMemory,   // pinned budget or machine limit reached
-  kCapturing,      // the stream is being captured into a graph
-  kCannotHelp,     // offloading would not lower the peak: Runtime::offload_where_it_helps()
+  kParameter,            // a parameter or a view of one: resident anyway
+  kReferencedElsewhere,  // was alive at its unpack before: somebody else keeps it
+  kNotOnDevice,          // CPU, meta, or no storage
+  kNotStrided,           // sparse, quantised, nested, mkldnn
+  kSubclass,             // Python subclass, functorch wrapper, fake tensor
+  kTiny,                 // below RuntimeOptions::min_bytes
+  kNoHostMemory,         // pinned budget or machine limit reached
+  kCapturing,            // the stream is being captured into a graph
+  kCannotHelp,           // offloading would not lower the peak: Runtime::offload_where_it_helps()
   kCount,
 };
 std::string_view skip_reason_name(SkipReason reason);
@@ -40,12 +40,12 @@ struct SkipCount {
 /// saved tensors cover.
 struct TagStepStats {
   std::uint64_t step = 0;
-  Bytes movable;          // of storages that were saved and could be moved, each once
-  Bytes moved;            // of those that were
-  Bytes copied;           // to the host
-  Bytes fetched;          // back
-  Bytes left_to_rebuild;  // of other storages, neither kept nor moved: each can be computed again
-  Bytes rebuilt;          // of those that were, each time
+  Bytes offloadable;        // of storages that were saved and could be moved, each once
+  Bytes moved;              // of those that were
+  Bytes copied;             // to the host
+  Bytes fetched;            // back
+  Bytes left_to_recompute;  // of other storages, neither kept nor moved: each can be computed again
+  Bytes recomputed;         // of those that were, each time
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
 
   /// Counts one storage more that stays.

@@ -19,14 +19,14 @@ namespace spillway {
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
   static constexpr std::uint32_t kVersion = 2;
-  static constexpr std::size_t kMostDevices = 8;
-  static constexpr std::size_t kMostTags = 24;
+  static constexpr std::size_t kMaxDevices = 8;
+  static constexpr std::size_t kMaxTags = 24;
 
   struct Device {
     std::uint64_t live;  // bytes, as all that follow but the last
-    std::uint64_t live_peak;
+    std::uint64_t allocated_peak;
     std::uint64_t held;
-    std::uint64_t away;
+    std::uint64_t offloaded;
     std::uint64_t pinned;
     std::uint64_t pinned_peak;
     std::uint64_t copied_out;  // since the process began
@@ -38,7 +38,7 @@ struct StatsPageLayout {
   struct Tag {
     std::array<char, 64> name;  // ends at the first zero
     std::uint64_t moved;        // bytes in the last step
-    std::uint64_t movable;
+    std::uint64_t offloadable;
     std::uint64_t stalls;   // since the process began
     std::uint64_t stalled;  // nanoseconds of the device's time
   };
@@ -59,8 +59,8 @@ struct StatsPageLayout {
   std::uint32_t cannot_help;  // a HelplessReason
   std::uint32_t unused;
   std::uint64_t cannot_help_bytes;
-  std::array<Device, kMostDevices> device;
-  std::array<Tag, kMostTags> tag;
+  std::array<Device, kMaxDevices> device;
+  std::array<Tag, kMaxTags> tag;
 };
 
 static_assert(std::is_trivially_copyable_v<StatsPageLayout>);

@@ -70,7 +70,7 @@ LinkRates link_of(const CopyTimes& out, const CopyTimes& in) {
 }
 
 bool is_pause(const Span& span) {
-  return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRebuild;
+  return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRecompute;
 }
 
 /// Goes through a stream's spans in their order, leaving out what it waited or computed again.
@@ -100,12 +100,12 @@ class Computing {
 
 /// What each storage took to be computed again, without what was waited or computed for others
 /// meanwhile. Spans of a stream are nested.
-void add_rebuilds(const std::vector<Span>& pauses, std::vector<double>& rebuild) {
+void add_recomputes(const std::vector<Span>& pauses, std::vector<double>& recompute) {
   std::vector<const Span*> open;
   const auto charge = [&](const Span& span, double amount) {
-    if (span.kind != Span::Kind::kRebuild) return;
-    if (rebuild.size() <= span.storage) rebuild.resize(span.storage + 1);
-    rebuild[span.storage] += amount;
+    if (span.kind != Span::Kind::kRecompute) return;
+    if (recompute.size() <= span.storage) recompute.resize(span.storage + 1);
+    recompute[span.storage] += amount;
   };
   for (const Span& span : pauses) {
     while (!open.empty() && open.back()->end < span.end)
@@ -174,7 +174,7 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
       add_mark(span, now, times);
     }
   }
-  add_rebuilds(pauses, times.rebuild);
+  add_recomputes(pauses, times.recompute);
   return ended ? std::optional(std::move(times)) : std::nullopt;
 }
 

@@ -3,7 +3,7 @@
 
 #include "allocator/driver/handles.h"
 #include "allocator/driver/span_log.h"
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 #include "allocator/plan/step_times.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@ std::optional<StepTimes> step_times_of(std::vector<driver::Span> spans);
 /// Threads: safe. Stream: no host wait but in take().
 class StepRecording {
  public:
-  StepRecording(const driver::Device& device, const LiveCurve& curve)
+  StepRecording(const driver::Device& device, const AllocationCurve& curve)
       : device_(device), curve_(curve) {}
 
   ~StepRecording() { stop(); }
@@ -74,7 +74,7 @@ class StepRecording {
   void turn_off();
 
   const driver::Device device_;
-  const LiveCurve& curve_;
+  const AllocationCurve& curve_;
   std::atomic<bool> on_{false};
   std::atomic<bool> whole_{false};
   Mutex mutex_;

@@ -19,13 +19,13 @@ Bytes fewest_reserved(DeviceRuntime& device) {
 /// What the device's memory has shown in the step that is to end.
 void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   Heap& heap = device.heap();
-  if (const auto held = heap.most_held_by_plan()) {
+  if (const auto held = heap.peak_reserved_following_plan()) {
     if (held->zero() || heap.maps_plan()) budget.unsettled();
     // What the step had no room for and offloaded instead, it would have held.
     const Bytes reclaimed = device.take_reclaimed();
     budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
   }
-  budget.lacks(heap.take_lacking());
+  budget.lacks(heap.take_plan_shortfall());
 }
 
 /// What is told needs so little more or less that it is not told twice.
@@ -59,7 +59,7 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
-  if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was away
+  if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was offloaded
   tag->chooser.alive_at_unpack(site.index);
 }
 
@@ -116,22 +116,22 @@ void Runtime::stays(TagId tag, Bytes size) {
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   use_locked(tag, *found);
-  found->step.movable += size;
+  found->step.offloadable += size;
 }
 
-void Runtime::left_to_rebuild(TagId tag, Bytes size) {
+void Runtime::left_to_recompute(TagId tag, Bytes size) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const found = find_tag_locked(tag);
   if (found == nullptr) return;
   use_locked(tag, *found);
-  found->step.left_to_rebuild += size;
+  found->step.left_to_recompute += size;
 }
 
-void Runtime::rebuilt(TagId tag, Bytes size) {
+void Runtime::recomputed(TagId tag, Bytes size) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
-  if (Tag* const found = find_tag_locked(tag)) found->step.rebuilt += size;
+  if (Tag* const found = find_tag_locked(tag)) found->step.recomputed += size;
 }
 
 void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
@@ -195,7 +195,7 @@ void Runtime::end_step() {
   {
     const LightLock lock(mutex_);
     shape = close_step_locked(true);
-    end_tails_locked(true);
+    end_optimizer_phases_locked(true);
   }
   for (DeviceRuntime* const device : made_devices())
     device->heap().end_step();
@@ -217,13 +217,13 @@ std::uint64_t Runtime::step() const {
   return in_forked_child() ? 0 : step_.load();
 }
 
-void Runtime::end_tails() {
+void Runtime::end_optimizer_phases() {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
-  end_tails_locked(false);
+  end_optimizer_phases_locked(false);
 }
 
-void Runtime::end_tails_locked(bool optimized) {
+void Runtime::end_optimizer_phases_locked(bool optimized) {
   for (const TagId id : std::exchange(tails_, {})) {
     Tag& tag = tags_.at(id);
     if (std::exchange(tag.tail, false)) close_budgets_locked(tag, true, optimized);
@@ -241,8 +241,8 @@ std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
     close_tag_locked(id, tag, whole, optimized);
     tag.step.step = step_;
     if (RunLog::on()) RunLog::instance().tag_step_ended(id, tag.step);
-    movable_ += tag.step.movable;
-    left_to_rebuild_ += tag.step.left_to_rebuild;
+    movable_ += tag.step.offloadable;
+    left_to_recompute_ += tag.step.left_to_recompute;
     tag.last = std::exchange(tag.step, {});
     tag.used = false;
   }
@@ -266,7 +266,7 @@ void Runtime::close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) {
   if (tag.budget) {
     if (whole && !optimized) {
       if (!tag.tail) tails_.push_back(id);
-      begin_tail_locked(tag);
+      begin_optimizer_phase_locked(tag);
     } else {
       close_budgets_locked(tag, whole, optimized);
     }
@@ -279,19 +279,19 @@ void Runtime::close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) {
   }
 }
 
-void Runtime::begin_tail_locked(Tag& tag) {
+void Runtime::begin_optimizer_phase_locked(Tag& tag) {
   tag.tail = true;
   for (auto& [id, budget] : tag.budgets) {
     if (budget.seen() == 0) continue;
     devices_.at(id)->step_recording().end();
-    LiveCurve& curve = devices_.at(id)->curve();
-    curve.begin_tail();
-    devices_.at(id)->heap().begin_tail();
+    AllocationCurve& curve = devices_.at(id)->curve();
+    curve.begin_optimizer_phase();
+    devices_.at(id)->heap().begin_optimizer_phase();
     tag.reserved[id] = devices_.at(id)->heap().most_reserved();
     budget.reserved(tag.reserved[id], fewest_reserved(*devices_.at(id)));
     if (!budget.exceeds(curve.peak())) continue;
     if (const auto missing = budget.shortage(curve.so_far())) {
-      tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
+      note_budget_miss_locked(tag, miss_on(*devices_.at(id), budget, *missing));
     }
   }
 }
@@ -316,7 +316,7 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     }
     const StepCurve curve = devices_.at(id)->curve().end(optimized);
     if (!whole) {
-      devices_.at(id)->heap().take_lacking();
+      devices_.at(id)->heap().take_plan_shortfall();
       budget.abandon_step();
       continue;
     }
@@ -327,11 +327,11 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     const auto excess = budget.excess(curve);
     const auto missing = budget.end_step(curve, optimized);
     if (missing) {
-      tell_locked(tag, miss_on(*devices_.at(id), budget, *missing));
+      note_budget_miss_locked(tag, miss_on(*devices_.at(id), budget, *missing));
     } else if (excess) {
       BudgetMiss miss = miss_on(*devices_.at(id), budget, *excess);
       miss.adapts = miss.warns = true;
-      tell_locked(tag, std::move(miss));
+      note_budget_miss_locked(tag, std::move(miss));
     }
     if (optimized && budget_miss_ && budget_miss_->device == id) {
       budget_miss_->first = budget.optimized_steps() == 1;
@@ -351,7 +351,7 @@ void Runtime::end_elsewhere_locked(DeviceId device, const Tag& tag) {
   }
 }
 
-void Runtime::tell_locked(Tag& tag, BudgetMiss miss) {
+void Runtime::note_budget_miss_locked(Tag& tag, BudgetMiss miss) {
   const Bytes least = miss.shortage.least;
   // What the device has is not for the program to change: only out of memory ends it.
   if (tag.budget->rest) return;

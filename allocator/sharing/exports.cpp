@@ -52,7 +52,7 @@ Result<Exports::Export> Exports::make(driver::DevicePtr at) {
                           "(`ulimit -n` bounds open files)");
   }
   SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
-  if (memory.pieces.size() > MemoryHandle::kMostPieces) {
+  if (memory.pieces.size() > MemoryHandle::kMaxPieces) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in so many pieces cannot be shared");
   }
   MemoryHandle handle{getpid(), proof.number(), *started, next_serial(), {}};

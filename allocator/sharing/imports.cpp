@@ -110,7 +110,7 @@ void Imports::close(const std::string& handle, const Mapping& mapping) {
   {
     const Lock lock(mutex_);
     readers = readers_;
-    // Whoever opens it meanwhile maps it anew.
+    // Whoever opens it meanwhile maps it again.
     const auto known = known_.find(handle);
     if (known != known_.end() && known->second.memory.expired()) known_.erase(known);
   }

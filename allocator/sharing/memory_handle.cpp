@@ -53,7 +53,7 @@ Status wrong(const char* what) {
 }  // namespace
 
 std::string MemoryHandle::bytes() const {
-  SPILLWAY_CHECK(pieces.size() <= kMostPieces);
+  SPILLWAY_CHECK(pieces.size() <= kMaxPieces);
   std::string bytes;
   append(bytes,
          Header{kMagic,
@@ -78,7 +78,7 @@ Result<MemoryHandle> MemoryHandle::read(std::string_view bytes) {
   if (bytes.size() < sizeof(Header)) return wrong("it is too short");
   const auto header = take<Header>(bytes);
   if (header.version != kVersion) return wrong("another version of Spillway made it");
-  if (header.pieces == 0 || header.pieces > kMostPieces ||
+  if (header.pieces == 0 || header.pieces > kMaxPieces ||
       bytes.size() != header.pieces * sizeof(WirePiece)) {
     return wrong("its length does not fit");
   }

@@ -22,7 +22,7 @@ struct MemoryHandle {
     friend bool operator==(const Piece&, const Piece&) = default;
   };
 
-  static constexpr std::size_t kMostPieces = 1U << 16U;
+  static constexpr std::size_t kMaxPieces = 1U << 16U;
 
   std::int32_t process = 0;   // the sender
   std::int32_t proof = -1;    // the number of a file of the sender's that holds these very bytes
@@ -30,7 +30,7 @@ struct MemoryHandle {
   std::uint64_t serial = 0;   // tells what one process has shared apart
   std::vector<Piece> pieces;  // side by side
 
-  /// Requires: at most kMostPieces.
+  /// Requires: at most kMaxPieces.
   [[nodiscard]] std::string bytes() const;
   /// What `bytes` gave. Errors: kInvalidArgument for anything else, whatever it is.
   static Result<MemoryHandle> read(std::string_view bytes);

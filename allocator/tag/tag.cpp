@@ -14,7 +14,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kMostNames = 65536;
+constexpr std::size_t kMaxNames = 65536;
 
 /// Names by id, and back. A deque never moves its strings, so the keys may look at them.
 class Names {
@@ -22,7 +22,7 @@ class Names {
   TagId intern(std::string_view name) {
     const Lock lock(mutex_);
     if (const auto known = ids_.find(name); known != ids_.end()) return known->second;
-    if (names_.size() == kMostNames) return TagId::kUntagged;
+    if (names_.size() == kMaxNames) return TagId::kUntagged;
     const auto id = static_cast<TagId>(static_cast<std::uint32_t>(names_.size()));
     ids_.emplace(names_.emplace_back(name), id);
     return id;

@@ -42,8 +42,8 @@ struct CopyEngine::State {
                Timeline(on, Stream(streams[3], on.id))},
         others(on) {}
 
-  Timeline& queue(CopyDirection direction, Haste haste) {
-    return queues.at((haste == Haste::kWaitedFor ? 2U : 0U) +
+  Timeline& queue(CopyDirection direction, CopyPriority haste) {
+    return queues.at((haste == CopyPriority::kDemand ? 2U : 0U) +
                      (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
@@ -150,7 +150,9 @@ CopyEngine::~CopyEngine() {
     device.api->StreamDestroy(stream);
 }
 
-Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream producer, Haste haste) {
+Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies,
+                                  Stream producer,
+                                  CopyPriority haste) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kOut);
   driver::FenceSet fences;
@@ -168,7 +170,9 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies, Stream produc
   return written;
 }
 
-Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies, Stream consumer, Haste haste) {
+Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies,
+                                    Stream consumer,
+                                    CopyPriority haste) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kIn);
   driver::FenceSet fences;
@@ -184,7 +188,7 @@ Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies, Stream consu
 Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
                                   HostSlot& slot,
                                   Stream producer,
-                                  Haste haste) {
+                                  CopyPriority haste) {
   if (slot.size > kCopyPart) {
     const CopyOut copy{source, &slot};
     return to_host({&copy, 1}, producer, haste);
@@ -203,7 +207,7 @@ Result<Fence> CopyEngine::to_device(const HostSlot& slot,
                                     Fence written,
                                     driver::DevicePtr destination,
                                     Stream consumer,
-                                    Haste haste) {
+                                    CopyPriority haste) {
   if (slot.size > kCopyPart) {
     const CopyIn copy{&slot, written, destination};
     return to_device({&copy, 1}, consumer, haste);
@@ -223,11 +227,11 @@ void CopyEngine::drain_sync() {
     state_->device.api->StreamSynchronize(queue.stream().handle());  // fails where nothing runs
 }
 
-Stream CopyEngine::out_stream(Haste haste) const {
+Stream CopyEngine::out_stream(CopyPriority haste) const {
   return state_->queue(CopyDirection::kOut, haste).stream();
 }
 
-Stream CopyEngine::in_stream(Haste haste) const {
+Stream CopyEngine::in_stream(CopyPriority haste) const {
   return state_->queue(CopyDirection::kIn, haste).stream();
 }
 

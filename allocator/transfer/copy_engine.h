@@ -12,9 +12,9 @@ namespace spillway {
 
 /// Who waits for a copy. Each direction has a queue for both: a copy that is waited for passes
 /// those made ahead, between two of their parts.
-enum class Haste {
-  kAhead,      // nobody waits yet: a stash, a prefetch
-  kWaitedFor,  // somebody does: a fetch on demand
+enum class CopyPriority {
+  kPrefetch,  // nobody waits yet: a stash, a prefetch
+  kDemand,    // somebody does: a fetch on demand
 };
 
 /// One of several copies out. Borrows the slot for the call.
@@ -48,7 +48,7 @@ class CopyEngine {
   /// are as they were. Requires: at least one copy.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
-                                Haste haste = Haste::kAhead);
+                                CopyPriority haste = CopyPriority::kPrefetch);
 
   /// Copies slot->size bytes from each slot to the device.
   /// Stream: after each `written` and after everything submitted so far to `consumer`, the stream
@@ -56,25 +56,25 @@ class CopyEngine {
   /// Errors: kDriver; then no copy is under way. Requires: at least one copy.
   Result<driver::Fence> to_device(std::span<const CopyIn> copies,
                                   driver::Stream consumer,
-                                  Haste haste = Haste::kAhead);
+                                  CopyPriority haste = CopyPriority::kPrefetch);
 
   /// As above, one copy.
   Result<driver::Fence> to_host(driver::DevicePtr source,
                                 HostSlot& slot,
                                 driver::Stream producer,
-                                Haste haste = Haste::kAhead);
+                                CopyPriority haste = CopyPriority::kPrefetch);
   Result<driver::Fence> to_device(const HostSlot& slot,
                                   driver::Fence written,
                                   driver::DevicePtr destination,
                                   driver::Stream consumer,
-                                  Haste haste = Haste::kAhead);
+                                  CopyPriority haste = CopyPriority::kPrefetch);
 
   /// Blocks the host until no copy runs any more, whatever the driver says. For whoever cannot wait
   /// for a fence (counted in driver::Counters::host_syncs).
   void drain_sync();
 
-  [[nodiscard]] driver::Stream out_stream(Haste haste = Haste::kAhead) const;
-  [[nodiscard]] driver::Stream in_stream(Haste haste = Haste::kAhead) const;
+  [[nodiscard]] driver::Stream out_stream(CopyPriority haste = CopyPriority::kPrefetch) const;
+  [[nodiscard]] driver::Stream in_stream(CopyPriority haste = CopyPriority::kPrefetch) const;
 
  private:
   struct State;

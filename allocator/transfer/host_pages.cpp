@@ -109,13 +109,13 @@ int touch_all(const HostPages& pages) {
 }
 
 bool prefer_node(const HostPages& pages, int node) {
-  constexpr int kMost = 1023;
-  if (node < 0 || node > kMost) return false;
+  constexpr int kMax = 1023;
+  if (node < 0 || node > kMax) return false;
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
-  unsigned long mask[(kMost + 1) / kBits] = {};
+  unsigned long mask[(kMax + 1) / kBits] = {};
   const auto bit = static_cast<std::size_t>(node);
   mask[bit / kBits] = 1UL << (bit % kBits);
-  return syscall(SYS_mbind, pages.at, pages.size.count(), kPreferredNode, mask, kMost + 1UL, 0UL) ==
+  return syscall(SYS_mbind, pages.at, pages.size.count(), kPreferredNode, mask, kMax + 1UL, 0UL) ==
          0;
 }
 

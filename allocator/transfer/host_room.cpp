@@ -13,7 +13,7 @@ namespace {
 
 using namespace literals;
 
-constexpr Bytes kMostReserve = 1_GiB;
+constexpr Bytes kMaxReserve = 1_GiB;
 constexpr std::uint64_t kReserve = 16;  // the part of a limit
 
 /// Version 1 has a number of this size for "no limit".
@@ -41,7 +41,7 @@ std::optional<Bytes> entry_of(const std::string& path, std::string_view key) {
 
 void limited_by(HostRoom& room, Bytes limit, Bytes used) {
   room.most = std::min(room.most, limit);
-  const Bytes reserve = std::min(kMostReserve, Bytes{limit.count() / kReserve});
+  const Bytes reserve = std::min(kMaxReserve, Bytes{limit.count() / kReserve});
   room.left = std::min(room.left, saturating_sub(limit, used + reserve));
 }
 

@@ -69,7 +69,7 @@ class DeviceRange {
 
   [[nodiscard]] const Cost& cost() const { return cost_; }
 
-  /// Takes the memory away again, as the destructor does, and says how long that took.
+  /// Takes the memory offloaded again, as the destructor does, and says how long that took.
   Seconds unmap();
   Seconds release();
 

@@ -13,7 +13,7 @@ from bench.figures import (  # noqa: F401 (importing registers)
     pause,
     planning,
     preload,
-    rebuild,
+    recompute,
     top,
     transfer,
 )

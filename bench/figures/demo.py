@@ -34,7 +34,8 @@ def peak_saved(session: Session) -> float:
 def peak_fall_held(session: Session) -> float:
     """Bytes that are away at the peak have left the device: bytes held from the driver, worst arm."""
     return min(
-        (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"]) / max(arm["away_at_peak_bytes"], 1)
+        (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"])
+        / max(arm["offloaded_at_peak_bytes"], 1)
         for arm in moving(session)
     )
 
@@ -43,7 +44,8 @@ def peak_fall_held(session: Session) -> float:
 def peak_fall_live(session: Session) -> float:
     """The same for live bytes."""
     return min(
-        (arm["plain"]["peak_live_bytes"] - arm["peak_live_bytes"]) / max(arm["away_at_live_peak_bytes"], 1)
+        (arm["plain"]["peak_allocated_bytes"] - arm["peak_allocated_bytes"])
+        / max(arm["offloaded_at_allocated_peak_bytes"], 1)
         for arm in moving(session)
     )
 
@@ -54,13 +56,15 @@ def fall_at_plains_peak(session: Session) -> float:
     shares = []
     for arm in moving(session):
         plain = arm["plain"]["memory"]
-        peak = max(range(len(plain)), key=lambda place: plain[place]["live_bytes"])
+        peak = max(range(len(plain)), key=lambda place: plain[place]["allocated_bytes"])
         then = arm["memory"][peak]
-        shares.append((plain[peak]["live_bytes"] - then["live_bytes"]) / max(then["away_bytes"], 1))
+        shares.append(
+            (plain[peak]["allocated_bytes"] - then["allocated_bytes"]) / max(then["offloaded_bytes"], 1)
+        )
     return min(shares)
 
 
-@figure("demo_moved_over_ratio", "bytes above ratio x movable, most in any step", "<= 0", "emulated")
+@figure("demo_moved_over_ratio", "bytes above ratio x offloadable, most in any step", "<= 0", "emulated")
 def moved_over_ratio(session: Session) -> float:
     """No step of any arm, the first included, moves more than its ratio of the bytes that could be moved."""
     return max(
@@ -70,7 +74,7 @@ def moved_over_ratio(session: Session) -> float:
     )
 
 
-@figure("demo_moved_at_one", "share of the movable bytes", "= 1", "emulated")
+@figure("demo_moved_at_one", "share of the offloadable bytes", "= 1", "emulated")
 def moved_at_one(session: Session) -> float:
     """With ratio 1 every byte that can be moved is offloaded and fetched, from the first step on."""
     arm = everything(session)

@@ -8,7 +8,7 @@ from bench.figures.registry import Session, figure
 
 @figure("hooks_keep_over_python", "CPU time per saved tensor, engine / Python pair", "<= 1.5", "emulated")
 def keep_over_python(session: Session) -> float:
-    """A tensor that stays costs the engine, with its books, about as much as an empty Python pair."""
+    """A tensor that stays costs the engine, with its accounting, about as much as an empty Python pair."""
     times = session.probe("hooks")
     return (times["keep"] - times["none"]) / (times["python"] - times["none"])
 

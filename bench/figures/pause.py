@@ -13,7 +13,7 @@ def copied_over_live(session: Session) -> float:
     """A pause and a resume of 4 GiB in 1000 tensors copy what is live, as asked for, and nothing else."""
     run = session.probe("pause", MEBIBYTES)
     worst = max(run["copied_bytes"], run["copied_back_bytes"])
-    return worst / run["live_bytes"] if run["intact"] else 0.0
+    return worst / run["allocated_bytes"] if run["intact"] else 0.0
 
 
 @figure("pause_share_of_link", "bytes / (time x link), the slower way", ">= 0.9", "gpu")
@@ -21,4 +21,4 @@ def share_of_link(session: Session) -> float:
     """They take little longer than the link needs."""
     run = session.probe("pause", MEBIBYTES)
     out, back = run["pause_seconds"] * run["links"]["out"], run["resume_seconds"] * run["links"]["in"]
-    return run["live_bytes"] / max(out, back)
+    return run["allocated_bytes"] / max(out, back)

@@ -70,5 +70,5 @@ def predicted_share_of_step(session: Session) -> float:
 
 def _share(session: Session, step: dict) -> float:
     times = session.program("preload_bench")
-    dearest = max(times["recording"], times["recording_copy"]) + times["writing"]
-    return (step["calls"] + step["kernels"]) * dearest / step["nanoseconds"]
+    most_expensive = max(times["recording"], times["recording_copy"]) + times["writing"]
+    return (step["calls"] + step["kernels"]) * most_expensive / step["nanoseconds"]

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
                 record(path.name, path)
             result = results[path.name] = measure(path, allocators, options.scale)
             ratios = "".join(f"{result['held_over_live'][name]:12.4f}" for name in allocators)
-            live = result["live_peak_bytes"] / 2**30
+            live = result["allocated_peak_bytes"] / 2**30
             print(f"{path.name:20}{live:6.2f} GiB  ×{result['scale']:<5}{ratios}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"device": "emulated GPU", "traces": results}, indent=1) + "\n")

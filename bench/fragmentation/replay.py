@@ -37,7 +37,7 @@ def replay(trace: Trace, scale: int) -> dict[str, Any]:
     held = torch.cuda.max_memory_reserved()
     for address in at.values():
         torch.cuda.caching_allocator_delete(address)
-    return {"live_peak_bytes": peak, "held_peak_bytes": held, "events": len(trace.events)}
+    return {"allocated_peak_bytes": peak, "reserved_peak_bytes": held, "events": len(trace.events)}
 
 
 if __name__ == "__main__":

@@ -39,16 +39,16 @@ def replay(path: Path, allocator: str, scale: int) -> dict[str, Any]:
 def measure(path: Path, allocators: Iterable[str] = ALLOCATORS, scale: int | None = None) -> dict[str, Any]:
     """Held over live at their peaks, by allocator. `scale`: default, what brings the peak to TARGET."""
     if scale is None:
-        small = replay(path, "spillway", 1)["live_peak_bytes"]
+        small = replay(path, "spillway", 1)["allocated_peak_bytes"]
         scale = max(1, -(-TARGET // max(small, 1)))
     runs = {name: replay(path, name, scale) for name in allocators}
     any_run = next(iter(runs.values()))
     return {
         "scale": scale,
-        "live_peak_bytes": any_run["live_peak_bytes"],
+        "allocated_peak_bytes": any_run["allocated_peak_bytes"],
         "events": any_run["events"],
         "held_over_live": {
-            name: run["held_peak_bytes"] / run["live_peak_bytes"] for name, run in runs.items()
+            name: run["reserved_peak_bytes"] / run["allocated_peak_bytes"] for name, run in runs.items()
         },
     }
 

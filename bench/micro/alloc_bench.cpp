@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory: blocks from Spillway's heap beside the driver's own pool, and what giving memory
-// to addresses costs, and taking it away. Times of the host.
+// to addresses costs, and taking it offloaded. Times of the host.
 #include "allocator/heap/heap.h"
 #include "bench/calibration/memory.h"
 #include "bench/micro/micro.h"
@@ -45,8 +45,9 @@ void hit_driver(benchmark::State& state, Bytes size) {
   state.SetLabel("host's time");
 }
 
-/// Gives memory to a range of addresses in chunks, and takes it away again: one range of `count`
-/// chunks, access set for all of it by one call. The time is of all of that, for all chunks.
+/// Gives memory to a range of addresses in chunks, and takes it offloaded again: one range of
+/// `count` chunks, access set for all of it by one call. The time is of all of that, for all
+/// chunks.
 void remap(benchmark::State& state, Bytes chunk, std::size_t count) {
   calibration::DeviceRange::Cost cost;
   Seconds unmap{};

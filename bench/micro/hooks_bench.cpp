@@ -51,7 +51,8 @@ void saved(benchmark::State& state, std::optional<double> ratio, Bytes size) {
   }
   if (ratio) {
     const TagTotals last = last_step("bench");
-    state.counters["moved"] = static_cast<double>(last.moved) / static_cast<double>(last.movable);
+    state.counters["moved"] =
+        static_cast<double>(last.moved) / static_cast<double>(last.offloadable);
   }
   state.SetLabel("host's time");
 }

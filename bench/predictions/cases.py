@@ -109,7 +109,7 @@ CASES = (
         for case in (
             job("plain", "plain"),
             job("spillway", "plain", run=("--ratio", "0.5")),
-            job("rebuild", "plain", run=("--rebuild",)),
+            job("recompute", "plain", run=("--recompute",)),
             job("checkpoint", "checkpoint"),
             job("save_on_cpu", "save_on_cpu"),
             job("trl", "trl", needs="trl"),

@@ -15,11 +15,11 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmall = 1U << 20U;
 constexpr std::size_t kSmallUnit = 512;
 constexpr std::size_t kLeastStep = 1ULL << 30U;
-constexpr std::size_t kMostStep = 64ULL << 30U;
+constexpr std::size_t kMaxStep = 64ULL << 30U;
 
-/// Room for a fragmented device.
+/// PeakProfile for a fragmented device.
 std::size_t address_step(std::size_t capacity) {
-  return std::clamp(capacity > kMostStep ? kMostStep : 2 * capacity, kLeastStep, kMostStep);
+  return std::clamp(capacity > kMaxStep ? kMaxStep : 2 * capacity, kLeastStep, kMaxStep);
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void Allocations::free(CUdeviceptr at) {
   const auto found = blocks_.find(at);
   const Block block = found->second;
   blocks_.erase(found);
-  rights_were_taken();
+  bump_mapping_generation();
   Pool& pool = *block.pool;
   pool.used.remove(block.range.bytes());
   if (block.range.bytes() < kSmall) {
@@ -170,7 +170,7 @@ void Allocations::forget_import(CUdeviceptr at) {
   const Range pages = {at / kPage * kPage, *round_up(block.range.end, kPage)};
   imports_.erase(at);
   blocks_.erase(at);
-  rights_were_taken();
+  bump_mapping_generation();
   addresses(block.device).give(pages);
 }
 

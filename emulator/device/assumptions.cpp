@@ -22,11 +22,11 @@ std::string with_values(const std::string& text) {
 }  // namespace
 
 Result<Assumptions> parse_assumptions(const std::string& text) {
-  constexpr double kMost = std::numeric_limits<double>::max();
+  constexpr double kMax = std::numeric_limits<double>::max();
   Assumptions assumed;
   const NamedNumber known[] = {{"nonzero", &assumed.nonzero, 0, 1},
                                {"unique", &assumed.unique, 0, 1},
-                               {"value", &assumed.value, -kMost, kMost},
+                               {"value", &assumed.value, -kMax, kMax},
                                {"finite", &assumed.finite, 0, 1}};
   SPILLWAY_RETURN_IF_ERROR(
       read_numbers(with_values(text),

@@ -161,8 +161,8 @@ std::uint64_t bytes_of(const Ends& ends) {
 
 /// Shape-only: device memory gets what is small, so that the program reads true numbers.
 bool has_values(const Machine& machine, const Rows& rows) {
-  constexpr std::uint64_t kMost = 64U << 10U;
-  return !machine.settings.shape_only || rows.width * rows.height <= kMost;
+  constexpr std::uint64_t kMax = 64U << 10U;
+  return !machine.settings.shape_only || rows.width * rows.height <= kMax;
 }
 
 bool has_values(const Machine& machine, const Ends& ends) {

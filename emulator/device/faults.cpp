@@ -70,13 +70,13 @@ std::string lower_name(const ErrorText& error) {
 
 /// CUDA_SUCCESS where there is no such error.
 CUresult error_of(std::string_view text) {
-  constexpr int kMost = 999;
+  constexpr int kMax = 999;
   int number = 0;
   if (read_number(text, &number)) {
-    const bool known = number > 0 && number <= kMost && error_text(number) != nullptr;
+    const bool known = number > 0 && number <= kMax && error_text(number) != nullptr;
     return known ? static_cast<CUresult>(number) : CUDA_SUCCESS;
   }
-  for (number = 1; number <= kMost; ++number) {
+  for (number = 1; number <= kMax; ++number) {
     const ErrorText* known = error_text(number);
     if (known != nullptr && lower_name(*known) == text) return static_cast<CUresult>(number);
   }

@@ -10,7 +10,7 @@ namespace spillway::emulator {
 /// remembers of a range can be told from what is still true. Threads: safe.
 inline constinit std::atomic<std::uint64_t> memory_generation{1};
 
-inline void rights_were_taken() {
+inline void bump_mapping_generation() {
   memory_generation.fetch_add(1, std::memory_order_release);
 }
 

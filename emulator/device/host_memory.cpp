@@ -29,7 +29,7 @@ CUresult HostMemory::free(void* at, Range* freed) {
   *freed = found->second.range;
   erase(found);
   munmap(freed->at(), freed->bytes());
-  rights_were_taken();
+  bump_mapping_generation();
   return CUDA_SUCCESS;
 }
 
@@ -46,7 +46,7 @@ CUresult HostMemory::remove(void* at, Range* removed) {
   }
   *removed = found->second.range;
   erase(found);
-  rights_were_taken();
+  bump_mapping_generation();
   return CUDA_SUCCESS;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kKeptReports = 1024;
 constexpr std::size_t kPrintedReports = 20;
-constexpr std::size_t kMostAccesses = 32;  // of one segment; a race with an older one is missed
+constexpr std::size_t kMaxAccesses = 32;  // of one segment; a race with an older one is missed
 
 std::string address(std::uintptr_t at) {
   char text[32];
@@ -33,7 +33,7 @@ void append_byte(const std::string& file) {
 }
 
 /// The line about one of the two operations.
-std::string detail(const Deed& deed, bool write, std::size_t bytes) {
+std::string detail(const AccessSite& deed, bool write, std::size_t bytes) {
   std::string text = std::string("\n  \"") + deed.operation + (write ? "\" writes " : "\" reads ") +
                      std::to_string(bytes) + " bytes";
   if (deed.tag != nullptr) text += std::string(", tag ") + deed.tag;
@@ -49,8 +49,11 @@ void OrderChecker::name_actor(Actor actor, std::string name) {
 }
 
 // NOLINTNEXTLINE(readability-function-size,readability-function-cognitive-complexity): one rule
-void OrderChecker::access(
-    Actor actor, const VectorClock& clock, const Strided& bytes, bool write, const Deed& deed) {
+void OrderChecker::access(Actor actor,
+                          const VectorClock& clock,
+                          const Strided& bytes,
+                          bool write,
+                          const AccessSite& deed) {
   const Range range = bytes.extent();
   if (range.bytes() == 0) return;
   split(range.begin);
@@ -101,7 +104,7 @@ void OrderChecker::keep(std::vector<Access>& kept, const Access& now, const Vect
     return mine && before.rows != nullptr && *before.rows == *now.rows;
   };
   kept.erase(std::remove_if(kept.begin(), kept.end(), covered), kept.end());
-  if (kept.size() == kMostAccesses) {
+  if (kept.size() == kMaxAccesses) {
     const auto passed = std::find_if(kept.begin(), kept.end(), [&](const Access& before) {
       return clock.of(before.actor) >= before.epoch;
     });

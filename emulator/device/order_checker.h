@@ -18,7 +18,7 @@ namespace spillway::emulator {
 
 /// What touches bytes, and where in the program. All texts live for ever; a tag or a place may be
 /// null.
-struct Deed {
+struct AccessSite {
   const char* operation;
   const char* tag = nullptr;    // what the memory is for
   const char* place = nullptr;  // lines of the program
@@ -39,8 +39,11 @@ class OrderChecker {
   void name_actor(Actor actor, std::string name);
 
   /// `actor`, knowing `clock`, reads or writes.
-  void access(
-      Actor actor, const VectorClock& clock, const Strided& bytes, bool write, const Deed& deed);
+  void access(Actor actor,
+              const VectorClock& clock,
+              const Strided& bytes,
+              bool write,
+              const AccessSite& deed);
 
   /// The bytes have gone back to the driver; whatever comes there next is something else.
   void forget(Range range);
@@ -66,7 +69,7 @@ class OrderChecker {
     std::uint64_t epoch = 0;
     Range range{};
     std::size_t bytes = 0;
-    Deed deed{};
+    AccessSite deed{};
     std::shared_ptr<const Strided> rows;  // null: all bytes of the segment
   };
 

@@ -21,7 +21,7 @@ std::string name_of_this_thread(Actor actor) {
   return "host thread " + std::to_string(gettid()) + " (" + given.data() + ")";
 }
 
-Deed deed(const char* operation) {
+AccessSite deed(const char* operation) {
   return {operation, thread_state().tag, thread_state().place};
 }
 

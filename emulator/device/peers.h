@@ -30,7 +30,7 @@ class Peers {
     bool& entry = may_[at(device)][at(peer)];
     if (!entry) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     entry = false;
-    rights_were_taken();
+    bump_mapping_generation();
     return CUDA_SUCCESS;
   }
 
@@ -39,11 +39,11 @@ class Peers {
   }
 
  private:
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMax = 8;
 
   static std::size_t at(int device) { return static_cast<std::size_t>(device); }
 
-  std::array<std::array<bool, kMost>, kMost> may_{};
+  std::array<std::array<bool, kMax>, kMax> may_{};
 };
 
 }  // namespace spillway::emulator

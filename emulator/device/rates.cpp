@@ -16,17 +16,17 @@ double Rates::seconds(double flops, Arithmetic arithmetic, KernelKind kind) cons
 
 Result<Rates> parse_rates(const std::string& text) {
   constexpr double kLeast = std::numeric_limits<double>::min();  // above 0
-  constexpr double kMost = 1e18;
+  constexpr double kMax = 1e18;
   Rates rates;
-  const NamedNumber known[] = {{"memory", &rates.memory, kLeast, kMost},
-                               {"half", &rates.half, kLeast, kMost},
-                               {"tf32", &rates.tf32, kLeast, kMost},
-                               {"single", &rates.single, kLeast, kMost},
-                               {"double", &rates.dbl, kLeast, kMost},
-                               {"fp8", &rates.fp8, kLeast, kMost},
-                               {"int8", &rates.int8, kLeast, kMost},
-                               {"peers", &rates.peers, kLeast, kMost},
-                               {"pageable", &rates.pageable, kLeast, kMost},
+  const NamedNumber known[] = {{"memory", &rates.memory, kLeast, kMax},
+                               {"half", &rates.half, kLeast, kMax},
+                               {"tf32", &rates.tf32, kLeast, kMax},
+                               {"single", &rates.single, kLeast, kMax},
+                               {"double", &rates.dbl, kLeast, kMax},
+                               {"fp8", &rates.fp8, kLeast, kMax},
+                               {"int8", &rates.int8, kLeast, kMax},
+                               {"peers", &rates.peers, kLeast, kMax},
+                               {"pageable", &rates.pageable, kLeast, kMax},
                                {"product", &rates.product, kLeast, 1},
                                {"attention", &rates.attention, kLeast, 1},
                                {"attention_backward", &rates.attention_backward, kLeast, 1},

@@ -107,7 +107,7 @@ void Streams::depart(const Stream& stream) {
   --destroyed_;
   // A later stream may have the same handle: what threads remember of this one is void.
   work_given.fetch_add(1, std::memory_order_release);
-  rights_were_taken();
+  bump_mapping_generation();
 }
 
 Event* Streams::create_event(int device, bool timed) {

@@ -32,7 +32,7 @@ std::optional<Strided> Strided::of(std::uintptr_t at,
   for (std::size_t i = 0; i < axes; ++i) {
     if (axis[i].count == 0) return std::nullopt;
     if (axis[i].count == 1 || axis[i].stride == 0) continue;
-    if (made.axes_ == kMostAxes) return std::nullopt;
+    if (made.axes_ == kMaxAxes) return std::nullopt;
     made.axis_[made.axes_++] = axis[i];
   }
   auto* const begin = made.axis_.begin();
@@ -81,7 +81,7 @@ class Meeting {
     const Wide size_b = wide(b_.extents_[axis_b]);
     const Wide begin = std::max({at_a, at_b, begin_});
     const Wide end = std::min({at_a + size_a, at_b + size_b, end_});
-    if (begin >= end || ++steps_ > kMostSteps) return false;
+    if (begin >= end || ++steps_ > kMaxSteps) return false;
     const bool run_a = axis_a == a_.axes_;
     const bool run_b = axis_b == b_.axes_;
     if (run_a && run_b) {
@@ -103,7 +103,7 @@ class Meeting {
     const Wide first =
         std::max<Wide>(0, ceil_div(begin - at - wide(along.extents_[axis + 1]) + 1, stride));
     const Wide last = std::min(wide(along.axis_[axis].count) - 1, floor_div(end - 1 - at, stride));
-    for (Wide i = first; i <= last && steps_ <= kMostSteps; ++i) {
+    for (Wide i = first; i <= last && steps_ <= kMaxSteps; ++i) {
       const bool found = along_a ? search(axis_a + 1, at_a + i * stride, axis_b, at_b)
                                  : search(axis_a, at_a, axis_b + 1, at_b + i * stride);
       if (found) return true;
@@ -112,7 +112,7 @@ class Meeting {
   }
 
  private:
-  static constexpr int kMostSteps = 1 << 20;
+  static constexpr int kMaxSteps = 1 << 20;
 
   /// Both repeat with one stride: whether any two of their rows can meet, wherever. Two columns of
   /// a matrix are told apart without a look at its rows.

@@ -18,13 +18,13 @@ class Strided {
     bool operator==(const Axis&) const = default;
   };
 
-  static constexpr std::size_t kMostAxes = 8;
+  static constexpr std::size_t kMaxAxes = 8;
 
   // NOLINTNEXTLINE(google-explicit-constructor): a range is a view of one run
   Strided(Range range) : at_(range.begin), run_(range.bytes()) { extents_[0] = run_; }
 
   /// Axes in any order; those of one entry or no stride mean nothing. Nothing where the bytes pass
-  /// the end of the address space or more axes than kMostAxes remain.
+  /// the end of the address space or more axes than kMaxAxes remain.
   static std::optional<Strided> of(std::uintptr_t at,
                                    std::size_t run,
                                    std::size_t axes,
@@ -65,8 +65,8 @@ class Strided {
   std::uintptr_t at_ = 0;
   std::size_t run_ = 0;
   std::size_t axes_ = 0;
-  std::array<Axis, kMostAxes> axis_{};                // the longest stride first
-  std::array<std::size_t, kMostAxes + 1> extents_{};  // of what begins with axis i
+  std::array<Axis, kMaxAxes> axis_{};                // the longest stride first
+  std::array<std::size_t, kMaxAxes + 1> extents_{};  // of what begins with axis i
 };
 
 }  // namespace spillway::emulator

@@ -51,14 +51,14 @@ class InHostFunction {
 };
 
 /// The body of a function for programs that are compiled with per-thread default streams.
-class ZeroIsOwn {
+class PerThreadDefaultStreamScope {
  public:
-  ZeroIsOwn() { thread_state().zero_is_own = true; }
+  PerThreadDefaultStreamScope() { thread_state().zero_is_own = true; }
 
-  ~ZeroIsOwn() { thread_state().zero_is_own = false; }
+  ~PerThreadDefaultStreamScope() { thread_state().zero_is_own = false; }
 
-  ZeroIsOwn(const ZeroIsOwn&) = delete;
-  ZeroIsOwn& operator=(const ZeroIsOwn&) = delete;
+  PerThreadDefaultStreamScope(const PerThreadDefaultStreamScope&) = delete;
+  PerThreadDefaultStreamScope& operator=(const PerThreadDefaultStreamScope&) = delete;
 };
 
 }  // namespace spillway::emulator

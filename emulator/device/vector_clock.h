@@ -13,8 +13,8 @@ using Actor = std::size_t;
 
 /// As many as there can be at a time; those beyond share the last number, which hides reports and
 /// never makes false ones.
-inline constexpr Actor kMostActors = 4096;
-inline constexpr Actor kSharedActor = kMostActors - 1;
+inline constexpr Actor kMaxActors = 4096;
+inline constexpr Actor kSharedActor = kMaxActors - 1;
 
 /// How many operations of each actor are known to come before something.
 class VectorClock {
@@ -36,7 +36,7 @@ class VectorClock {
   }
 
   /// After this the clock never allocates.
-  void reserve_all() { epochs_.reserve(kMostActors); }
+  void reserve_all() { epochs_.reserve(kMaxActors); }
 
   void forget_all() { epochs_.clear(); }
 

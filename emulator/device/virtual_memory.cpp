@@ -224,7 +224,7 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   // the host, and only the rules tell that they are gone.
   runs_ += neighbours(*range) - 1;
   if (runs_ < static_cast<long>(most_pieces())) make_inaccessible(*range);
-  rights_were_taken();
+  bump_mapping_generation();
   while (each != mappings_.end() && each->first < range->end) {
     const CUmemGenericAllocationHandle handle = each->second.handle;
     each = mappings_.erase(each);
@@ -253,7 +253,7 @@ CUresult VirtualMemory::set_access(CUdeviceptr at,
   }
   auto each = whole_mappings(*range);
   if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  rights_were_taken();
+  bump_mapping_generation();
   for (; each != mappings_.end() && each->first < range->end; ++each) {
     auto allowed = each->second.access;
     for (std::size_t i = 0; i < count; ++i)

@@ -6,8 +6,8 @@
 namespace spillway::emulator::driver {
 namespace {
 
-constexpr std::size_t kMostDevices = 8;
-char handles[kMostDevices];  // their addresses are the handles
+constexpr std::size_t kMaxDevices = 8;
+char handles[kMaxDevices];  // their addresses are the handles
 
 }  // namespace
 

@@ -31,14 +31,15 @@ struct PerThread<kFunction> {
   static constexpr bool kTakesStream = (std::is_same_v<Arguments, CUstream> || ...);
 
   static CUresult call(Arguments... arguments) {
-    const ZeroIsOwn here;
+    const PerThreadDefaultStreamScope here;
     return kFunction(arguments...);
   }
 };
 
-/// The twin of a function that has one: whatever is given a stream, and what waits on stream 0.
+/// The counterpart of a function that has one: whatever is given a stream, and what waits on stream
+/// 0.
 template <auto kFunction>
-void* twin_of(std::string_view name) {
+void* counterpart_of(std::string_view name) {
   const bool waits = name.starts_with("cuMemcpy") || name.starts_with("cuMemset");
   if (!waits && !PerThread<kFunction>::kTakesStream) return reinterpret_cast<void*>(kFunction);
   return reinterpret_cast<void*>(&PerThread<kFunction>::call);
@@ -48,7 +49,7 @@ struct Entry {
   std::string_view name;
   int version;
   void* function;
-  void* twin;
+  void* counterpart;
 };
 
 // A base that is there twice has its newer version first.
@@ -57,7 +58,7 @@ const auto kEntries = std::to_array<Entry>({
   {"cu" #name,                                                            \
    version,                                                               \
    reinterpret_cast<void*>(static_cast<PFN_cu##name##_v##version>(name)), \
-   twin_of<static_cast<PFN_cu##name##_v##version>(name)>("cu" #name)},
+   counterpart_of<static_cast<PFN_cu##name##_v##version>(name)>("cu" #name)},
 #define SPILLWAY_REFUSED(name, version)                                            \
   {"cu" #name,                                                                     \
    version,                                                                        \
@@ -69,7 +70,7 @@ const auto kEntries = std::to_array<Entry>({
     {"cuMemcpyBatchAsync",
      12080,
      reinterpret_cast<void*>(&memcpy_batch_12080),
-     twin_of<&memcpy_batch_12080>("cuMemcpyBatchAsync")},
+     counterpart_of<&memcpy_batch_12080>("cuMemcpyBatchAsync")},
 });
 
 /// Takes a suffix off the name, if it has it.
@@ -94,7 +95,7 @@ void* look_up(const char* name, int version, bool per_thread) {
   take_version(wanted);
   for (const Entry& entry : kEntries) {
     if (entry.name != wanted || entry.version > version) continue;
-    return per_thread ? entry.twin : entry.function;
+    return per_thread ? entry.counterpart : entry.function;
   }
   return nullptr;
 }

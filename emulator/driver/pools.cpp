@@ -116,7 +116,7 @@ CUresult MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult MemPoolDestroy(CUmemoryPool handle) {
   return with_pool<"cuMemPoolDestroy">(handle, [](Machine& machine, Pool& pool) {
     if (pool.by_default) return CUDA_ERROR_INVALID_VALUE;
-    rights_were_taken();
+    bump_mapping_generation();
     machine.allocations.destroy_pool(pool);
     return CUDA_SUCCESS;
   });
@@ -167,7 +167,7 @@ CUresult MemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, st
       allowed[static_cast<std::size_t>(device)] = access[i].flags;
     }
     pool.access = allowed;
-    rights_were_taken();
+    bump_mapping_generation();
     return CUDA_SUCCESS;
   });
 }

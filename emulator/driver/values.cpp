@@ -6,7 +6,7 @@
 namespace spillway::emulator::driver {
 namespace {
 
-constexpr unsigned kMostInABatch = 256;
+constexpr unsigned kMaxInABatch = 256;
 
 template <Literal kName>
 CUresult one(CUstream stream, const ValueOperation& operation) {
@@ -61,7 +61,7 @@ CUresult StreamBatchMemOp(CUstream stream,
                           CUstreamBatchMemOpParams* operations,
                           unsigned flags) {
   return call_on_stream<"cuStreamBatchMemOp">(stream, [&](Machine& machine, Stream& on) {
-    if (operations == nullptr || count > kMostInABatch || flags != 0) {
+    if (operations == nullptr || count > kMaxInABatch || flags != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     std::vector<ValueOperation> batch(count);

@@ -43,7 +43,7 @@ void Ledger::freed(std::uintptr_t at) {
   live_.erase(found);
 }
 
-void Ledger::give_role(std::uintptr_t at, int role) {
+void Ledger::set_role(std::uintptr_t at, int role) {
   const auto found = live_.find(at);
   if (found != live_.end()) found->second.block.role = role;
 }
@@ -93,7 +93,7 @@ void note(const TraceEntry& entry) {
   Ledger& ledger = all.of.at(static_cast<size_t>(entry.device_));
   if (entry.action_ == TraceEntry::FREE_REQUESTED) return ledger.freed(entry.addr_);
   if (entry.action_ != TraceEntry::ALLOC && entry.action_ != TraceEntry::OOM) return;
-  const Doing doing = doing_now();
+  const CurrentOp doing = doing_now();
   const Ledger::Block block{entry.size_, doing.name, doing.place, role_now()};
   if (entry.action_ == TraceEntry::OOM) return ledger.ended(block);
   ledger.allocated(entry.addr_, block);
@@ -143,7 +143,7 @@ extern "C" SPILLWAY_EXPORT void spillway_operators_give_role(const void* at, int
   Ledgers& all = ledgers();
   const std::lock_guard lock(all.mutex);
   for (Ledger& ledger : all.of)
-    ledger.give_role(reinterpret_cast<std::uintptr_t>(at), role);
+    ledger.set_role(reinterpret_cast<std::uintptr_t>(at), role);
 }
 
 extern "C" SPILLWAY_EXPORT size_t spillway_operators_at_peak(int device,

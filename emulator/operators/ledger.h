@@ -31,7 +31,7 @@ class Ledger {
   void allocated(std::uintptr_t at, const Block& block);
   /// Does nothing for what was allocated before the ledger began.
   void freed(std::uintptr_t at);
-  void give_role(std::uintptr_t at, int role);
+  void set_role(std::uintptr_t at, int role);
   void ended(const Block& wanted);
 
   [[nodiscard]] std::vector<Block> at_peak() const;

@@ -132,7 +132,7 @@ void ends(const at::RecordFunction&, at::ObserverContext* context) {
 
 }  // namespace
 
-Doing doing_now() {
+CurrentOp doing_now() {
   return {state.name, state.place};
 }
 

@@ -11,11 +11,11 @@ void observe_operators();
 /// What the calling thread is at: the outermost operator or node of a backward pass, and the
 /// program's lines, of the forward pass where there are no others. Null where nothing is known.
 /// Both live for ever.
-struct Doing {
+struct CurrentOp {
   const char* name = nullptr;
   const char* place = nullptr;
 };
 
-Doing doing_now();
+CurrentOp doing_now();
 
 }  // namespace spillway::operators

@@ -70,8 +70,8 @@ struct HashLines {
 };
 
 constexpr size_t kShownLines = 4;
-constexpr size_t kMostFrames = 64;
-constexpr size_t kMostPlaces = 100000;  // of a program that makes code as it runs
+constexpr size_t kMaxFrames = 64;
+constexpr size_t kMaxPlaces = 100000;  // of a program that makes code as it runs
 
 /// Guarded by the interpreter lock. Codes are kept alive, so that a pointer stays the same code.
 struct Places {
@@ -127,7 +127,7 @@ std::vector<Line> innermost(Places& places) {
   std::vector<Line> others;
   PyObject frame = python.frame();
   if (frame != nullptr) python.keep(frame);
-  for (size_t i = 0; frame != nullptr && i < kMostFrames && lines.size() < kShownLines; ++i) {
+  for (size_t i = 0; frame != nullptr && i < kMaxFrames && lines.size() < kShownLines; ++i) {
     PyObject code = python.code(frame);
     auto& kept = known(places, code).is_program ? lines : others;
     if (kept.size() < kShownLines) kept.push_back({code, python.line(frame)});
@@ -145,7 +145,7 @@ const char* place_here(Places& places) {
   if (lines.empty()) return nullptr;
   const auto found = places.texts.find(lines);
   if (found != places.texts.end()) return found->second;
-  if (places.texts.size() == kMostPlaces) return nullptr;
+  if (places.texts.size() == kMaxPlaces) return nullptr;
   std::string text;
   for (const Line& each : lines) {
     const Code& code = places.codes.at(each.code);

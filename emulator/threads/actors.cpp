@@ -12,10 +12,10 @@ namespace {
 /// Plain arrays: threads start and end before the machine exists and after it is of use.
 struct Actors {
   SpinLock lock;
-  std::array<Actor, kMostActors> free{};
+  std::array<Actor, kMaxActors> free{};
   std::size_t free_count = 0;
   std::atomic<Actor> next{0};
-  std::array<std::atomic<std::uint64_t>, kMostActors> epochs{};
+  std::array<std::atomic<std::uint64_t>, kMaxActors> epochs{};
 };
 
 constinit Actors actors;
@@ -31,7 +31,7 @@ Actor take_actor(const VectorClock& knows) {
     return actor;
   }
   const Actor next = actors.next.load();
-  if (next == kMostActors) return kSharedActor;
+  if (next == kMaxActors) return kSharedActor;
   actors.next.store(next + 1);
   return next;
 }

@@ -65,7 +65,7 @@ Python find_python() {
 }
 
 /// A stream's function in Python needs the interpreter lock, but that is no hand-over: here it runs
-/// on a thread that gives the lock away for it, on a GPU at any time.
+/// on a thread that gives the lock offloaded for it, on a GPU at any time.
 bool is_interpreter_lock(const void* object) {
   static const Python python = find_python();
   const auto at = reinterpret_cast<std::uintptr_t>(object);
@@ -112,7 +112,7 @@ void on_thread_end(void* value) {
     return;
   }
   if (current == nullptr) return;
-  say_at(reinterpret_cast<const void*>(pthread_self()));
+  release_at(reinterpret_cast<const void*>(pthread_self()));
   HostThread* ended = current;
   current = nullptr;
   end_thread(ended);
@@ -189,7 +189,7 @@ void discard(HostThread* thread) {
   end_thread(thread);
 }
 
-void say_at(const void* object) {
+void release_at(const void* object) {
   if (!counts(object) || current == nullptr) return;
   if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;
@@ -201,7 +201,7 @@ void say_at(const void* object) {
   busy = false;
 }
 
-void hear_at(const void* object) {
+void acquire_at(const void* object) {
   if (!counts(object) || current == nullptr) return;
   if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;

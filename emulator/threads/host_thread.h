@@ -36,8 +36,8 @@ void discard(HostThread* thread);
 /// How threads learn from each other: at an object (a mutex, a semaphore, a thread's end) one says
 /// what it knows and another hears of all that was said there. Several objects may share a place,
 /// which orders more than the program does. Allocates nothing, waits for nobody.
-void say_at(const void* object);
-void hear_at(const void* object);
+void release_at(const void* object);
+void acquire_at(const void* object);
 
 /// While the calling thread pauses, it neither says nor hears anything.
 void pause_this_thread(bool pause);

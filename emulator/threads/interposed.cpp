@@ -55,16 +55,16 @@ void* started(void* argument) {
 
 /// After the call has succeeded, the thread knows what was said at the object.
 int heard(int result, const void* object) {
-  if (result == 0) emu::hear_at(object);
+  if (result == 0) emu::acquire_at(object);
   return result;
 }
 
-/// The wait gives the mutex away and takes it back inside libc.
+/// The wait gives the mutex offloaded and takes it back inside libc.
 template <typename Wait>
 int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
-  emu::say_at(mutex);
+  emu::release_at(mutex);
   const int result = wait();
-  emu::hear_at(mutex);
+  emu::acquire_at(mutex);
   return result;
 }
 
@@ -133,7 +133,7 @@ int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, const times
 
 int pthread_mutex_unlock(pthread_mutex_t* mutex) {
   SPILLWAY_REAL(pthread_mutex_unlock, nullptr);
-  emu::say_at(mutex);
+  emu::release_at(mutex);
   return real(mutex);
 }
 
@@ -179,7 +179,7 @@ int pthread_rwlock_clockwrlock(pthread_rwlock_t* lock, clockid_t clock, const ti
 
 int pthread_rwlock_unlock(pthread_rwlock_t* lock) {
   SPILLWAY_REAL(pthread_rwlock_unlock, nullptr);
-  emu::say_at(lock);
+  emu::release_at(lock);
   return real(lock);
 }
 
@@ -205,15 +205,15 @@ int pthread_cond_clockwait(pthread_cond_t* condition,
 
 int pthread_barrier_wait(pthread_barrier_t* barrier) {
   SPILLWAY_REAL(pthread_barrier_wait, nullptr);
-  emu::say_at(barrier);
+  emu::release_at(barrier);
   const int result = real(barrier);
-  emu::hear_at(barrier);
+  emu::acquire_at(barrier);
   return result;
 }
 
 int sem_post(sem_t* semaphore) {
   SPILLWAY_REAL_WITH_ERRNO(sem_post);
-  emu::say_at(semaphore);
+  emu::release_at(semaphore);
   return real(semaphore);
 }
 

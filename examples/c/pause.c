@@ -24,7 +24,7 @@ static char host[kSize];
 
 static uint64_t held(void) {
   struct spillway_device_stats stats = {.struct_size = sizeof stats};
-  return spillway_device_statistics(0, &stats) == SPILLWAY_OK ? stats.held_bytes >> 20 : 0;
+  return spillway_device_statistics(0, &stats) == SPILLWAY_OK ? stats.reserved_bytes >> 20 : 0;
 }
 
 int main(int arguments, char** argument) {

@@ -94,14 +94,14 @@ enum spillway_pause_flag {
   SPILLWAY_PAUSE_DISCARD = 1 /* contents need not come back: nothing is copied */
 };
 
-/* Takes the memory away of all live blocks, on all devices, whose tag fits `pattern`: a path, which
- * also fits what lies in it, or one with "*" in its components. The addresses stay. What the blocks
- * hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing works
- * on the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes that
- * went back to the driver. Stream: comes after all that the blocks' streams and spillway_use's have
- * been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT for
- * an empty pattern and where no memory is under it, SPILLWAY_NOT_READY where all of it is paused,
- * SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
+/* Takes the memory offloaded of all live blocks, on all devices, whose tag fits `pattern`: a path,
+ * which also fits what lies in it, or one with "*" in its components. The addresses stay. What the
+ * blocks hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing
+ * works on the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes
+ * that went back to the driver. Stream: comes after all that the blocks' streams and spillway_use's
+ * have been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT
+ * for an empty pattern and where no memory is under it, SPILLWAY_NOT_READY where all of it is
+ * paused, SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
 SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
 
 /* Brings paused memory back with its contents; any stream may use it afterwards. Stream: the host
@@ -132,18 +132,18 @@ SPILLWAY_API int spillway_trace_end(void);
  * Later versions add members at the end. */
 struct spillway_device_stats {
   uint64_t struct_size;
-  uint64_t live_bytes; /* handed out and not given back, as rounded */
-  uint64_t held_bytes; /* physical memory held from the driver */
-  uint64_t held_peak_bytes;
-  uint64_t away_bytes;    /* of storages that are on the host and not on the device */
-  uint64_t stashed_bytes; /* copied to the host since the beginning */
-  uint64_t fetched_bytes; /* copied back since the beginning */
-  uint64_t pinned_bytes;  /* host memory that is pinned now */
+  uint64_t allocated_bytes; /* handed out and not given back, as rounded */
+  uint64_t reserved_bytes;  /* physical memory held from the driver */
+  uint64_t reserved_peak_bytes;
+  uint64_t offloaded_bytes; /* of storages that are on the host and not on the device */
+  uint64_t stashed_bytes;   /* copied to the host since the beginning */
+  uint64_t fetched_bytes;   /* copied back since the beginning */
+  uint64_t pinned_bytes;    /* host memory that is pinned now */
   uint64_t pinned_peak_bytes;
   uint64_t in_slots_bytes; /* of the pinned bytes: in use, or waiting for a copy to pass */
   /* Since version 2: */
   uint64_t requested_bytes; /* handed out and not given back, as asked for */
-  uint64_t live_blocks;
+  uint64_t allocated_blocks;
   uint64_t paused_bytes; /* as asked for, of blocks that are paused */
 };
 

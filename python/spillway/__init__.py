@@ -50,7 +50,7 @@ from spillway.tags import tag, tag_matches
 from spillway.trace import read_trace, record_trace
 
 # After all others: the module of the same name is imported by now, and the function takes its place.
-from spillway.rebuild import rebuild  # isort: skip
+from spillway.recompute import recompute  # isort: skip
 from spillway.budget import offload  # isort: skip
 from spillway.planning import explain  # isort: skip
 
@@ -85,7 +85,7 @@ __all__ = [
     "pause",
     "pluggable_allocator",
     "read_trace",
-    "rebuild",
+    "recompute",
     "record_trace",
     "resident",
     "resume",

@@ -22,7 +22,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partit
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from spillway import _dry_flex
-from spillway.dry_run.emulator import Books, assumed, cost
+from spillway.dry_run.emulator import Accounting, assumed, cost
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
 # Of what inductor writes as code of its own, those that no tag names. Not scatters: they change memory that
@@ -219,14 +219,14 @@ def fused(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
 
 def _saving(module: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     """As fused(), for a forward pass that keeps tensors for its backward pass, which nothing records."""
-    run, books = fused(module, inputs), Books()
+    run, accounting = fused(module, inputs), Accounting()
 
     def save(arguments: list[Any]) -> Any:
-        books.allocates_for("activations")
+        accounting.allocates_for("activations")
         try:
             return run(arguments)
         finally:
-            books.allocates_for("other")
+            accounting.allocates_for("other")
 
     save._boxed_call = True  # type: ignore[attr-defined]
     return save

@@ -15,7 +15,7 @@ GAIN = 0.02
 class Tuner:
     """Doubles the horizon while steps get faster and there is room for it.
 
-    A step of another number of micro-batches begins the search anew. Where the device has no room left for
+    A step of another number of micro-batches begins the search again. Where the device has no room left for
     one more unit, the horizon shrinks.
     """
 

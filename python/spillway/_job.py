@@ -102,8 +102,8 @@ def _set_up(given: dict[str, str]) -> None:
         raise SystemExit(_say(str(error))) from None
     end_steps_with_optimizers()
     has_budget = "budget" in given or "time_limit" in given
-    if "rebuild" in given or (has_budget and os.environ.get("SPILLWAY_REBUILD") != "0"):
-        from spillway.rebuild import note_fused_steps
+    if "recompute" in given or (has_budget and os.environ.get("SPILLWAY_RECOMPUTE") != "0"):
+        from spillway.recompute import note_fused_steps
 
         note_fused_steps()
     if "plans" in given:

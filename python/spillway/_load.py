@@ -13,7 +13,7 @@ from types import ModuleType
 from spillway._torch_versions import NEWEST, OLDEST
 
 SUPPORTED = f"torch {OLDEST} to {NEWEST}"
-REBUILD = "pip install --no-build-isolation ."
+RECOMPUTE = "pip install --no-build-isolation ."
 
 _NAME = re.compile(r"_glue_t(\d)(\d+)(\..*\bso)$")
 
@@ -58,8 +58,8 @@ def why_not(version: str) -> str:
     have = ", ".join(built) or "no version"
     wrong = f"this build of spillway is for torch {have}, but torch {version} is installed"
     if supported(version):
-        return f"{wrong}: build it for that one with {REBUILD} ({SUPPORTED} are supported)"
-    return f"{wrong}: {SUPPORTED} are supported; install one of these, then build for it with {REBUILD}"
+        return f"{wrong}: build it for that one with {RECOMPUTE} ({SUPPORTED} are supported)"
+    return f"{wrong}: {SUPPORTED} are supported; install one of these, then build for it with {RECOMPUTE}"
 
 
 @functools.cache

@@ -71,7 +71,7 @@ class PlanFile:
         self._read = True
 
     def write(self) -> None:
-        """Writes the file anew where more has been recorded; what it has of other tags and shapes stays. What
+        """Writes the file again if more has been recorded; its entries for other tags and shapes stay. What
         cannot be written is logged."""
         records = glue().records(self.tag)
         if records == self._records:
@@ -119,4 +119,4 @@ def _of_rank(path: str | os.PathLike[str]) -> Path:
 
 
 def _shape(step: dict[str, Any]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    return tuple(step["sizes"]), tuple(step["rebuildable"])
+    return tuple(step["sizes"]), tuple(step["recomputable"])

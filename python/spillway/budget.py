@@ -17,7 +17,7 @@ from spillway._scope import open_calls
 from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
-from spillway.rebuild import note_fused_steps
+from spillway.recompute import note_fused_steps
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ class BudgetRegion(Region):
         self,
         budget: int | float | str | None,
         tag: str | None = None,
-        rebuild: bool = True,
+        recompute: bool = True,
         time_limit: float | None = None,
         plans: str | os.PathLike[str] | None = None,
         over_budget: str = "error",
@@ -49,7 +49,7 @@ class BudgetRegion(Region):
             raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
         self.budget = _budget_of("auto" if budget is None else budget)
         self.time_limit = _time_limit_of(time_limit)
-        self.rebuild = flag("rebuild", rebuild)
+        self.recompute = flag("recompute", recompute)
         if over_budget not in ("error", "warn"):
             raise ValueError(f'over_budget must be "error" or "warn", not {over_budget!r}')
         self.over_budget = over_budget
@@ -69,7 +69,7 @@ class BudgetRegion(Region):
             )
         end_steps_with_optimizers()
         glue().take_end_of_memory()  # of a backward pass before
-        if self.rebuild:
+        if self.recompute:
             note_fused_steps()
         return functools.partial(
             glue().enter_region,
@@ -78,7 +78,7 @@ class BudgetRegion(Region):
             prefetch=False,
             names_memory=False,
             budget=budget,
-            rebuild=self.rebuild,
+            recompute=self.recompute,
         )
 
     def _entered(self) -> BudgetRegion:
@@ -106,7 +106,7 @@ class BudgetRegion(Region):
 
     def __repr__(self) -> str:
         limit = "" if self.time_limit is None else f", time_limit={self.time_limit}"
-        return f"offload(budget={self.budget!r}, tag={self.tag!r}, rebuild={self.rebuild}{limit})"
+        return f"offload(budget={self.budget!r}, tag={self.tag!r}, recompute={self.recompute}{limit})"
 
 
 def _budget_of(given: Any) -> int | float | str:
@@ -155,7 +155,7 @@ def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
     for hook in model._forward_pre_hooks.values():
         region = getattr(hook, "__self__", None)
         if isinstance(region, BudgetRegion):
-            region.tag, region.budget, region.rebuild = wanted.tag, wanted.budget, wanted.rebuild
+            region.tag, region.budget, region.recompute = wanted.tag, wanted.budget, wanted.recompute
             region.time_limit, region.plans = wanted.time_limit, wanted.plans
             region.over_budget = wanted.over_budget
             return True
@@ -169,7 +169,7 @@ def offload(
     budget: int | float | str | None = None,
     time_limit: float | None = None,
     tag: str | None = None,
-    rebuild: bool = True,
+    recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
 ) -> BudgetRegion: ...
@@ -180,7 +180,7 @@ def offload(
     budget: int | float | str | None = None,
     time_limit: float | None = None,
     tag: str | None = None,
-    rebuild: bool = True,
+    recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
 ) -> _Module: ...
@@ -191,7 +191,7 @@ def offload(
     budget: int | float | str | None = None,
     time_limit: float | None = None,
     tag: str | None = None,
-    rebuild: bool = True,
+    recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
 ) -> _Function: ...
@@ -201,7 +201,7 @@ def offload(
     budget: int | float | str | None = None,
     time_limit: float | None = None,
     tag: str | None = None,
-    rebuild: bool = True,
+    recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
 ) -> Any:
@@ -215,7 +215,7 @@ def offload(
 
     The first step of each sequence of shapes is recorded: what can be computed again is let go, and all
     else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
-    storage by storage it is kept, moved, or computed again (:func:`spillway.rebuild`), so that the peak is
+    storage by storage it is kept, moved, or computed again (:func:`spillway.recompute`), so that the peak is
     within the budget and the predicted time the least; what moves comes back as early as there is room.
     :func:`spillway.explain` says what the plan is, and how near it comes to what any plan could.
 
@@ -233,7 +233,7 @@ def offload(
         time_limit: instead of the least time the least memory, with a predicted time of at most so many times
             that of the step with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
             one, the budget is kept first.
-        rebuild: whether storages may be computed again; without it they only move.
+        recompute: whether storages may be computed again; without it they only move.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
             must have the same tag and the same budget, which a GPU holds for all of them; models that train
             in steps of their own keep their plans under a tag each. Default: ``"budget"``.
@@ -254,7 +254,7 @@ def offload(
     """
     import torch
 
-    region = BudgetRegion(budget, tag, rebuild, time_limit, plans, over_budget)
+    region = BudgetRegion(budget, tag, recompute, time_limit, plans, over_budget)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

@@ -130,7 +130,7 @@ def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _others_may_need_more() -> bool:
-    """What other optimizers make, and what DistributedDataParallel makes anew in its second step, a step that
+    """What other optimizers make, and what DistributedDataParallel makes in its second step, a step that
     was missed has not shown."""
     import torch
 

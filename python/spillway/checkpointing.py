@@ -219,7 +219,7 @@ def _checkpointed_class(base: type) -> type:
         # A class that is made at run time has no place where a pickle could find it: it names its base.
         make, arguments, *state = base.__reduce_ex__(self, protocol)
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
-            return _rebuilt, (base,), *state
+            return _recomputed, (base,), *state
         return make, arguments, *state
 
     names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
@@ -236,7 +236,7 @@ def _checkpointed_class(base: type) -> type:
     )
 
 
-def _rebuilt(base: type) -> Any:
+def _recomputed(base: type) -> Any:
     checkpointed = _checkpointed_class(base)
     return checkpointed.__new__(checkpointed)
 

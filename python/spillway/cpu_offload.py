@@ -95,7 +95,7 @@ def _log_totals() -> None:
         return
     for tag, step in glue().stats()["tags"].items():
         last = step["last"]
-        totals = (last["movable_bytes"], last["moved_bytes"])
+        totals = (last["offloadable_bytes"], last["offloaded_bytes"])
         if totals[0] and _logged.get(tag) != totals:
             _logged[tag] = totals
             _log.debug(

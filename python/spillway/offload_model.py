@@ -125,7 +125,7 @@ class OffloadModel(nn.Module):
         return outputs
 
     def _keep_assigned_buffers(self, number: int) -> None:
-        """Buffers that the part has assigned anew come home as if it had written to them."""
+        """Buffers that the part has assigned again come home as if it had written to them."""
         for buffers, name, buffer in self._buffers_of_parts[number]:
             assigned = buffers.get(name)
             if assigned is buffer:

@@ -14,7 +14,7 @@ __all__ = ["LIMITS", "Explanation", "PlanPoint", "explain"]
 
 LIMITS = {
     "compute": "computing",
-    "rebuild": "computing again",
+    "recompute": "computing again",
     "link out": "the link to the host",
     "link in": "the link to the GPU",
 }
@@ -29,10 +29,10 @@ class PlanPoint:
     peak: int
     kept: int
     moved: int
-    rebuilt: int
+    recomputed: int
     seconds: float
     compute: float
-    rebuild: float
+    recompute: float
     stall_out: float
     stall_in: float
     bound: float
@@ -91,9 +91,9 @@ class Explanation:
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
-            f"{size(chosen.moved)}, computed again {size(chosen.rebuilt)}",
+            f"{size(chosen.moved)}, computed again {size(chosen.recomputed)}",
             f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
-            f"{_ms(chosen.rebuild)}, waiting for the way out {_ms(chosen.stall_out)}, in "
+            f"{_ms(chosen.recompute)}, waiting for the way out {_ms(chosen.stall_out)}, in "
             f"{_ms(chosen.stall_in)}; the last steps {took}",
             self.of_limit_in_words,
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
@@ -119,7 +119,7 @@ class Explanation:
             size(point.budget) + (" *" if point == self.chosen else "  "),
             size(point.kept),
             size(point.moved),
-            size(point.rebuilt),
+            size(point.recomputed),
             _ms(point.seconds),
             f"{point.slowdown:.3f}",
             f"{point.of_limit:.1%}",

@@ -171,10 +171,10 @@ def summary(trace: PreloadTrace) -> dict[str, Any]:
     mapped = _Live(("create",), ("release",), ("retain",))
     host = _Live(("host_allocate", "host_register"), ("host_free", "host_unregister"))
     for call in trace.calls:
-        books = functions.setdefault(call.function, {"calls": 0, "bytes": 0, "errors": 0})
-        books["calls"] += 1
-        books["bytes"] += call.bytes
-        books["errors"] += call.result not in (0, _NOT_READY)
+        accounting = functions.setdefault(call.function, {"calls": 0, "bytes": 0, "errors": 0})
+        accounting["calls"] += 1
+        accounting["bytes"] += call.bytes
+        accounting["errors"] += call.result not in (0, _NOT_READY)
         if call.kind in ("copy", "copy_in", "copy_out", "fill", "launch", "graph_launch"):
             of_stream = streams.setdefault(f"{call.stream:#x}", {"calls": 0, "bytes": 0})
             of_stream["calls"] += 1
@@ -191,9 +191,9 @@ def summary(trace: PreloadTrace) -> dict[str, Any]:
         "nanoseconds": trace.calls[-1].nanoseconds if trace.calls else 0,
         "calls": len(trace.calls),
         "threads": len({call.thread for call in trace.calls}),
-        "device": live.books(),
-        "mapped": mapped.books(),
-        "host": host.books(),
+        "device": live.accounting(),
+        "mapped": mapped.accounting(),
+        "host": host.accounting(),
         "copied_in_bytes": sum(call.bytes for call in trace.calls if call.kind == "copy_in"),
         "copied_out_bytes": sum(call.bytes for call in trace.calls if call.kind == "copy_out"),
         "launches": sum(call.kind in ("launch", "graph_launch") for call in trace.calls),
@@ -231,5 +231,5 @@ class _Live:
             else:
                 self.now -= self.bytes_of.pop(call.address, 0)
 
-    def books(self) -> dict[str, int]:
+    def accounting(self) -> dict[str, int]:
         return {"allocations": self.count, "peak_bytes": self.peak, "at_end_bytes": self.now}

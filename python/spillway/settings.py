@@ -278,8 +278,8 @@ JOB = (
         repeats=True,
     ),
     Setting(
-        "rebuild",
-        "SPILLWAY_REBUILD",
+        "recompute",
+        "SPILLWAY_RECOMPUTE",
         _choice("0", "1"),
         "Compute cheap activations again instead of keeping them; alone or with any of the above.",
         is_switch=True,

@@ -41,26 +41,27 @@ def stats() -> dict[str, Any]:
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.
     ``tags``
-        by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps whose shapes
-        turned out not to be the planned ones), and two steps, ``running`` and ``last``, each with
-        ``step``, ``movable_bytes`` (of storages that were saved and could move, each once), ``moved_bytes``
-        (of those that did), ``copied_bytes`` (to the host: what their saved tensors cover),
-        ``fetched_bytes`` (copied back), ``left_to_rebuild_bytes`` (of other storages, which
-        :func:`spillway.rebuild` let go, each once), ``rebuilt_bytes`` (of those that were made again, each
-        time) and ``skipped``: by reason, ``storages`` and ``bytes``.
+        by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
+        their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved
+        storages that could be offloaded; each storage counts once), ``offloaded_bytes`` (those that were),
+        ``copied_bytes`` (copied to the host: the byte ranges that saved tensors cover), ``fetched_bytes``
+        (copied back), ``left_to_recompute_bytes`` (storages that :func:`spillway.recompute` released, each
+        once), ``recomputed_bytes`` (each recomputation counts) and ``skipped``: ``storages`` and ``bytes`` by
+        reason.
     ``devices``
         by device index:
 
         ``heap``
-            ``live_bytes``, ``live_peak_bytes``, ``requested_bytes``, ``held_bytes`` (from the driver),
-            ``held_peak_bytes``, ``away_at_live_peak_bytes``, ``away_at_held_peak_bytes`` (on the host only,
-            when that peak was reached), ``evicted_bytes`` (of the live ones: paused), ``cached_bytes`` (free
-            and held), and three wastes: ``rounding_bytes``, ``stranded_bytes`` (free, in chunks that hold
-            live blocks too), ``pending_bytes`` (free, but a copy still uses it),
-            ``live_blocks``, ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
-            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of what is no live block: refused),
-            ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation),
-            with SPILLWAY_PLAN_REPLAY: ``plan_replayed`` (of the allocations), ``plan_mismatches`` (steps).
+            now: ``allocated_bytes``, ``requested_bytes``, ``reserved_bytes`` (physical memory from the
+            driver), ``evicted_bytes`` (allocated, but paused), ``cached_bytes`` (reserved, but free),
+            ``allocated_blocks``; peaks: ``allocated_peak_bytes``, ``reserved_peak_bytes``, and what was
+            on the host only when they were reached, ``offloaded_at_allocated_peak_bytes`` and
+            ``offloaded_at_reserved_peak_bytes``; waste: ``rounding_bytes``, ``stranded_bytes`` (free, but
+            in physical chunks that also hold allocated blocks), ``pending_bytes`` (free, but a copy still
+            uses it); counters: ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
+            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of addresses that start no allocated block:
+            refused), ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation);
+            with SPILLWAY_PLAN_REPLAY: ``plan_replayed`` (allocations), ``plan_mismatches`` (steps).
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
             ``in_slots_peak_bytes``, ``registrations``; of the pinned bytes: ``huge_bytes`` (in huge pages
@@ -70,7 +71,7 @@ def stats() -> dict[str, Any]:
             (``node``), the machine or a control group (``machine``), or the driver (``driver``).
         ``residency``
             since the beginning: ``stashed_bytes``, ``fetched_bytes``, ``stashes``, ``fetches``, ``dropped``
-            (never fetched); now: ``on_host_bytes``, ``away_bytes`` (not on the device as well).
+            (never fetched); now: ``on_host_bytes``, ``offloaded_bytes`` (not on the device as well).
         ``pauses``
             what ``spillway.pause`` holds now: ``blocks``, ``paused_bytes``, ``on_host_bytes`` (with a copy);
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.

@@ -40,7 +40,7 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
         ``bytes``. Free memory has no tag: whoever asks next gets it.
     ``total``
         ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
-        ``held`` (from the driver), ``peak``, ``held_peak``, and the three wastes ``rounding``,
+        ``held`` (from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
         ``stranded`` (free, in chunks that hold live blocks too) and ``pending`` (free, but a copy or
         another stream may still use it).
 
@@ -56,13 +56,13 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
         return _of_another(index, stats)
     tags = {
         name: {
-            "allocated": books["live_bytes"] - books["evicted_bytes"],
-            "away": books["evicted_bytes"],
-            "waste": books["live_bytes"] - books["requested_bytes"],
-            "peak": books["live_peak_bytes"],
-            "blocks": books["blocks"],
+            "allocated": accounting["allocated_bytes"] - accounting["evicted_bytes"],
+            "away": accounting["evicted_bytes"],
+            "waste": accounting["allocated_bytes"] - accounting["requested_bytes"],
+            "peak": accounting["allocated_peak_bytes"],
+            "blocks": accounting["blocks"],
         }
-        for name, books in sorted(glue().memory_by_tag(index).items())
+        for name, accounting in sorted(glue().memory_by_tag(index).items())
     }
     cached = [
         {"pool": pool, "stream": stream, "bytes": free} for pool, stream, free in glue().cached_memory(index)
@@ -72,15 +72,15 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
     total = dict.fromkeys(_TOTALS, 0)
     if heap is not None:
         total = {
-            "allocated": heap["live_bytes"] - heap["evicted_bytes"],
+            "allocated": heap["allocated_bytes"] - heap["evicted_bytes"],
             "cached": heap["cached_bytes"],
             # Paused memory that is kept is among both.
             "away": heap["evicted_bytes"]
-            + on_device["residency"]["away_bytes"]
+            + on_device["residency"]["offloaded_bytes"]
             - on_device["pauses"]["on_host_bytes"],
-            "held": heap["held_bytes"],
-            "peak": heap["live_peak_bytes"],
-            "held_peak": heap["held_peak_bytes"],
+            "held": heap["reserved_bytes"],
+            "peak": heap["allocated_peak_bytes"],
+            "reserved_peak": heap["reserved_peak_bytes"],
             "rounding": heap["rounding_bytes"],
             "stranded": heap["stranded_bytes"],
             "pending": heap["pending_bytes"],
@@ -88,7 +88,7 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
     return {"device": index, "allocator": "spillway", "tags": tags, "cached": cached, "total": total}
 
 
-_TOTALS = ("allocated", "cached", "away", "held", "peak", "held_peak", "rounding", "stranded", "pending")
+_TOTALS = ("allocated", "cached", "away", "held", "peak", "reserved_peak", "rounding", "stranded", "pending")
 
 
 def _of_another(index: int, stats: dict[str, Any]) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def _of_another(index: int, stats: dict[str, Any]) -> dict[str, Any]:
     known = torch.cuda.memory_stats(index) if stats["allocator"] in ("native", "cudaMallocAsync") else {}
     on_device = stats["devices"].get(index)
     total: dict[str, Any] = dict.fromkeys(_TOTALS)
-    total["away"] = on_device["residency"]["away_bytes"] if on_device else 0
+    total["away"] = on_device["residency"]["offloaded_bytes"] if on_device else 0
     if known:
         total["allocated"] = known["allocated_bytes.all.current"]
         total["peak"] = known["allocated_bytes.all.peak"]
         total["held"] = known["reserved_bytes.all.current"]
-        total["held_peak"] = known["reserved_bytes.all.peak"]
+        total["reserved_peak"] = known["reserved_bytes.all.peak"]
         total["cached"] = total["held"] - total["allocated"]
     if known.get("requested_bytes.all.current"):
         total["rounding"] = total["allocated"] - known["requested_bytes.all.current"]
@@ -125,16 +125,16 @@ def memory_summary(device: Any = None) -> str:
 
     ``torch.cuda.memory_summary()`` stays PyTorch's.
     """
-    books = memory_by_tag(device)
-    total = books["total"]
+    accounting = memory_by_tag(device)
+    total = accounting["total"]
     emulated = " (emulated)" if glue().stats()["emulated"] else ""
-    lines = [f"GPU {books['device']}{emulated}, memory of the allocator '{books['allocator']}'"]
+    lines = [f"GPU {accounting['device']}{emulated}, memory of the allocator '{accounting['allocator']}'"]
     header = ("tag", "allocated", "cached", "away", "waste", "peak")
     rows: list[tuple[str, ...]] = []
-    for name, tag in sorted(books["tags"].items(), key=lambda item: (-item[1]["peak"], item[0])):
+    for name, tag in sorted(accounting["tags"].items(), key=lambda item: (-item[1]["peak"], item[0])):
         sizes = (tag["allocated"], None, tag["away"], tag["waste"], tag["peak"])
         rows.append((name or "(untagged)", *("" if size is None else _size(size) for size in sizes)))
-    for free in books["cached"]:
+    for free in accounting["cached"]:
         if free["bytes"]:
             where = f"stream {free['stream']:#x}" + (f", pool {free['pool']}" if free["pool"] else "")
             rows.append((f"(free) {where}", "", _size(free["bytes"]), "", "", ""))
@@ -147,11 +147,11 @@ def memory_summary(device: Any = None) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['held_peak'])} at the peak")
+    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
     lines.append(
         "waste: "
         + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))
     )
-    if books["allocator"] != "spillway":
+    if accounting["allocator"] != "spillway":
         lines.append("by tag: unknown; only Spillway's allocator knows (spillway.use_allocator())")
     return "\n".join(lines)

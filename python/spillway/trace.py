@@ -131,8 +131,10 @@ def summary(trace: Trace) -> dict[str, Any]:
 
     def change(name: str, by: int) -> None:
         live_of[name] = live_of.get(name, 0) + by
-        books = per_tag.setdefault(name, {"allocations": 0, "allocated_bytes": 0, "live_peak_bytes": 0})
-        books["live_peak_bytes"] = max(books["live_peak_bytes"], live_of[name])
+        accounting = per_tag.setdefault(
+            name, {"allocations": 0, "allocated_bytes": 0, "allocated_peak_bytes": 0}
+        )
+        accounting["allocated_peak_bytes"] = max(accounting["allocated_peak_bytes"], live_of[name])
 
     counts = dict.fromkeys(("allocate", "free", "use", "retag", "step"), 0)
     for kind, _, block, size, tag, _, _ in trace.events:
@@ -166,7 +168,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "uses": counts["use"],
         "streams": len({event[5] for event in allocations}),
         "pools": len({event[6] for event in allocations}),
-        "live_peak_bytes": peak,
+        "allocated_peak_bytes": peak,
         "live_at_end_bytes": live,
         "tags": dict(sorted(per_tag.items())),
     }

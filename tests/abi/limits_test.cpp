@@ -27,7 +27,7 @@ class LimitsTest : public testing::Test {
     spillway_device_stats stats{};
     stats.struct_size = sizeof stats;
     EXPECT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_OK);
-    return stats.held_bytes;
+    return stats.reserved_bytes;
   }
 
   void* first_ = nullptr;
@@ -49,14 +49,14 @@ TEST_F(LimitsTest, BeyondTheHardLimitMemoryIsOutAndTheTextSaysWhoHoldsIt) {
 
 TEST_F(LimitsTest, BeyondTheHardLimitWhatMayBePausedIs) {
   ASSERT_EQ(spillway_set_limit(0, SPILLWAY_LIMIT_HARD, 8 * kMiB), SPILLWAY_OK);
-  ASSERT_EQ(spillway_tag_push("movable"), SPILLWAY_OK);
+  ASSERT_EQ(spillway_tag_push("offloadable"), SPILLWAY_OK);
   ASSERT_EQ(spillway_allocate(0, 6 * kMiB, nullptr, &first_), SPILLWAY_OK);
   ASSERT_EQ(spillway_tag_pop(), SPILLWAY_OK);
-  ASSERT_EQ(spillway_allow_eviction("movable", 1), SPILLWAY_OK);
+  ASSERT_EQ(spillway_allow_eviction("offloadable", 1), SPILLWAY_OK);
 
   EXPECT_EQ(spillway_allocate(0, 4 * kMiB, nullptr, &second_), SPILLWAY_OK);
   EXPECT_EQ(held(), 4 * kMiB);
-  EXPECT_EQ(spillway_allow_eviction("movable", 0), SPILLWAY_OK);
+  EXPECT_EQ(spillway_allow_eviction("offloadable", 0), SPILLWAY_OK);
 }
 
 TEST_F(LimitsTest, ALimitBelowWhatIsHeldGivesCachedMemoryBackAndTakesNothingThatLives) {

@@ -53,7 +53,7 @@ class PauseTest : public testing::Test {
 };
 
 TEST_F(PauseTest, MemoryGoesAndComesBackWithItsContents) {
-  const std::uint64_t held = stats().held_bytes;
+  const std::uint64_t held = stats().reserved_bytes;
   std::uint64_t given_back = 0;
 
   ASSERT_EQ(spillway_pause("kept", 0, &given_back), SPILLWAY_OK) << spillway_last_error();
@@ -61,7 +61,7 @@ TEST_F(PauseTest, MemoryGoesAndComesBackWithItsContents) {
   ASSERT_EQ(spillway_resume("kept"), SPILLWAY_OK) << spillway_last_error();
 
   EXPECT_EQ(given_back, kSize);
-  EXPECT_EQ(paused.held_bytes, held - kSize);
+  EXPECT_EQ(paused.reserved_bytes, held - kSize);
   EXPECT_EQ(paused.paused_bytes, kSize);
   EXPECT_EQ(stats().paused_bytes, 0U);
   EXPECT_TRUE(read() == written_);

@@ -28,11 +28,11 @@ TEST(StatisticsTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
 
   ASSERT_EQ(statistics_from_c(&stats), SPILLWAY_OK) << spillway_last_error();
 
-  EXPECT_EQ(stats.live_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.allocated_bytes, (3_MiB).count());
   EXPECT_EQ(stats.requested_bytes, (3_MiB).count());
-  EXPECT_EQ(stats.live_blocks, 1U);
-  EXPECT_GE(stats.held_bytes, stats.live_bytes);
-  EXPECT_EQ(stats.away_bytes, (3_MiB).count());
+  EXPECT_EQ(stats.allocated_blocks, 1U);
+  EXPECT_GE(stats.reserved_bytes, stats.allocated_bytes);
+  EXPECT_EQ(stats.offloaded_bytes, (3_MiB).count());
   EXPECT_EQ(stats.stashed_bytes, (3_MiB).count());
   EXPECT_EQ(stats.in_slots_bytes, (3_MiB).count());
   EXPECT_GE(stats.pinned_bytes, stats.in_slots_bytes);
@@ -43,11 +43,11 @@ TEST(StatisticsTest, TheStatisticsOfADeviceAreThoseOfItsStages) {
 TEST(StatisticsTest, AStructureOfAnotherSizeIsRefusedAndStaysAsItIs) {
   spillway_device_stats stats{};
   stats.struct_size = 8;
-  stats.held_bytes = 77;
+  stats.reserved_bytes = 77;
 
   EXPECT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_INVALID_ARGUMENT);
 
-  EXPECT_EQ(stats.held_bytes, 77U);
+  EXPECT_EQ(stats.reserved_bytes, 77U);
   EXPECT_NE(std::string(spillway_last_error()).find("struct_size"), std::string::npos);
 }
 
@@ -55,11 +55,11 @@ TEST(StatisticsTest, AStructureOfTheFirstVersionGetsWhatItHasAndNoMore) {
   spillway_device_stats stats{};
   stats.struct_size = offsetof(spillway_device_stats, requested_bytes);
   stats.requested_bytes = 77;
-  stats.held_bytes = 77;
+  stats.reserved_bytes = 77;
 
   ASSERT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_OK) << spillway_last_error();
 
-  EXPECT_NE(stats.held_bytes, 77U);
+  EXPECT_NE(stats.reserved_bytes, 77U);
   EXPECT_EQ(stats.requested_bytes, 77U);
 }
 

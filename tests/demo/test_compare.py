@@ -22,7 +22,7 @@ def result(
         "cuda": "13.0",
         "parameters": 1,
         "peak_device_bytes": 1,
-        "peak_live_bytes": 1,
+        "peak_allocated_bytes": 1,
         "emulator_peak_bytes": 1,
         "unordered": 0,
         "steps": [step, step],

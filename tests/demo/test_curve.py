@@ -13,8 +13,8 @@ from bench import curve
 GIB = 2**30
 
 
-def point(budget: int, kept: int, moved: int, rebuilt: int, seconds: float) -> dict[str, float]:
-    sizes = {"budget": budget, "kept": kept, "moved": moved, "rebuilt": rebuilt}
+def point(budget: int, kept: int, moved: int, recomputed: int, seconds: float) -> dict[str, float]:
+    sizes = {"budget": budget, "kept": kept, "moved": moved, "recomputed": recomputed}
     return {**{name: size * GIB for name, size in sizes.items()}, "seconds": seconds, "bound": 0.3}
 
 

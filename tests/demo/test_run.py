@@ -18,7 +18,7 @@ ARM = {
     "name": str,
     "ratio": float,
     "peak_device_bytes": int,
-    "peak_live_bytes": int,
+    "peak_allocated_bytes": int,
     "saved_bytes": int,
     "offloaded_bytes": int,
     "fetched_bytes": int,
@@ -109,7 +109,7 @@ def test_little_more_is_pinned_than_is_offloaded(run: Run) -> None:
 
 
 def test_live_peak_falls_with_the_ratio(run: Run) -> None:
-    peaks = [arm["peak_live_bytes"] for arm in run.document["arms"]]
+    peaks = [arm["peak_allocated_bytes"] for arm in run.document["arms"]]
 
     assert peaks[0] > peaks[1] > peaks[2]
 

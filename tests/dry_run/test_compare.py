@@ -13,7 +13,7 @@ from conftest import asked, device_of, run_dry
 from spillway.report.sizes import size
 
 ACTIVATION = job.ROWS * job.WIDTH * 2
-WAYS = ("plain", "checkpoint", "rebuild", "ratio=1", "budget=1500MiB")
+WAYS = ("plain", "checkpoint", "recompute", "ratio=1", "budget=1500MiB")
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def test_a_checkpointed_layer_is_computed_again_and_keeps_its_input(
 
 def test_what_is_computed_again_takes_no_memory_meanwhile(compared: tuple[dict[str, Any], str, str]) -> None:
     document, _, _ = compared
-    plain, rebuild = (process_of(document, way)["devices"][0] for way in ("plain", "rebuild"))
-    assert plain["peak_allocated_bytes"] - rebuild["peak_allocated_bytes"] >= (job.LAYERS - 2) * ACTIVATION
+    plain, recompute = (process_of(document, way)["devices"][0] for way in ("plain", "recompute"))
+    assert plain["peak_allocated_bytes"] - recompute["peak_allocated_bytes"] >= (job.LAYERS - 2) * ACTIVATION
     # What runs again is no product.
-    times = [process_of(document, way)["steps"]["median_ms"] for way in ("plain", "rebuild")]
-    products = [each["shares"]["products"] * ms for each, ms in zip((plain, rebuild), times, strict=True)]
+    times = [process_of(document, way)["steps"]["median_ms"] for way in ("plain", "recompute")]
+    products = [each["shares"]["products"] * ms for each, ms in zip((plain, recompute), times, strict=True)]
     assert products[0] == pytest.approx(products[1], rel=1e-9)
 
 

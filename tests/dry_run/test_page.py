@@ -35,7 +35,7 @@ def test_the_peak_is_the_program_s_own_whatever_it_resets(answered: tuple[dict[s
 
 def test_memory_at_the_peak_is_told_by_what_it_is_for(answered: tuple[dict[str, Any], str, str]) -> None:
     device = device_of(answered[0])
-    held = device["held_at_peak_bytes"]
+    held = device["allocated_at_peak_bytes"]
     assert held["parameters"] == PARAMETERS
     assert held["optimizer_states"] == 2 * PARAMETERS + 4 * job.LAYERS  # and a count of steps each
     assert held["inputs"] == ACTIVATION
@@ -45,7 +45,7 @@ def test_memory_at_the_peak_is_told_by_what_it_is_for(answered: tuple[dict[str, 
 
 
 def test_memory_of_a_compiled_model_is_for_the_same(tmp_path: Path) -> None:
-    held = device_of(asked(tmp_path, JOB_COMPILED="1")[0])["held_at_peak_bytes"]
+    held = device_of(asked(tmp_path, JOB_COMPILED="1")[0])["allocated_at_peak_bytes"]
     assert held["parameters"] == PARAMETERS
     assert held["inputs"] == ACTIVATION
     # The input of each sine; what a product is given is computed again from it.
@@ -67,7 +67,7 @@ def test_compiled_code_s_time_is_no_prediction_and_the_page_says_so(
 
 def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> None:
     document, _, page = asked(tmp_path, JOB_STEPS="0", JOB_ENDS="no step")
-    assert device_of(document)["held_at_peak_bytes"]["parameters"] == PARAMETERS
+    assert device_of(document)["allocated_at_peak_bytes"]["parameters"] == PARAMETERS
     assert "step    no optimizer ended a step\n" in page
 
 
@@ -296,6 +296,6 @@ def test_states_for_which_memory_ended_are_optimizer_states(tmp_path: Path) -> N
     assert result.returncode == 1
     device = device_of(json.loads(output.read_text()))
     assert device["out_of_memory"]["times"] >= 1
-    held = device["held_at_peak_bytes"]
+    held = device["allocated_at_peak_bytes"]
     assert held["optimizer_states"] >= 64 << 20
     assert "optimizer_temporaries" not in held

@@ -20,7 +20,7 @@ from spillway.dry_run.alternatives import Alternative, parse
         (["--steps", "1.5"], "--steps=1.5: expected a whole number above 0"),
         (["--json", "/proc/not/there"], "--json /proc/not/there: cannot be written"),
         (["--json", "/"], "--json /: cannot be written"),
-        (["--compare", "plain,fast"], "--compare: fast: expected plain, checkpoint, rebuild, ratio="),
+        (["--compare", "plain,fast"], "--compare: fast: expected plain, checkpoint, recompute, ratio="),
         (["--compare", ""], "--compare: nothing: expected plain, checkpoint"),
         (["--compare", "plain=1"], "--compare: plain=1: expected plain"),
         (["--compare", "ratio"], "--compare: ratio: expected plain"),

@@ -85,7 +85,9 @@ def test_ranks_with_copies_of_a_model_exchange_its_gradients(tmp_path: Path) -> 
 
 def test_sharded_model_takes_its_share_of_each_device(tmp_path: Path) -> None:
     held = {
-        what: [each["devices"][0]["held_at_peak_bytes"]["parameters"] for each in processes(tmp_path, what)]
+        what: [
+            each["devices"][0]["allocated_at_peak_bytes"]["parameters"] for each in processes(tmp_path, what)
+        ]
         for what in ("copied", "sharded")
     }
     assert held["copied"] == [WEIGHTS] * RANKS

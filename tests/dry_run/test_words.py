@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures and their words, of books that no program has written."""
+"""Figures and their words, of accounting that no program has written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKS = [
 ]
 
 
-class Books:
+class Accounting:
     def at_peak(self, _: int) -> list[Block]:
         return BLOCKS
 
@@ -33,7 +33,7 @@ def moment(end: float, products: float, to_host: int = 0) -> Moment:
 
 
 def figures_of(*moments: Moment, end: Moment) -> tuple[dict[str, Any], dict[str, Any]]:
-    figures = process_figures(Books(), True, moments, end)
+    figures = process_figures(Accounting(), True, moments, end)
     (device,) = figures["devices"]
     return figures, device
 
@@ -95,14 +95,14 @@ def test_steps_that_offload_and_steps_that_keep_are_not_averaged() -> None:
     begun = [BEGINNING, at(9, 70, keeps=False), at(12, 140, keeps=False), at(15, 210, keeps=False)]
     kept = [at(17, 210, keeps=True), at(19, 210, keeps=True)]
     assert measured_steps(begun) == measured_steps([*begun, kept[0]]) == range(1, 3)
-    figures = process_figures(Books(), True, [*begun, *kept], kept[-1])
+    figures = process_figures(Accounting(), True, [*begun, *kept], kept[-1])
     assert figures["copied_per_step"]["to_host_bytes"] == 0
     assert figures["steps"]["median_ms"] == 2
 
 
 def test_what_recorded_steps_took_and_copied_is_no_figure_of_a_budget() -> None:
     steps = [BEGINNING, *RECORDED, planned(53, 4, 5, 0, to_host=900), planned(55, 4, 5, 0, to_host=905)]
-    figures = process_figures(Books(), True, steps, steps[-1])
+    figures = process_figures(Accounting(), True, steps, steps[-1])
     assert figures["steps"]["median_ms"] == 2.5
     assert figures["copied_per_step"]["to_host_bytes"] == 905 // 2
 
@@ -163,7 +163,7 @@ def test_without_a_step_they_are_of_all_of_the_program() -> None:
 
 def test_blocks_are_added_up_by_what_made_them() -> None:
     _, device = figures_of(moment(0, 0), end=moment(1, 0))
-    assert device["held_at_peak_bytes"] == {"activations": 490, "parameters": 50}
+    assert device["allocated_at_peak_bytes"] == {"activations": 490, "parameters": 50}
     assert [
         (each["bytes"], each["blocks"], each["largest_block_bytes"]) for each in device["largest_at_peak"]
     ] == [

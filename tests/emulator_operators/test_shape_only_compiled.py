@@ -198,8 +198,8 @@ def offloaded():
 
 def test_what_a_compiled_model_saves_can_move(elsewhere):
     last = elsewhere(offloaded, **DRY)
-    assert last["moved_bytes"] == pytest.approx(last["movable_bytes"] / 2, rel=0.2)
-    assert last["movable_bytes"] >= 4 * 3 * ROWS * WIDTH * 4
+    assert last["offloaded_bytes"] == pytest.approx(last["offloadable_bytes"] / 2, rel=0.2)
+    assert last["offloadable_bytes"] >= 4 * 3 * ROWS * WIDTH * 4
 
 
 BATCH, HEADS, GROUPS, ROWS, WIDTH = 2, 16, 4, 8192, 64

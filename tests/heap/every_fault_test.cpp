@@ -66,7 +66,7 @@ class EveryFaultTest : public HeapTest, public testing::WithParamInterface<const
 
 TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
   const std::string name = GetParam();
-  // Memory that the driver does not take back is lost, and the books go on counting it.
+  // Memory that the driver does not take back is lost, and the accounting go on counting it.
   const bool loses = name == "cuMemRelease";
   begin();
   table_.EventQuery = [](CUevent event) {

@@ -27,7 +27,7 @@ class HeapEvictTest : public HeapTest {
     return block.value();
   }
 
-  [[nodiscard]] Bytes would_give_back() const { return heap_->would_give_back({&kTag, 1}); }
+  [[nodiscard]] Bytes reclaimable() const { return heap_->reclaimable({&kTag, 1}); }
 
   static constexpr TagId kTag{5};
   static constexpr PoolId kGraph{7};
@@ -243,7 +243,7 @@ TEST_F(HeapEvictTest, WhereTheStreamCannotBeWaitedForAChunkWithFreeMemoryStays) 
 TEST_F(HeapEvictTest, AChunkWithFreeMemoryThatGraphsWriteToStays) {
   const auto block = allocate_for_graphs(3_MiB);
 
-  EXPECT_EQ(would_give_back(), 2_MiB);
+  EXPECT_EQ(reclaimable(), 2_MiB);
   EXPECT_EQ(evict({block}), 2_MiB);
   EXPECT_EQ(heap_->stats().cached, 1_MiB);
 }
@@ -252,7 +252,7 @@ TEST_F(HeapEvictTest, AReleasedPoolsChunkGoesWithItsFreeMemory) {
   const auto block = allocate_for_graphs(3_MiB);
   heap_->release_pool(kGraph);
 
-  EXPECT_EQ(would_give_back(), 4_MiB);
+  EXPECT_EQ(reclaimable(), 4_MiB);
   EXPECT_EQ(evict({block}), 4_MiB);
 }
 

@@ -69,7 +69,7 @@ TEST_F(HeapMemoryTest, TheLimitCapsWhatIsHeld) {
   EXPECT_NE(refused.status().detail().find("limit 10.00 MiB"), std::string::npos);
   free(first);
   EXPECT_NE(allocate(10_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held_peak, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved_peak, 10_MiB);
 }
 
 TEST_F(HeapMemoryTest, CachedMemoryIsGivenBackBeforeTheSoftLimitIsPassed) {
@@ -239,37 +239,37 @@ TEST_F(HeapMemoryTest, ALargerDeviceIsMappedInLargerChunks) {
 }
 
 TEST_F(HeapMemoryTest, PeaksRememberWhatWasAway) {
-  std::atomic<std::uint64_t> away = 111;
+  std::atomic<std::uint64_t> offloaded = 111;
   HeapOptions options;
-  options.away = &away;
+  options.offloaded = &offloaded;
   make_heap(options);
   const auto block = allocate(8_MiB);
-  away = 222;
+  offloaded = 222;
   free(block);
   static_cast<void>(allocate(6_MiB));
 
   const HeapStats stats = heap_->stats();
-  EXPECT_EQ(stats.live_peak, 8_MiB);
+  EXPECT_EQ(stats.allocated_peak, 8_MiB);
   EXPECT_EQ(stats.requested_peak, 8_MiB);
-  EXPECT_EQ(stats.held_peak, 8_MiB);
-  EXPECT_EQ(stats.away_at_live_peak, 111_B);
-  EXPECT_EQ(stats.away_at_held_peak, 111_B);
+  EXPECT_EQ(stats.reserved_peak, 8_MiB);
+  EXPECT_EQ(stats.offloaded_at_allocated_peak, 111_B);
+  EXPECT_EQ(stats.offloaded_at_reserved_peak, 111_B);
 }
 
 TEST_F(HeapMemoryTest, ResetPeaksBeginAtWhatIsThere) {
-  std::atomic<std::uint64_t> away = 0;
+  std::atomic<std::uint64_t> offloaded = 0;
   HeapOptions options;
-  options.away = &away;
+  options.offloaded = &offloaded;
   make_heap(options);
   free(allocate(8_MiB));
   static_cast<void>(allocate(2_MiB));
-  away = 333;
+  offloaded = 333;
 
   heap_->reset_peaks();
 
-  EXPECT_EQ(heap_->stats().live_peak, 2_MiB);
-  EXPECT_EQ(heap_->stats().held_peak, 8_MiB);
-  EXPECT_EQ(heap_->stats().away_at_live_peak, 333_B);
+  EXPECT_EQ(heap_->stats().allocated_peak, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved_peak, 8_MiB);
+  EXPECT_EQ(heap_->stats().offloaded_at_allocated_peak, 333_B);
 }
 
 }  // namespace

@@ -247,28 +247,28 @@ class HeapModelTest : public HeapTest {
     ASSERT_EQ(bytes[block.second.requested.count() - 1], block.second.value) << where();
   }
 
-  void expect_books() {
+  void expect_accounting() {
     std::map<TagId, HeapTagInfo> tags;
     Bytes evicted;
-    Bytes live_bytes;
+    Bytes allocated_bytes;
     for (const auto& [at, live] : blocks_) {
       HeapTagInfo& tag = tags[live.tag];
       tag.live += live.size;
       tag.requested += live.requested;
       ++tag.blocks;
-      live_bytes += live.size;
+      allocated_bytes += live.size;
       if (live.evicted) evicted += live.size;
     }
     const HeapStats stats = heap_->stats();
-    ASSERT_EQ(stats.live, live_bytes) << where();
-    ASSERT_EQ(stats.live_blocks, blocks_.size()) << where();
+    ASSERT_EQ(stats.live, allocated_bytes) << where();
+    ASSERT_EQ(stats.allocated_blocks, blocks_.size()) << where();
     ASSERT_EQ(stats.evicted, evicted) << where();
     for (const HeapTagInfo& info : heap_->tags()) {
       const HeapTagInfo& expected = tags[info.tag];
       ASSERT_EQ(info.live, expected.live) << where();
       ASSERT_EQ(info.requested, expected.requested) << where();
       ASSERT_EQ(info.blocks, expected.blocks) << where();
-      ASSERT_GE(info.live_peak, info.live) << where();
+      ASSERT_GE(info.allocated_peak, info.live) << where();
     }
     ASSERT_EQ(heap_->check(), "") << where();
   }
@@ -292,7 +292,7 @@ TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
   copies_ = &timeline(table_);
   for (const std::uint64_t most = setting("OPERATIONS", 1'000'000); done_ < most; ++done_) {
     one_call();
-    if (done_ % 4096 == 0) expect_books();
+    if (done_ % 4096 == 0) expect_accounting();
     if (HasFatalFailure()) break;
   }
   EXPECT_GT(refused_, 0U);
@@ -329,7 +329,7 @@ class HeapModelStepsTest : public HeapModelTest {
       step(random_() % 16 == 0 ? random_() : usual,
            std::uint64_t{random_() % 6 == 0 ? 24U : 1U << 20U});
       heap_->end_step();
-      if (random_() % 8 == 0) expect_books();
+      if (random_() % 8 == 0) expect_accounting();
     }
     Unreliable::on = false;
     replayed_ += heap_->stats().plan_replayed;

@@ -55,14 +55,14 @@ class HeapModelThreadsTest : public HeapTest {
     return threads;
   }
 
-  void expect_right_books() {
+  void expect_right_accounting() {
     EXPECT_EQ(heap_->check(), "");
     {
       const Lock lock(mutex_);
       for (const Owned& left : shared_)
         EXPECT_TRUE(heap_->free(left.at));
     }
-    EXPECT_EQ(heap_->stats().live_blocks, 0U);
+    EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
     EXPECT_EQ(heap_->stats().live, 0_B);
     for (const HeapTagInfo& tag : heap_->tags())
       EXPECT_EQ(tag.live, 0_B);
@@ -102,7 +102,7 @@ TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   for (std::thread& thread : threads)
     thread.join();
 
-  expect_right_books();
+  expect_right_accounting();
 }
 
 TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
@@ -135,7 +135,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
     thread.join();
 
   EXPECT_GT(heap_->stats().plan_replayed, 0U);
-  expect_right_books();
+  expect_right_accounting();
 }
 
 }  // namespace

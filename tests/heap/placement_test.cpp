@@ -19,7 +19,7 @@ using namespace literals;
 TEST(PlacementTest, MostLiveIsTheLargestSumAtOneTime) {
   const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {8_KiB, 1, 3}, {2_KiB, 2, 4}};
 
-  EXPECT_EQ(most_live(blocks), 12_KiB);
+  EXPECT_EQ(peak_allocated(blocks), 12_KiB);
 }
 
 TEST(PlacementTest, BlocksThatNeverMeetShareAPlace) {
@@ -32,7 +32,7 @@ TEST(PlacementTest, WhatBirthOrderWouldSplitIsPlacedWhole) {
   // In order of birth, the third would lie behind the second, where the first leaves too little.
   const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {4_KiB, 1, 4}, {8_KiB, 2, 4}};
 
-  EXPECT_EQ(place(blocks).size, most_live(blocks));
+  EXPECT_EQ(place(blocks).size, peak_allocated(blocks));
 }
 
 TEST(PlacementTest, WhatEveryOrderLeavesStandingOutIsPlacedFirst) {
@@ -40,7 +40,7 @@ TEST(PlacementTest, WhatEveryOrderLeavesStandingOutIsPlacedFirst) {
   // begin.
   const std::vector<Lifetime> blocks{{2_KiB, 0, 3}, {4_KiB, 1, 2}, {3_KiB, 2, 5}, {4_KiB, 3, 5}};
 
-  EXPECT_EQ(place(blocks).size, most_live(blocks));
+  EXPECT_EQ(place(blocks).size, peak_allocated(blocks));
 }
 
 TEST(PlacementTest, NothingNeedsNothing) {
@@ -79,9 +79,9 @@ TEST(PlacementTest, ABlockThatLivesPastThePeriodMeetsWhatTheNextOneBeginsWith) {
   EXPECT_TRUE(blocks[0].meets(blocks[1], 5));
   EXPECT_TRUE(blocks[1].meets(blocks[0], 5));
   EXPECT_FALSE(blocks[2].meets(blocks[0], 5));
-  EXPECT_EQ(most_live(blocks), 12_KiB);
-  EXPECT_EQ(most_live(blocks, 5), 12_KiB);
-  EXPECT_EQ(most_live(std::vector<Lifetime>{blocks[0], blocks[1]}, 5), 8_KiB);
+  EXPECT_EQ(peak_allocated(blocks), 12_KiB);
+  EXPECT_EQ(peak_allocated(blocks, 5), 12_KiB);
+  EXPECT_EQ(peak_allocated(std::vector<Lifetime>{blocks[0], blocks[1]}, 5), 8_KiB);
 }
 
 /// Blocks of a step that begins again and again, some of which live into the next one.
@@ -147,7 +147,7 @@ TEST(PlacementTest, PagesLoseNothingWhereEveryBlockEndsInItsStep) {
 
   const PagedPlacement placed = place_in_pages(blocks, period, 2_KiB);
 
-  EXPECT_EQ(placed.size, most_live(blocks, period));
+  EXPECT_EQ(placed.size, peak_allocated(blocks, period));
 }
 
 TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
@@ -160,7 +160,7 @@ TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
       blocks.push_back({Bytes{4096 * (1 + random() % 16)}, i, std::min(period, i + life)});
     }
 
-    EXPECT_EQ(place_in_pages(blocks, period, 4_KiB).size, most_live(blocks, period));
+    EXPECT_EQ(place_in_pages(blocks, period, 4_KiB).size, peak_allocated(blocks, period));
   }
 }
 
@@ -177,7 +177,7 @@ TEST(PlacementTest, WhatIsLeftAloneLeavesRoomForWhatLiesBetweenBlocks) {
       request.size = request.requested = Bytes{512 * (1 + random() % 160)};
       request.died = std::min<std::uint32_t>(80, i + 1 + static_cast<std::uint32_t>(random() % 30));
       request.end = BlockEnd::kOwnStep;
-      request.movable = true;
+      request.offloadable = true;
       request.fenced = random() % 2 == 0;
       sequence.requests.push_back(request);
     }

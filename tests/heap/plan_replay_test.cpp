@@ -259,7 +259,7 @@ TEST_F(PlanReplayTest, PlannedBlocksAreLiveBlocksInEveryList) {
   EXPECT_EQ(heap_->stats().live, 3_MiB);
   EXPECT_EQ(heap_->stats().cached, 3_MiB);
   EXPECT_EQ(heap_->stats().stranded, 1_MiB);
-  EXPECT_EQ(heap_->stats().live_blocks, 1U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
   free(a);
   EXPECT_FALSE(heap_->free(a));
   EXPECT_EQ(heap_->stats().bad_frees, 1U);
@@ -271,7 +271,7 @@ TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   const std::vector<TagId> tags{TagId{5}};
   const std::vector<driver::DevicePtr> blocks{a};
 
-  EXPECT_EQ(heap_->would_give_back(tags), 0_B);
+  EXPECT_EQ(heap_->reclaimable(tags), 0_B);
   EXPECT_EQ(heap_->evict(blocks).value(), 0_B);
   EXPECT_EQ(heap_->stats().evicted, 3_MiB);
   EXPECT_EQ(heap_->check(), "");
@@ -369,7 +369,7 @@ TEST_F(PlanReplayTest, WhatIsReadInThePlannedStepIsWhatHasHappenedInIt) {
 
   EXPECT_EQ(heap_->stats().live, 64_KiB);
   EXPECT_EQ(heap_->stats().requested, 64_KiB);
-  EXPECT_EQ(heap_->stats().live_blocks, 1U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
   EXPECT_EQ(heap_->stats().allocations, before.allocations + 2);
   EXPECT_EQ(heap_->stats().frees, before.frees + 1);
   ASSERT_EQ(heap_->tags().size(), 1U);
@@ -400,8 +400,8 @@ TEST_F(PlanReplayTest, PeaksCountWhatOtherStreamsHaveAtThatTime) {
   step_beside();
 
   EXPECT_EQ(replayed(), 2U);
-  EXPECT_EQ(heap_->stats().live_peak, 5_MiB);
-  EXPECT_EQ(heap_->stats().live_blocks_peak, 2U);
+  EXPECT_EQ(heap_->stats().allocated_peak, 5_MiB);
+  EXPECT_EQ(heap_->stats().allocated_blocks_peak, 2U);
 }
 
 TEST_F(PlanReplayTest, PeaksLeaveOutWhatWasFreedBeforeOtherStreamsAsked) {
@@ -416,7 +416,7 @@ TEST_F(PlanReplayTest, PeaksLeaveOutWhatWasFreedBeforeOtherStreamsAsked) {
   step_before();
 
   EXPECT_EQ(replayed(), 1U);
-  EXPECT_EQ(heap_->stats().live_peak, 3_MiB);
+  EXPECT_EQ(heap_->stats().allocated_peak, 3_MiB);
 }
 
 TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
@@ -433,11 +433,11 @@ TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
   step_of_tag();
 
   EXPECT_EQ(replayed(), 2U);
-  EXPECT_EQ(heap_->stats().live_peak, 4_MiB);
+  EXPECT_EQ(heap_->stats().allocated_peak, 4_MiB);
   EXPECT_EQ(heap_->stats().requested_peak, 4_MiB);
   ASSERT_EQ(heap_->tags().size(), 2U);
-  EXPECT_EQ(heap_->tags()[0].live_peak, 4_MiB);
-  EXPECT_EQ(heap_->tags()[1].live_peak, 2_MiB);
+  EXPECT_EQ(heap_->tags()[0].allocated_peak, 4_MiB);
+  EXPECT_EQ(heap_->tags()[1].allocated_peak, 2_MiB);
   free(stays);
 }
 

@@ -127,7 +127,7 @@ TEST_F(HeapThreadsTest, ThreadsMayAllocateAndFreeEachOthersBlocks) {
 
   EXPECT_EQ(heap_->check(), "");
   EXPECT_EQ(heap_->stats().allocations, 1600U);
-  EXPECT_EQ(heap_->stats().live_blocks, 0U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 class HeapTagsTest : public HeapTest {
  protected:
-  [[nodiscard]] HeapTagInfo books_of(TagId tag) const {
+  [[nodiscard]] HeapTagInfo accounting_of(TagId tag) const {
     for (const HeapTagInfo& info : heap_->tags()) {
       if (info.tag == tag) return info;
     }
@@ -20,10 +20,10 @@ TEST_F(HeapTagsTest, EveryTagHasBooksOfItsOwn) {
   static_cast<void>(allocate(2_MiB, side_, TagId{3}));
   static_cast<void>(allocate(4_MiB, main_, TagId{700}));
 
-  EXPECT_EQ(books_of(TagId{3}).live, 3_MiB + 512_B);
-  EXPECT_EQ(books_of(TagId{3}).requested, 3_MiB + 1_B);
-  EXPECT_EQ(books_of(TagId{3}).blocks, 2U);
-  EXPECT_EQ(books_of(TagId{700}).live, 4_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).live, 3_MiB + 512_B);
+  EXPECT_EQ(accounting_of(TagId{3}).requested, 3_MiB + 1_B);
+  EXPECT_EQ(accounting_of(TagId{3}).blocks, 2U);
+  EXPECT_EQ(accounting_of(TagId{700}).live, 4_MiB);
   EXPECT_EQ(heap_->tags().size(), 2U);
 }
 
@@ -32,8 +32,8 @@ TEST_F(HeapTagsTest, ATagsPeakIsThatOfItsOwnBlocks) {
   static_cast<void>(allocate(2_MiB, side_, TagId{3}));
   static_cast<void>(allocate(16_MiB));
 
-  EXPECT_EQ(books_of(TagId{3}).live, 2_MiB);
-  EXPECT_EQ(books_of(TagId{3}).live_peak, 8_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).live, 2_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).allocated_peak, 8_MiB);
 }
 
 TEST_F(HeapTagsTest, ResetPeaksForgetsTagsWithoutBlocks) {
@@ -42,7 +42,7 @@ TEST_F(HeapTagsTest, ResetPeaksForgetsTagsWithoutBlocks) {
   heap_->reset_peaks();
 
   EXPECT_EQ(heap_->tags().size(), 1U);
-  EXPECT_EQ(books_of(TagId{4}).live_peak, 2_MiB);
+  EXPECT_EQ(accounting_of(TagId{4}).allocated_peak, 2_MiB);
 }
 
 TEST_F(HeapTagsTest, TheBlocksOfATagAreFound) {
@@ -62,12 +62,12 @@ TEST_F(HeapTagsTest, ARetaggedBlockIsInItsNewTagsBooks) {
   static_cast<void>(allocate(1_MiB, main_, TagId{3}));
 
   EXPECT_TRUE(heap_->retag(block + 512_B, TagId{4}));
-  EXPECT_EQ(books_of(TagId{3}).live, 1_MiB);
-  EXPECT_EQ(books_of(TagId{4}).live, 3_MiB);
-  EXPECT_EQ(books_of(TagId{4}).live_peak, 3_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).live, 1_MiB);
+  EXPECT_EQ(accounting_of(TagId{4}).live, 3_MiB);
+  EXPECT_EQ(accounting_of(TagId{4}).allocated_peak, 3_MiB);
   EXPECT_EQ(heap_->find(block).tag, TagId{4});
   free(block);
-  EXPECT_EQ(books_of(TagId{4}).live, 0_B);
+  EXPECT_EQ(accounting_of(TagId{4}).live, 0_B);
   EXPECT_FALSE(heap_->retag(block, TagId{3}));
 }
 

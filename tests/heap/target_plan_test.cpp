@@ -133,8 +133,8 @@ TEST_F(TargetPlanTest, ABatchAndTheOneBeforeItHaveRoomBesideAPlan) {
   batch_size_ = 4_MiB;
   steps(2);
 
-  EXPECT_EQ(heap_->renewed(), 4_MiB);
-  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
+  EXPECT_EQ(heap_->double_buffered(), 4_MiB);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
   EXPECT_EQ(replayed(), 0U);
   EXPECT_EQ(heap_->check(), "");
 }
@@ -202,21 +202,21 @@ TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed
 }
 
 TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) {
-  // Room for each block's own place, but not for that of the other stream beside them.
+  // PeakProfile for each block's own place, but not for that of the other stream beside them.
   target_ = 20_MiB;
   elsewhere_ = 8_MiB;
   Bytes most;
   for (int i = 0; i < 16; ++i) {
     fence_ = stuck_fence();
     step();
-    most = i < 2 ? Bytes{} : std::max(most, heap_->most_held_by_plan().value_or(0_B));
+    most = i < 2 ? Bytes{} : std::max(most, heap_->peak_reserved_following_plan().value_or(0_B));
   }
   ASSERT_GT(most, target_);
 
   const std::uint64_t before = replayed();
   steps(2);
 
-  EXPECT_LE(heap_->most_held_by_plan().value_or(64_MiB), target_);
+  EXPECT_LE(heap_->peak_reserved_following_plan().value_or(64_MiB), target_);
   EXPECT_EQ(replayed(), before + 8);
   EXPECT_EQ(heap_->check(), "");
 }
@@ -224,18 +224,19 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) 
 TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsToldOfAndNotFollowed) {
   target_ = 8_MiB;  // 10 live at one time
   steps(2);
-  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
-  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
   step();
-  EXPECT_EQ(heap_->take_lacking(), 0_B);  // of another plan, when two more steps were the same
+  EXPECT_EQ(heap_->take_plan_shortfall(),
+            0_B);  // of another plan, when two more steps were the same
   step();
-  EXPECT_EQ(heap_->take_lacking(), 2_MiB);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
   EXPECT_EQ(replayed(), 0U);
 
   target_ = 10_MiB;
   steps(3);
 
-  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
   EXPECT_GT(replayed(), 0U);
 }
 
@@ -255,7 +256,7 @@ TEST_F(TargetPlanTest, WhatAPlanHasToLeaveAndCannotIsToldOf) {
   int told = 0;
   for (int i = 0; i < 16; ++i) {
     step();
-    if (heap_->take_lacking() == 2_MiB) ++told;
+    if (heap_->take_plan_shortfall() == 2_MiB) ++told;
   }
   EXPECT_GT(told, 0);
 
@@ -286,7 +287,7 @@ TEST_F(OneGradientTest, WhatTheNextStepFreesTakesNoRoomWithWhatLiesBesideIt) {
   for (int i = 0; i < 4; ++i)
     step(3_MiB);
 
-  EXPECT_EQ(heap_->take_lacking(), 0_B);
+  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
   EXPECT_EQ(heap_->stats().plan_replayed, 4U);
 }
 
@@ -301,7 +302,7 @@ TEST_F(TargetPlanTest, WhatLivedOnInThePlaceOfAPlanThatWasGivenUpGoesBackWhenItH
     step();
     if (before == 0 || replayed() != before) continue;
     ++given_up;
-    EXPECT_LE(heap_->stats().held_peak, target_);
+    EXPECT_LE(heap_->stats().reserved_peak, target_);
   }
   EXPECT_GT(given_up, 0);
 }

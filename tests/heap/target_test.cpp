@@ -160,7 +160,7 @@ TEST_F(HeapTargetTest, WhatStaysOfATailLeavesNothingOfWhatGoesStranded) {
   for (const bool tail : {false, true}) {
     heap_->set_target(1024_MiB);
     const auto goes = allocate(3_MiB);
-    if (tail) heap_->begin_tail();
+    if (tail) heap_->begin_optimizer_phase();
     const auto stays = allocate(2_MiB);
     free(goes);
     heap_->end_step();
@@ -178,7 +178,7 @@ TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
   const auto first = allocate(3_MiB);
   free(first);
   for (const bool by_target : {false, true}) {
-    heap_->begin_tail();
+    heap_->begin_optimizer_phase();
     EXPECT_NE(allocate(3_MiB), first);
     by_target ? heap_->set_target(1024_MiB) : heap_->end_step();
     const auto next = allocate(3_MiB);
@@ -190,22 +190,22 @@ TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
 
 TEST_F(HeapTargetTest, AfterATailThatHasLeftNothingNewTailsAreAsTheRestOfTheirSteps) {
   Bytes size = 3_MiB;
-  const auto in_tail = [&](bool stays) {
+  const auto in_optimizer_phase = [&](bool stays) {
     size += 1_MiB;  // so that no step is planned
     heap_->set_target(1024_MiB);
     const auto first = allocate(size);
     free(first);
-    heap_->begin_tail();
+    heap_->begin_optimizer_phase();
     const auto made = allocate(size);
     if (!stays) free(made);
     heap_->end_step();
     return made != first;
   };
-  EXPECT_TRUE(in_tail(false));  // no optimizer has run yet
-  EXPECT_TRUE(in_tail(true));
-  EXPECT_TRUE(in_tail(true));
-  EXPECT_TRUE(in_tail(false));
-  EXPECT_FALSE(in_tail(true));
+  EXPECT_TRUE(in_optimizer_phase(false));  // no optimizer has run yet
+  EXPECT_TRUE(in_optimizer_phase(true));
+  EXPECT_TRUE(in_optimizer_phase(true));
+  EXPECT_TRUE(in_optimizer_phase(false));
+  EXPECT_FALSE(in_optimizer_phase(true));
 }
 
 TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
@@ -213,7 +213,7 @@ TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
     heap_->set_target(target);
     const auto first = allocate(3_MiB);
     free(first);
-    heap_->begin_tail();
+    heap_->begin_optimizer_phase();
     EXPECT_EQ(allocate(3_MiB), first);
     free(first);
   }

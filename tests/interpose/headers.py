@@ -27,7 +27,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A row of the lists, or its twin for the thread's own default stream."""
+    """A row of the lists, or its counterpart for the thread's own default stream."""
 
     symbol: str
     base: str

@@ -39,12 +39,12 @@ def wrapped_symbols() -> set[str]:
     """The driver functions of our lists."""
     rows = (LISTS / "driver_functions.inc").read_text()
     symbols = set(re.findall(r"^SPILLWAY_DRIVER(?:_PER_THREAD)?\((\w+),", rows, re.MULTILINE))
-    twins = re.findall(r"^SPILLWAY_DRIVER_PER_THREAD\((\w+),.*?, (_pt[sd][sz]),", rows, re.MULTILINE)
-    return symbols | {name + suffix for name, suffix in twins}
+    counterparts = re.findall(r"^SPILLWAY_DRIVER_PER_THREAD\((\w+),.*?, (_pt[sd][sz]),", rows, re.MULTILINE)
+    return symbols | {name + suffix for name, suffix in counterparts}
 
 
 def versions(base: str) -> dict[str, list[int]]:
-    """When the shapes of a function began, by the suffix of its twin, from cudaTypedefs.h."""
+    """When the shapes of a function began, by the suffix of its counterpart, from cudaTypedefs.h."""
     text = (HEADERS / "cudaTypedefs.h").read_text()
     found = re.findall(rf"\(CUDAAPI \*PFN_{base}_v(\d+)(_pt[sd][sz])?\)", text)
     shapes: dict[str, list[int]] = {}
@@ -68,8 +68,8 @@ def newest_symbol(base: str) -> str:
 def expected(base: str, version: int, flags: int) -> str | None:
     """The symbol that a look-up means, where the headers say it: for the newest shape."""
     shapes = versions(base)
-    twins = [suffix for suffix in shapes if suffix]
-    suffix = twins[0] if twins and flags & PER_THREAD else ""
+    counterparts = [suffix for suffix in shapes if suffix]
+    suffix = counterparts[0] if counterparts and flags & PER_THREAD else ""
     newest = max(shapes.get(suffix, [0]))
     return newest_symbol(base) + suffix if newest and version >= newest else None
 

@@ -235,16 +235,18 @@ def test_every_twin_for_the_threads_own_stream_is_wrapped() -> None:
     for each in wrapped():
         if each.version:
             oldest = min(row.version for row in wrapped() if row.base == each.base and row.suffix == "")
-            twins = [key for key in driver_types() if key[0] == each.base and key[2] and key[1] >= oldest]
+            counterparts = [
+                key for key in driver_types() if key[0] == each.base and key[2] and key[1] >= oldest
+            ]
             rows = {(row.base, row.version, row.suffix) for row in wrapped()}
-            assert {*twins} <= rows, each.symbol
+            assert {*counterparts} <= rows, each.symbol
     exports = subprocess.run(["nm", "-D", str(RUNTIME)], capture_output=True, text=True, check=True).stdout
     names = set(re.findall(r" T (cuda\w+)", exports))
-    twins = {
+    counterparts = {
         name for name in names if re.sub("_pt[sd][sz]$", "", name) in ours and re.search("_pt[sd][sz]$", name)
     }
-    assert len(twins) > 40
-    assert twins - ours == {
+    assert len(counterparts) > 40
+    assert counterparts - ours == {
         "cudaGetDriverEntryPointByVersion_ptsz"
     }  # its default is another one: see the driver's
 

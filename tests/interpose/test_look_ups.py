@@ -51,7 +51,7 @@ for name in names.split():
     ("name", "version", "flags", "ours", "symbol"),
     [
         ("cuMemAlloc", 3020, 0, True, "cuMemAlloc_v2"),
-        ("cuMemAlloc", 13000, 2, True, "cuMemAlloc_v2"),  # has no twin
+        ("cuMemAlloc", 13000, 2, True, "cuMemAlloc_v2"),  # has no counterpart
         ("cuMemAlloc", 2000, 0, False, "stub_older"),
         ("cuMemcpyHtoDAsync", 3020, 0, True, "cuMemcpyHtoDAsync_v2"),
         ("cuMemcpyHtoDAsync", 7000, 1, True, "cuMemcpyHtoDAsync_v2"),
@@ -73,7 +73,7 @@ for name in names.split():
         ("cuStreamWaitValue32", 11070, 0, True, "cuStreamWaitValue32_v2"),
         ("cuMemPrefetchAsync", 12010, 2, True, "cuMemPrefetchAsync_ptsz"),
         ("cuMemPrefetchAsync", 12020, 2, True, "cuMemPrefetchAsync_v2_ptsz"),
-        ("cuMemAdvise", 12020, 2, True, "cuMemAdvise_v2"),  # has no twin
+        ("cuMemAdvise", 12020, 2, True, "cuMemAdvise_v2"),  # has no counterpart
         ("cuMemPoolCreate", 11020, 0, True, "cuMemPoolCreate"),
         ("cuMulticastBindAddr", 12010, 0, True, "cuMulticastBindAddr"),
         ("cuStreamBeginCapture", 10000, 2, True, "cuStreamBeginCapture_ptsz"),
@@ -129,7 +129,11 @@ print(count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyHtoDAsync_v2_ptsz_bytes"), c
 def test_launches_take_a_quick_way_to_their_own_functions_and_counts() -> None:
     rows = (Path(__file__).parents[2] / "interpose" / "driver_functions.inc").read_text()
     pattern = r"^SPILLWAY_DRIVER_PER_THREAD\((\w+),.*, (_ptsz), k(?:Graph)?Launch,"
-    names = [name + end for name, twin in re.findall(pattern, rows, re.MULTILINE) for end in ("", twin)]
+    names = [
+        name + end
+        for name, counterpart in re.findall(pattern, rows, re.MULTILINE)
+        for end in ("", counterpart)
+    ]
     assert len(names) == 8
     printed = python(
         GET

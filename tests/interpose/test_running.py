@@ -134,7 +134,7 @@ def package(folder: Path) -> Path:
         "SPILLWAY_BUDGET",
         "SPILLWAY_OFFLOAD_RATIO",
         "SPILLWAY_TAG_RATIO",
-        "SPILLWAY_REBUILD",
+        "SPILLWAY_RECOMPUTE",
         "SPILLWAY_REPORT",
     ],
 )

@@ -30,7 +30,7 @@ def everything(min_offload_size=0):
 
 @contextlib.contextmanager
 def recomputed():
-    with everything(), spillway.rebuild():
+    with everything(), spillway.recompute():
         yield
 
 

@@ -25,13 +25,13 @@ TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) 
 TEST(BudgetChooserTest, WhatStepsHoldIsThoughtFromTheFirstPlanOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
-  EXPECT_EQ(chooser.held_by_plans(), 0_B);
+  EXPECT_EQ(chooser.reserved_following_plans(), 0_B);
 
   step(chooser, {100, 100, 100}, 1000);
-  EXPECT_EQ(chooser.held_by_plans(), 1200_B);
+  EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
 
   chooser.time(even_times(7));  // another plan follows
-  EXPECT_EQ(chooser.held_by_plans(), 1200_B);
+  EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
 }
 
 TEST(BudgetChooserTest, WhatAPlannedStepTookIsToldAndChangesNothing) {
@@ -163,8 +163,8 @@ TEST(BudgetChooserTest, OfMoreShapesThanAreRememberedTheOneUsedLeastRecentlyIsRe
     return std::vector<std::uint64_t>{100 + each, 100, 100};
   };
   const auto is_recorded = [&](std::uint64_t each) {
-    const auto away = step(chooser, shape(each), 1000);
-    return std::find(away.begin(), away.end(), false) == away.end();
+    const auto offloaded = step(chooser, shape(each), 1000);
+    return std::find(offloaded.begin(), offloaded.end(), false) == offloaded.end();
   };
   for (std::uint64_t each = 0; each < 300; ++each)
     step(chooser, shape(each), 1000);
@@ -219,7 +219,7 @@ TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
   step(chooser, {100, 100}, 1000);
   step(chooser, {100, 100}, 1000);
 
-  EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRebuild);
+  EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRecompute);
   EXPECT_FALSE(chooser.planned());
 }
 
@@ -324,7 +324,7 @@ TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
   const std::vector<void (*)(KnownStep&)> spoilers = {
       [](KnownStep& step) { step.sizes.clear(); },
       [](KnownStep& step) { step.sizes[0] = Bytes{~0ULL}; },
-      [](KnownStep& step) { step.rebuildable.pop_back(); },
+      [](KnownStep& step) { step.recomputable.pop_back(); },
       [](KnownStep& step) { step.recorded.peaks.clear(); },
       [](KnownStep& step) { step.recorded.peaks[0] = ~0ULL; },
       [](KnownStep& step) { step.recorded.edges.pop_back(); },
@@ -337,7 +337,7 @@ TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
       [](KnownStep& step) { step.times->marks[1].seconds = -1; },
       [](KnownStep& step) { step.times->end = 0; },
       [](KnownStep& step) {
-        step.times->rebuild = {0, 0, 0, 0};
+        step.times->recompute = {0, 0, 0, 0};
       },
       [](KnownStep& step) { step.times->link.out = 0.0 / 0.0; },
   };

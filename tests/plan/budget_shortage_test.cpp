@@ -61,7 +61,7 @@ std::vector<Action> recomputable(BudgetChooser& chooser,
 
 TEST(BudgetShortageTest, WhatIsOnlyForeseenIsNoShortage) {
   BudgetChooser chooser(1000_B);
-  chooser.foresee(ForeseenHeld({600_B, 900_B, 100_B}));
+  chooser.foresee(PredictedReserved({600_B, 900_B, 100_B}));
   std::optional<BudgetShortage> missed;
 
   for (int steps = 0; steps < 5; ++steps) {

@@ -15,12 +15,13 @@ namespace {
 
 using namespace literals;
 
-/// What the step needs with these storages away, counted place by place.
+/// What the step needs with these storages offloaded, counted place by place.
 std::uint64_t peak_of(const StepCurve& curve, const std::vector<bool>& moves) {
   std::vector<std::uint64_t> live = curve.live;
-  for (const auto& away : curve.absences) {
-    for (std::size_t place = away.from; place < away.to && !moves[away.storage]; ++place)
-      live[place] += away.bytes;
+  for (const auto& offloaded : curve.absences) {
+    for (std::size_t place = offloaded.from; place < offloaded.to && !moves[offloaded.storage];
+         ++place)
+      live[place] += offloaded.bytes;
   }
   return *std::max_element(live.begin(), live.end());
 }

@@ -51,11 +51,11 @@ inline Bytes sum(const Sizes& sizes) {
 /// At most the share, and less than `largest` below it.
 inline testing::AssertionResult meets(const RatioChooser& chooser, Bytes largest) {
   const Bytes share = chooser.ratio().share_of(chooser.seen_bytes());
-  if (chooser.moved_bytes() > share) {
+  if (chooser.offloaded_bytes() > share) {
     return testing::AssertionFailure()
-           << chooser.moved_bytes().count() << " moved, over " << share.count();
+           << chooser.offloaded_bytes().count() << " moved, over " << share.count();
   }
-  const Bytes missing = share - chooser.moved_bytes();
+  const Bytes missing = share - chooser.offloaded_bytes();
   if (missing.zero() || missing < largest) return testing::AssertionSuccess();
   return testing::AssertionFailure() << missing.count() << " missing of " << share.count();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 #include "allocator/plan/step_profile.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace spillway::testing {
 /// all of its nodes, the last one first. Each storage has 100 bytes.
 struct EmulatedGraph {
   std::vector<std::vector<std::size_t>> operands;
-  std::vector<bool> rebuildable;
+  std::vector<bool> recomputable;
   std::vector<std::uint64_t> working;  // bytes that computing it again needs for a while
   int passes = 1;
 
@@ -35,7 +35,7 @@ struct EmulatedGraph {
         if (std::find(operands.begin(), operands.end(), operand) == operands.end())
           operands.push_back(operand);
       }
-      graph.rebuildable.push_back(node > 0 && random() % 2 == 0);
+      graph.recomputable.push_back(node > 0 && random() % 2 == 0);
       graph.working.push_back(with_working && random() % 2 == 0 ? 150 : 0);
     }
     graph.passes = 1 + static_cast<int>(random() % 2);
@@ -43,7 +43,7 @@ struct EmulatedGraph {
   }
 };
 
-/// What SavedStorage and RebuiltStorage hold in a step through the graph: what comes back stays
+/// What SavedStorage and RecomputedStorage hold in a step through the graph: what comes back stays
 /// until each hook that was there then has asked once or ended.
 class EmulatedStep {
  public:
@@ -69,7 +69,7 @@ class EmulatedStep {
 
  private:
   struct Block {
-    Block(LiveCurve& in, std::uint64_t at, std::uint64_t size)
+    Block(AllocationCurve& in, std::uint64_t at, std::uint64_t size)
         : curve(in), address(at), bytes(size) {
       curve.born(Bytes{bytes});
     }
@@ -79,7 +79,7 @@ class EmulatedStep {
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
 
-    LiveCurve& curve;
+    AllocationCurve& curve;
     const std::uint64_t address;
     const std::uint64_t bytes;
   };
@@ -135,7 +135,7 @@ class EmulatedStep {
     }
     storage.original = storage.program;
     curve_.watch(1, storage.program->address, *storage.index);
-    if (action(storage) != Action::kRebuild) return;
+    if (action(storage) != Action::kRecompute) return;
     for (const std::size_t operand : graph_.operands[node]) {
       ++storages_[operand].hooks;
       recipes_[{node, operand}] = storages_[operand].round;
@@ -160,7 +160,7 @@ class EmulatedStep {
     Storage& storage = storages_[node];
     if (action(storage) == Action::kKeep) return storage.kept;
     if (Memory alive = storage.original.lock()) return alive;
-    const bool again = action(storage) == Action::kRebuild;
+    const bool again = action(storage) == Action::kRecompute;
     Memory memory = again ? storage.held : storage.arrived.lock();
     if (memory == nullptr) {
       const std::size_t since = curve_.place();
@@ -173,7 +173,7 @@ class EmulatedStep {
       ++storage.round;
     }
     curve_.asked(1, *storage.index, product_);
-    if (std::exchange(round, storage.round) != storage.round) one_waits_less(storage);
+    if (std::exchange(round, storage.round) != storage.round) release_waiter(storage);
     return memory;
   }
 
@@ -189,7 +189,7 @@ class EmulatedStep {
     return made;
   }
 
-  static void one_waits_less(Storage& storage) {
+  static void release_waiter(Storage& storage) {
     if (--storage.waiting <= 0) storage.held.reset();
   }
 
@@ -197,19 +197,19 @@ class EmulatedStep {
   void end(std::size_t node, int round) {
     Storage& storage = storages_[node];
     --storage.hooks;
-    if (round != storage.round) one_waits_less(storage);
+    if (round != storage.round) release_waiter(storage);
     if (storage.hooks > 0) return;
     if (action(storage) != Action::kKeep) curve_.present(1, *storage.index);
     storage.held.reset();
     storage.kept.reset();
-    if (action(storage) != Action::kRebuild) return;
+    if (action(storage) != Action::kRecompute) return;
     for (const std::size_t operand : graph_.operands[node])
       end(operand, recipes_[{node, operand}]);
   }
 
   const EmulatedGraph& graph_;
   const std::vector<Action> actions_;  // by storage as saved; what is beyond moves
-  LiveCurve curve_;
+  AllocationCurve curve_;
   std::vector<Storage> storages_;
   std::map<Hook, int> saved_by_;  // their rounds
   std::map<Hook, int> recipes_;   // those that compute the node's storage again

@@ -25,26 +25,26 @@ struct Foretold {
 
 std::vector<Foretold> foretold_of(std::mt19937_64& random, bool with_working) {
   const EmulatedGraph graph = EmulatedGraph::random(random, with_working);
-  std::vector<bool> rebuildable;
-  std::vector<Action> away;
+  std::vector<bool> recomputable;
+  std::vector<Action> offloaded;
   const EmulatedStep all_move(graph, {});
   for (const std::size_t node : all_move.saved()) {
-    rebuildable.push_back(graph.rebuildable[node]);
-    away.push_back(graph.rebuildable[node] ? Action::kRebuild : Action::kMove);
+    recomputable.push_back(graph.recomputable[node]);
+    offloaded.push_back(graph.recomputable[node] ? Action::kRecompute : Action::kMove);
   }
-  const EmulatedStep recorded(graph, away);
-  const std::vector<Bytes> sizes(away.size(), Bytes{EmulatedStep::kBytes});
+  const EmulatedStep recorded(graph, offloaded);
+  const std::vector<Bytes> sizes(offloaded.size(), Bytes{EmulatedStep::kBytes});
   const StepProfile profile = profile_of(
-      RecordedStep(recorded.curve(), away.size()), sizes, rebuildable, /*times=*/nullptr);
+      RecordedStep(recorded.curve(), offloaded.size()), sizes, recomputable, /*times=*/nullptr);
 
   std::vector<Foretold> all;
   for (int each = 0; each < 20; ++each) {
-    std::vector<Action> actions = away;
+    std::vector<Action> actions = offloaded;
     for (Action& action : actions) {
       const auto one = random() % 4;
       if (one < 2) action = one == 0 ? Action::kMove : Action::kKeep;
     }
-    const auto live = live_bytes(profile, actions);
+    const auto live = allocated_bytes(profile, actions);
     const EmulatedStep step(graph, actions);
     all.push_back({*std::max_element(live.begin(), live.end()), step.curve().peak().count()});
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/lifetime/live_curve.h"
+#include "allocator/lifetime/allocation_curve.h"
 
 namespace spillway::testing {
 

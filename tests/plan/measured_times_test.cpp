@@ -7,23 +7,23 @@ namespace spillway {
 namespace {
 
 /// A step whose one storage is saved at once, and wanted when half of it is over.
-StepTimes taking(double seconds, double rebuild = 0) {
+StepTimes taking(double seconds, double recompute = 0) {
   StepTimes times;
   times.marks = {{0, 0, 0, false}, {1, seconds / 2, 0, true}};
   times.end = seconds;
-  times.rebuild = {rebuild};
+  times.recompute = {recompute};
   return times;
 }
 
-constexpr bool kHeldUp = true;
+constexpr bool kStalled = true;
 
 TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsBelieved) {
   MeasuredTimes times(taking(9));
 
-  EXPECT_FALSE(times.saw(taking(3), !kHeldUp));
-  EXPECT_FALSE(times.saw(taking(5), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(3), !kStalled));
+  EXPECT_FALSE(times.saw(taking(5), !kStalled));
   EXPECT_EQ(times.believed().end, 9);
-  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4);
   EXPECT_EQ(times.believed().marks[1].seconds, 2);
@@ -32,20 +32,20 @@ TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsBelieved) {
 
 TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
   MeasuredTimes times(taking(3));
-  times.saw(taking(4), !kHeldUp);
-  times.saw(taking(4), !kHeldUp);
+  times.saw(taking(4), !kStalled);
+  times.saw(taking(4), !kStalled);
 
-  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4);
 }
 
 TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAnew) {
   MeasuredTimes times(taking(4.75));
-  times.saw(taking(4), !kHeldUp);
-  times.saw(taking(5), !kHeldUp);
+  times.saw(taking(4), !kStalled);
+  times.saw(taking(5), !kStalled);
 
-  EXPECT_FALSE(times.saw(taking(4.5), !kHeldUp));
+  EXPECT_FALSE(times.saw(taking(4.5), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4.75);
   EXPECT_FALSE(times.wanted());
@@ -53,23 +53,23 @@ TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAnew) {
 
 TEST(MeasuredTimesTest, OneThatTookFarLongerThanTheOthersChangesNothing) {
   MeasuredTimes times(taking(5));
-  times.saw(taking(7), !kHeldUp);
-  times.saw(taking(4), !kHeldUp);
+  times.saw(taking(7), !kStalled);
+  times.saw(taking(4), !kStalled);
 
-  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4);
 }
 
 TEST(MeasuredTimesTest, OnlyStepsInARowThatNothingHeldUpAreBelieved) {
   MeasuredTimes times(taking(9));
-  times.saw(taking(4), !kHeldUp);
-  times.saw(taking(4), !kHeldUp);
-  times.saw(taking(100), kHeldUp);
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  times.saw(taking(4), !kStalled);
+  times.saw(taking(4), !kStalled);
+  times.saw(taking(100), kStalled);
+  EXPECT_FALSE(times.saw(taking(4), !kStalled));
+  EXPECT_FALSE(times.saw(taking(4), !kStalled));
 
-  EXPECT_TRUE(times.saw(taking(4), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4);
 }
@@ -77,34 +77,34 @@ TEST(MeasuredTimesTest, OnlyStepsInARowThatNothingHeldUpAreBelieved) {
 TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   MeasuredTimes times(taking(90));
   for (int step = 0; step < 7; ++step)
-    EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kHeldUp)) << step;
+    EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kStalled)) << step;
 
-  EXPECT_TRUE(times.saw(taking(40), kHeldUp));
+  EXPECT_TRUE(times.saw(taking(40), kStalled));
   EXPECT_EQ(times.believed().end, 20);
   for (int step = 0; step < 20; ++step)
-    EXPECT_FALSE(times.saw(taking(15), kHeldUp)) << step;
+    EXPECT_FALSE(times.saw(taking(15), kStalled)) << step;
   EXPECT_TRUE(times.wanted());
 
-  times.saw(taking(10), !kHeldUp);
-  times.saw(taking(10), !kHeldUp);
-  EXPECT_TRUE(times.saw(taking(10), !kHeldUp));
+  times.saw(taking(10), !kStalled);
+  times.saw(taking(10), !kStalled);
+  EXPECT_TRUE(times.saw(taking(10), !kStalled));
   EXPECT_EQ(times.believed().end, 10);
   for (int step = 0; step < 20; ++step)  // a quick one is no news any more
-    EXPECT_FALSE(times.saw(taking(5), kHeldUp)) << step;
+    EXPECT_FALSE(times.saw(taking(5), kStalled)) << step;
   EXPECT_EQ(times.believed().end, 10);
 }
 
 TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAnew) {
   MeasuredTimes times(taking(4, 1));
-  times.saw(taking(4, 2), !kHeldUp);
-  times.saw(taking(4, 2), !kHeldUp);
+  times.saw(taking(4, 2), !kStalled);
+  times.saw(taking(4, 2), !kStalled);
 
-  EXPECT_TRUE(times.saw(taking(4, 2), !kHeldUp));
+  EXPECT_TRUE(times.saw(taking(4, 2), !kStalled));
 
-  EXPECT_EQ(times.believed().rebuild[0], 2);
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));  // it was kept
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
-  EXPECT_FALSE(times.saw(taking(4), !kHeldUp));
+  EXPECT_EQ(times.believed().recompute[0], 2);
+  EXPECT_FALSE(times.saw(taking(4), !kStalled));  // it was kept
+  EXPECT_FALSE(times.saw(taking(4), !kStalled));
+  EXPECT_FALSE(times.saw(taking(4), !kStalled));
   EXPECT_FALSE(times.wanted());
 }
 
@@ -114,7 +114,7 @@ TEST(MeasuredTimesTest, StepsThatChangeForEverAreMeasuredSomeTimes) {
   double seconds = 1;
   for (int step = 0; step < 100 && times.wanted(); ++step) {
     if (step % 3 == 0) seconds *= 2;
-    if (times.saw(taking(seconds), !kHeldUp)) ++plans;
+    if (times.saw(taking(seconds), !kStalled)) ++plans;
   }
 
   EXPECT_EQ(plans, 6);

@@ -22,13 +22,13 @@ inline std::vector<bool> step(BudgetChooser& chooser,
   for (const std::uint64_t size : sizes)
     moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
   StepCurve curve = nested(sizes, base);
-  for (const auto& away : std::exchange(curve.absences, {})) {
-    if (moves[away.storage]) {
-      curve.absences.push_back(away);
+  for (const auto& offloaded : std::exchange(curve.absences, {})) {
+    if (moves[offloaded.storage]) {
+      curve.absences.push_back(offloaded);
       continue;
     }
-    for (std::size_t place = away.from; place < away.to; ++place)
-      curve.live[place] += away.bytes;
+    for (std::size_t place = offloaded.from; place < offloaded.to; ++place)
+      curve.live[place] += offloaded.bytes;
   }
   curve.tail = curve.live.size();
   curve.live.insert(curve.live.end(), optimizer.begin(), optimizer.end());

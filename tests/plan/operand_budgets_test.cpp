@@ -22,7 +22,7 @@ std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes liv
           chooser.choose(100_B, live, true)};
 }
 
-/// Such a step in which everything is away, recorded. Where nothing is recomputed it needs 700
+/// Such a step in which everything is offloaded, recorded. Where nothing is recomputed it needs 700
 /// bytes, and `besides` more.
 std::optional<BudgetShortage> record(BudgetChooser& chooser,
                                      Bytes first = 100_B,
@@ -79,7 +79,7 @@ TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBud
     chooser.frees_at_once();
     record(chooser);
 
-    const bool recorded = offer(chooser, 100_B, 600_B)[3] == Action::kRebuild;
+    const bool recorded = offer(chooser, 100_B, 600_B)[3] == Action::kRecompute;
 
     EXPECT_EQ(recorded, budget == 1000_B) << budget.count();
     EXPECT_EQ(chooser.recording(), recorded);
@@ -91,10 +91,10 @@ TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInstead
   chooser.frees_at_once();
   record(chooser);
 
-  const std::vector<Action> away = offer(chooser, 100_B, 690_B);  // 890 with all of it moved
+  const std::vector<Action> offloaded = offer(chooser, 100_B, 690_B);  // 890 with all of it moved
 
-  EXPECT_EQ(std::count(away.begin(), away.end(), Action::kRebuild), 0);
-  EXPECT_GE(std::count(away.begin(), away.end(), Action::kMove), 3);
+  EXPECT_EQ(std::count(offloaded.begin(), offloaded.end(), Action::kRecompute), 0);
+  EXPECT_GE(std::count(offloaded.begin(), offloaded.end(), Action::kMove), 3);
 
   // What it needed says nothing of what others will need beyond their plans.
   chooser.end_step(begun_with_690());
@@ -144,9 +144,9 @@ TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) 
   chooser.frees_at_once();
   record(chooser);
   // 190 more are live than thought of: 890 at least with all of it moved, so that all of it does.
-  const std::vector<Action> away = offer(chooser, 100_B, 690_B);
-  EXPECT_EQ(away[1], Action::kMove);
-  EXPECT_EQ(away[3], Action::kMove);
+  const std::vector<Action> offloaded = offer(chooser, 100_B, 690_B);
+  EXPECT_EQ(offloaded[1], Action::kMove);
+  EXPECT_EQ(offloaded[3], Action::kMove);
   EXPECT_TRUE(chooser.known().empty());
   const std::uint64_t records = chooser.records();
   StepCurve curve = gated_block();  // 190 of which were there before
@@ -223,7 +223,7 @@ TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedA
   offer(chooser);
   BudgetChooser other(850_B);
   ASSERT_TRUE(other.learn(chooser.known().at(0)).ok());
-  ASSERT_EQ(offer(other)[3], Action::kRebuild);
+  ASSERT_EQ(offer(other)[3], Action::kRecompute);
   other.abandon_step();
 
   other.frees_at_once();

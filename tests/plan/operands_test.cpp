@@ -27,11 +27,11 @@ constexpr std::size_t kAlways = Operand::kAlways;
 StepProfile profile_of_gated_block() {
   const StepCurve curve = gated_block();
   StepProfile profile{RecordedStep(curve, 4)};
-  for (const StepCurve::Absence& away :
+  for (const StepCurve::Absence& offloaded :
        {curve.absences[0], curve.absences[1], curve.absences[2], curve.absences[3]}) {
     StepProfile::Storage known{
-        100, profile.memory.place_of(away.from), profile.memory.place_of(away.to)};
-    if (away.storage == 1 || away.storage == 3) known.rebuild = 0.1;
+        100, profile.memory.place_of(offloaded.from), profile.memory.place_of(offloaded.to)};
+    if (offloaded.storage == 1 || offloaded.storage == 3) known.recompute = 0.1;
     profile.storages.push_back(known);
   }
   profile.turn = profile.memory.place_of(5);
@@ -61,18 +61,18 @@ TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
 TEST(OperandsTest, AProductThatMovesLeavesItsOperandsAway) {
   const StepProfile step = profile_of_gated_block();
   const std::vector<Action> again = {
-      Action::kMove, Action::kRebuild, Action::kMove, Action::kRebuild};
+      Action::kMove, Action::kRecompute, Action::kMove, Action::kRecompute};
   std::vector<Action> moved = again;
   moved[3] = Action::kMove;
 
-  const auto live_at = [&](const std::vector<Action>& actions, std::size_t place) {
-    return live_bytes(step, actions)[step.memory.place_of(place)];
+  const auto allocated_at = [&](const std::vector<Action>& actions, std::size_t place) {
+    return allocated_bytes(step, actions)[step.memory.place_of(place)];
   };
-  EXPECT_EQ(live_at(again, 8), 900U);
-  EXPECT_EQ(live_at(moved, 8), 600U);
+  EXPECT_EQ(allocated_at(again, 8), 900U);
+  EXPECT_EQ(allocated_at(moved, 8), 600U);
   // The other half comes when its own turn is, and the gate for the activation before that.
-  EXPECT_EQ(live_at(moved, 10), 600U);
-  EXPECT_EQ(live_at(moved, 11), 800U);
+  EXPECT_EQ(allocated_at(moved, 10), 600U);
+  EXPECT_EQ(allocated_at(moved, 11), 800U);
   const auto wanted = wanted_places(step, moved);
   EXPECT_EQ(wanted[0], step.memory.place_of(10));
   EXPECT_EQ(wanted[1], step.memory.place_of(11));
@@ -90,7 +90,7 @@ TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
 
   EXPECT_NE(with_room.actions[3], Action::kMove);
   EXPECT_EQ(with_less.actions[3], Action::kMove);
-  EXPECT_EQ(with_less.actions[1], Action::kRebuild);
+  EXPECT_EQ(with_less.actions[1], Action::kRecompute);
   EXPECT_EQ(with_less.peak, 800_B);
   EXPECT_EQ(check_plan(step, with_less, 850_B), std::nullopt);
   EXPECT_EQ(with_least.actions[1], Action::kMove);
@@ -112,13 +112,13 @@ TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
   StepProfile step = profile_of_gated_block();
   step.memory.besides = {0, 70, 0, 0};
   const std::vector<Action> again = {
-      Action::kMove, Action::kRebuild, Action::kMove, Action::kRebuild};
+      Action::kMove, Action::kRecompute, Action::kMove, Action::kRecompute};
   std::vector<Action> moved = again;
   moved[3] = Action::kMove;
 
   const std::size_t later = step.memory.place_of(11);
-  EXPECT_EQ(live_bytes(step, again)[later], 800U);
-  EXPECT_EQ(live_bytes(step, moved)[later], 870U);
+  EXPECT_EQ(allocated_bytes(step, again)[later], 800U);
+  EXPECT_EQ(allocated_bytes(step, moved)[later], 870U);
   EXPECT_EQ(plan_with(step, moved, 0_B).peak, 870_B);
   // So moving it instead does not do for each budget: then the one that is computed later moves.
   const BudgetPlan plan = plan_step(step, 850_B);
@@ -130,13 +130,13 @@ TEST(OperandsTest, WhatIsDearStaysWhereMovingItWouldHaveOthersComputedWithoutRoo
   StepProfile step = profile_of_gated_block();
   step.memory.peaks[step.memory.place_of(4)] = 850;  // nothing can be kept
   step.link = {1000, 1000, 0};
-  step.storages[1].rebuild = 0.001;
-  step.storages[3].rebuild = 0.9;
+  step.storages[1].recompute = 0.001;
+  step.storages[3].recompute = 0.9;
   step.memory.besides = {0, 200, 0, 0};
 
   const BudgetPlan plan = plan_step(step, 900_B);
 
-  EXPECT_EQ(plan.actions[3], Action::kRebuild);
+  EXPECT_EQ(plan.actions[3], Action::kRecompute);
   EXPECT_EQ(plan.peak, 900_B);
   step.memory.besides[1] = 0;
   EXPECT_EQ(plan_step(step, 900_B).actions[3], Action::kMove);
@@ -208,7 +208,7 @@ TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) 
     const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
     std::vector<Action> again;
     for (const StepProfile::Storage& storage : step.storages)
-      again.push_back(storage.rebuild ? Action::kRebuild : Action::kMove);
+      again.push_back(storage.recompute ? Action::kRecompute : Action::kMove);
     const Bytes computed = plan_with(step, again, Bytes{}).peak;
     for (const Bytes budget : budgets_of(step, 8)) {
       const BudgetPlan plan = plan_step(step, budget);
@@ -229,13 +229,13 @@ TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
     std::vector<Action> actions;
     for (const StepProfile::Storage& storage : step.storages) {
       const auto one = random() % 3;
-      actions.push_back(one == 0          ? Action::kKeep
-                        : one == 1        ? Action::kMove
-                        : storage.rebuild ? Action::kRebuild
-                                          : Action::kMove);
+      actions.push_back(one == 0            ? Action::kKeep
+                        : one == 1          ? Action::kMove
+                        : storage.recompute ? Action::kRecompute
+                                            : Action::kMove);
     }
     BudgetPlan plan = plan_with(step, actions, Bytes{});
-    const auto live = live_bytes(step, plan.actions, plan.fetch);
+    const auto live = allocated_bytes(step, plan.actions, plan.fetch);
     ASSERT_EQ(plan.peak.count(), *std::max_element(live.begin(), live.end())) << "trial " << trial;
     ASSERT_GE(plan.peak, least_peak(step)) << "trial " << trial;
     const double bound = lower_bound(step, plan.peak).seconds;
@@ -253,9 +253,9 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
     std::vector<Action> actions;
     for (const StepProfile::Storage& storage : step.storages) {
       const auto one = random() % 3;
-      actions.push_back(one == 0                       ? Action::kKeep
-                        : one == 1 || !storage.rebuild ? Action::kMove
-                                                       : Action::kRebuild);
+      actions.push_back(one == 0                         ? Action::kKeep
+                        : one == 1 || !storage.recompute ? Action::kMove
+                                                         : Action::kRecompute);
     }
     const Bytes needed = plan_with(step, actions, Bytes{}).peak;
     for (const BudgetPlan& plan : {plan_with(step, actions, needed), plan_step(step, needed)}) {
@@ -287,9 +287,9 @@ StepProfile one_operand(bool wanted) {
 
 TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeComputedAgain) {
   StepProfile step = one_operand(true);
-  step.storages[0].rebuild = 0;
+  step.storages[0].recompute = 0;
 
-  const BudgetPlan plan = plan_with(step, {Action::kRebuild, Action::kKeep}, 900_B);
+  const BudgetPlan plan = plan_with(step, {Action::kRecompute, Action::kKeep}, 900_B);
 
   ASSERT_EQ(plan.peak, 900_B);
   EXPECT_LE(lower_bound(step, 900_B).seconds, plan.timing.total());

@@ -59,22 +59,22 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kKeep;
          }},
-        {"one that is rebuilt kept",
+        {"one that is recomputed kept",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kKeep;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRecompute) = Action::kKeep;
          }},
-        {"one that cannot be is rebuilt",
+        {"one that cannot be is recomputed",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kRebuild;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kRecompute;
          }},
-        {"one that was rebuilt moves, unseen by its time",
+        {"one that was recomputed moves, unseen by its time",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRebuild) = Action::kMove;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRecompute) = Action::kMove;
          }},
         {"one kept moves, unseen by its peak and time",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.actions.size(); ++each) {
-             if (plan.actions[each] != Action::kKeep || step.storages[each].rebuild) continue;
+             if (plan.actions[each] != Action::kKeep || step.storages[each].recompute) continue;
              plan.actions[each] = Action::kMove;
              plan.fetch[each] = step.storages[each].wanted;
              return;
@@ -138,7 +138,7 @@ TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
   const Bytes budget = budgets_of(step, 4)[1];
   const BudgetPlan plan = plan_step(step, budget);
   ASSERT_EQ(check_plan(step, plan, budget), std::nullopt);
-  for (const Action action : {Action::kKeep, Action::kMove, Action::kRebuild})
+  for (const Action action : {Action::kKeep, Action::kMove, Action::kRecompute})
     ASSERT_GT(plan.bytes(step, action), 0u);
   ASSERT_GE(kWrongs.size(), 20u);
 

@@ -72,8 +72,8 @@ double best_of_all(const StepProfile& step, Bytes budget) {
   std::vector<Action> actions(storages, Action::kKeep);
   const std::function<void(std::size_t)> choose = [&](std::size_t storage) {
     if (storage < storages) {
-      for (const Action action : {Action::kKeep, Action::kMove, Action::kRebuild}) {
-        if (action == Action::kRebuild && !step.storages[storage].rebuild) continue;
+      for (const Action action : {Action::kKeep, Action::kMove, Action::kRecompute}) {
+        if (action == Action::kRecompute && !step.storages[storage].recompute) continue;
         actions[storage] = action;
         choose(storage + 1);
       }
@@ -110,7 +110,7 @@ TEST(PlannerTest, WhatIsDearMovesOrIsComputedAgainNearlyAsIsBest) {
   for (int trial = 0; trial < 60; ++trial) {
     StepProfile step = random_step(random, 7);
     for (StepProfile::Storage& storage : step.storages)
-      storage.rebuild =
+      storage.recompute =
           step.link.out_seconds(storage.bytes) * (0.1 + 0.01 * static_cast<double>(random() % 80));
     for (const Bytes budget : budgets_of(step, 4)) {
       sum += plan_step(step, budget).timing.total() / best_of_all(step, budget);
@@ -144,11 +144,11 @@ TEST(PlannerTest, WhatComesBackBeginsWithAUse) {
 TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsComputedAgain) {
   StepProfile step = even_step(20, 1000, {1000, 1000, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
-    step.storages[storage].rebuild = 0.5;
+    step.storages[storage].recompute = 0.5;
 
   const BudgetPlan plan = plan_step(step, 2500_B);
 
-  EXPECT_EQ(plan.bytes(step, Action::kRebuild), 0u);
+  EXPECT_EQ(plan.bytes(step, Action::kRecompute), 0u);
   EXPECT_EQ(plan.bytes(step, Action::kMove), 500u);
   EXPECT_EQ(plan.timing.total(), plan.timing.compute);
 }
@@ -156,20 +156,20 @@ TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsComputedAgain) {
 TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsComputedAgain) {
   StepProfile step = even_step(20, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
-    step.storages[storage].rebuild = 0.5;
+    step.storages[storage].recompute = 0.5;
 
   const BudgetPlan plan = plan_step(step, 2500_B);
 
   EXPECT_EQ(plan.bytes(step, Action::kMove), 0u);
-  EXPECT_EQ(plan.bytes(step, Action::kRebuild), 500u);
-  EXPECT_EQ(plan.timing.rebuild, 2.5);
+  EXPECT_EQ(plan.bytes(step, Action::kRecompute), 500u);
+  EXPECT_EQ(plan.timing.recompute, 2.5);
 }
 
 TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
   // Each of 20 storages is 100 bytes and takes a second of the link or half of one of computing.
   StepProfile step = even_step(20, 1000, {100, 100, 0});
   for (StepProfile::Storage& storage : step.storages)
-    storage.rebuild = 0.5;
+    storage.recompute = 0.5;
   StepProfile slow = step;
   slow.link = {30, 30, 0};
 
@@ -179,7 +179,7 @@ TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
   EXPECT_EQ(plan.bytes(step, Action::kMove), 500u);
   EXPECT_EQ(plan.timing.total(), plan.timing.compute);
   EXPECT_GT(more.bytes(slow, Action::kMove), 0u);
-  EXPECT_GT(more.bytes(slow, Action::kRebuild), more.bytes(slow, Action::kMove));
+  EXPECT_GT(more.bytes(slow, Action::kRecompute), more.bytes(slow, Action::kMove));
   EXPECT_EQ(check_plan(slow, more, 1500_B), std::nullopt);
   EXPECT_EQ(more.actions[0], Action::kMove);
   step.free_at_once = false;
@@ -189,13 +189,13 @@ TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
 TEST(PlannerTest, OfWhatIsComputedAgainTheCheapestPerByteGoesFirst) {
   StepProfile step = even_step(6, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < 6; ++storage)
-    step.storages[storage].rebuild = 1 + 0.1 * static_cast<double>((storage * 5) % 6);
+    step.storages[storage].recompute = 1 + 0.1 * static_cast<double>((storage * 5) % 6);
 
   const BudgetPlan plan = plan_step(step, 1400_B);
 
-  EXPECT_EQ(plan.timing.rebuild, 1 + 1.1);
-  EXPECT_EQ(plan.actions[0], Action::kRebuild);
-  EXPECT_EQ(plan.actions[5], Action::kRebuild);
+  EXPECT_EQ(plan.timing.recompute, 1 + 1.1);
+  EXPECT_EQ(plan.actions[0], Action::kRecompute);
+  EXPECT_EQ(plan.actions[5], Action::kRecompute);
 }
 
 TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
@@ -226,7 +226,7 @@ TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
       ASSERT_LE(curve[point].of_limit(), 1 + 1e-9);
     }
     ASSERT_EQ(curve.back().timing.total(), curve.back().timing.compute);
-    ASSERT_EQ(curve.back().moved + curve.back().rebuilt, 0u);
+    ASSERT_EQ(curve.back().moved + curve.back().recomputed, 0u);
   }
 }
 

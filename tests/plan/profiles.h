@@ -37,7 +37,7 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
     known.bytes = sizes[storage];
     known.saved = profile.memory.place_of(storage);
     known.wanted = profile.memory.place_of(places - 1 - storage);
-    if (random() % 3 == 0) known.rebuild = static_cast<double>(random() % 40) * 1e-3;
+    if (random() % 3 == 0) known.recompute = static_cast<double>(random() % 40) * 1e-3;
     profile.storages.push_back(known);
   }
   profile.link = {static_cast<double>(500 + random() % 20000),
@@ -50,19 +50,19 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
 /// saved which no backward pass goes through.
 inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_t storages) {
   StepProfile profile = random_step(random, storages);
-  for (RecordedStep::Absence& away : profile.memory.absences) {
+  for (RecordedStep::Absence& offloaded : profile.memory.absences) {
     if (random() % 4 != 0) continue;
-    away.to = profile.places();
-    profile.storages[away.storage].wanted = profile.places();
+    offloaded.to = profile.places();
+    profile.storages[offloaded.storage].wanted = profile.places();
   }
   return profile;
 }
 
 /// A step as above in which some storages are computed again, each from one or two that were saved
-/// at most `reach` storages before it and that then stay until their own turn. Everything is away,
-/// as when it is recorded. With `comes_and_goes` some are let go before that, some are used once
-/// more, and some have no turn of their own, as in several backward passes through parts of a
-/// graph.
+/// at most `reach` storages before it and that then stay until their own turn. Everything is
+/// offloaded, as when it is recorded. With `comes_and_goes` some are let go before that, some are
+/// used once more, and some have no turn of their own, as in several backward passes through parts
+/// of a graph.
 class StepWithOperands {
  public:
   StepWithOperands(std::mt19937_64& random,
@@ -96,13 +96,13 @@ class StepWithOperands {
     for (std::size_t storage = 0; storage < sizes_.size(); ++storage) {
       const std::size_t none = profile.places();
       StepProfile::Storage known{sizes_[storage], none, none};
-      if (!operands_[storage].empty()) known.rebuild = static_cast<double>(random_() % 40) * 1e-3;
+      if (!operands_[storage].empty()) known.recompute = static_cast<double>(random_() % 40) * 1e-3;
       profile.storages.push_back(known);
     }
     for (std::size_t each = profile.memory.absences.size(); each-- > 0;) {
-      const RecordedStep::Absence& away = profile.memory.absences[each];
-      profile.storages[away.storage].saved = away.from;
-      profile.storages[away.storage].wanted = away.to;
+      const RecordedStep::Absence& offloaded = profile.memory.absences[each];
+      profile.storages[offloaded.storage].saved = offloaded.from;
+      profile.storages[offloaded.storage].wanted = offloaded.to;
     }
     profile.link = {static_cast<double>(500 + random_() % 20000),
                     static_cast<double>(500 + random_() % 20000),
@@ -157,7 +157,7 @@ class StepWithOperands {
   std::mt19937_64& random_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::vector<std::size_t>> operands_;
-  std::vector<std::optional<std::size_t>> left_;  // at this place, where it is away
+  std::vector<std::optional<std::size_t>> left_;  // at this place, where it is offloaded
   std::int64_t there_ = 0;
   StepCurve curve_;
   std::size_t turn_ = 0;
@@ -189,7 +189,7 @@ inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates
 
 inline std::uint64_t peak_of(const StepProfile& step, Action everything) {
   const std::vector<Action> actions(step.storages.size(), everything);
-  const auto live = live_bytes(step, actions);
+  const auto live = allocated_bytes(step, actions);
   return *std::max_element(live.begin(), live.end());
 }
 

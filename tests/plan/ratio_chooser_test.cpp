@@ -76,7 +76,7 @@ TEST_P(RandomShapes, WhatIsTakenAsDueIsWhatTheChooserCountsAsMoved) {
       Bytes moved;
       for (std::size_t index = 0; index < sizes.size(); ++index)
         moved += choices[index] == Choice::kMove ? sizes[index] : 0_B;
-      ASSERT_EQ(moved, chooser.moved_bytes());
+      ASSERT_EQ(moved, chooser.offloaded_bytes());
       chooser.end_step();
     }
   }
@@ -101,7 +101,7 @@ TEST_P(RandomShapes, APlannedStepWithStoragesHeldElsewhereMeetsTheRatioOfTheRest
     Bytes rest;
     Bytes largest;
     for (std::size_t index = 0; index < sizes.size(); ++index) {
-      ASSERT_EQ(choices[index] == Choice::kHeldElsewhere, alive.contains(index));
+      ASSERT_EQ(choices[index] == Choice::kReferencedElsewhere, alive.contains(index));
       if (alive.contains(index)) continue;
       rest += sizes[index];
       largest = std::max(largest, sizes[index]);
@@ -179,10 +179,10 @@ TEST(RatioChooserTest, WhatIsToMoveWaitsUntilTheBytesSeenAllowIt) {
   step(chooser, Sizes(4, 100_B));
 
   EXPECT_EQ(chooser.choose(100_B), Choice::kWait);
-  EXPECT_EQ(chooser.moved_bytes(), 0_B);
+  EXPECT_EQ(chooser.offloaded_bytes(), 0_B);
   EXPECT_EQ(chooser.choose(100_B), Choice::kWait);
   EXPECT_EQ(chooser.take_due(), (std::vector<std::size_t>{0}));
-  EXPECT_EQ(chooser.moved_bytes(), 100_B);
+  EXPECT_EQ(chooser.offloaded_bytes(), 100_B);
 }
 
 TEST(RatioChooserTest, OfEqualsTheLargestMove) {
@@ -237,10 +237,10 @@ TEST(RatioChooserTest, AVerdictEndsWhenTheStorageIsNotReferencedElsewhere) {
   offer(chooser, Sizes(2, 100_B));
   EXPECT_TRUE(chooser.alive_at_unpack(0));
   chooser.end_step();
-  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kHeldElsewhere);
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kReferencedElsewhere);
   EXPECT_FALSE(chooser.alive_at_unpack(0));  // known
   chooser.end_step();
-  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kHeldElsewhere);
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kReferencedElsewhere);
   chooser.not_held(0);
   chooser.end_step();
 
@@ -252,7 +252,7 @@ TEST(RatioChooserTest, AStorageThatIsHeldInEverySecondStepOnlyMovesAgainSoon) {
   int kept = 0;
   for (int steps = 0; steps < 20; ++steps) {
     const bool held = steps % 2 == 0;
-    const bool stays = offer(chooser, {100_B}).front() == Choice::kHeldElsewhere;
+    const bool stays = offer(chooser, {100_B}).front() == Choice::kReferencedElsewhere;
     if (held) chooser.alive_at_unpack(0);
     if (!held && stays) chooser.not_held(0);
     kept += stays ? 1 : 0;
@@ -284,7 +284,7 @@ TEST(RatioChooserTest, AStorageThatWasAliveAtItsUnpackIsNotMovedAgain) {
   step(chooser, Sizes(2, 100_B));
   const auto choices = step(chooser, Sizes(2, 100_B));
 
-  EXPECT_EQ(choices, (std::vector{Choice::kHeldElsewhere, Choice::kMove}));
+  EXPECT_EQ(choices, (std::vector{Choice::kReferencedElsewhere, Choice::kMove}));
 }
 
 TEST(RatioChooserTest, TwoAlternatingShapesAreBothPlanned) {
@@ -337,7 +337,7 @@ TEST(RatioChooserTest, AStepThatWasGivenUpLeavesThePlanAsItWas) {
   EXPECT_EQ(chooser.seen(), 0U);
   offer(chooser, Sizes(4, 100_B));
   EXPECT_TRUE(chooser.planned());
-  EXPECT_EQ(chooser.moved_bytes(), 200_B);
+  EXPECT_EQ(chooser.offloaded_bytes(), 200_B);
 }
 
 TEST(RatioChooserTest, WhatCouldNotMoveCountsAsSeenAndNotAsMoved) {
@@ -347,7 +347,7 @@ TEST(RatioChooserTest, WhatCouldNotMoveCountsAsSeenAndNotAsMoved) {
   chooser.not_moved(1);
 
   EXPECT_EQ(chooser.seen_bytes(), 200_B);
-  EXPECT_EQ(chooser.moved_bytes(), 100_B);
+  EXPECT_EQ(chooser.offloaded_bytes(), 100_B);
 }
 
 TEST(RatioChooserTest, AStepWithoutStoragesChangesNothing) {

@@ -22,10 +22,10 @@ Action first_action(BudgetChooser& chooser, std::uint64_t size) {
 
 TEST(RecomputeTrialTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
   BudgetChooser chooser(1010_B);
-  ASSERT_EQ(first_action(chooser, 100), Action::kRebuild);
+  ASSERT_EQ(first_action(chooser, 100), Action::kRecompute);
 
   EXPECT_EQ(first_action(chooser, 200), Action::kMove);
-  EXPECT_EQ(first_action(chooser, 50), Action::kRebuild);
+  EXPECT_EQ(first_action(chooser, 50), Action::kRecompute);
 }
 
 TEST(RecomputeTrialTest, TheNextStepOfThatSizeRecomputes) {
@@ -33,8 +33,8 @@ TEST(RecomputeTrialTest, TheNextStepOfThatSizeRecomputes) {
   first_action(chooser, 100);
   ASSERT_EQ(first_action(chooser, 200), Action::kMove);
 
-  EXPECT_EQ(first_action(chooser, 200), Action::kRebuild);
-  EXPECT_EQ(first_action(chooser, 150), Action::kRebuild);
+  EXPECT_EQ(first_action(chooser, 200), Action::kRecompute);
+  EXPECT_EQ(first_action(chooser, 150), Action::kRecompute);
 }
 
 TEST(RecomputeTrialTest, ASmallerStepDoesNotLowerWhatMayRecompute) {
@@ -70,7 +70,7 @@ TEST(RecomputeTrialTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt)
   BudgetChooser chooser(4000_B);  // three and a half times what the first one needs
   first_action(chooser, 100);
 
-  EXPECT_EQ(first_action(chooser, 300), Action::kRebuild);
+  EXPECT_EQ(first_action(chooser, 300), Action::kRecompute);
   EXPECT_EQ(first_action(chooser, 2000), Action::kMove);
 }
 

@@ -54,7 +54,7 @@ TEST(SimulatorTest, WhatComesBackHasLeftBefore) {
 }
 
 TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
-  // Ten storages of 100 bytes; 500 bytes must be away at the turn, five seconds each at 20 a
+  // Ten storages of 100 bytes; 500 bytes must be offloaded at the turn, five seconds each at 20 a
   // second.
   const StepProfile step = even_step(10, 1000, {20, 100, 0});
 
@@ -70,15 +70,15 @@ TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
 TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
   const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
 
-  // In: 400 bytes are away when the backward pass begins, and a second follows the last use.
+  // In: 400 bytes are offloaded when the backward pass begins, and a second follows the last use.
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
   EXPECT_DOUBLE_EQ(bound.forward, 11);
   EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
 }
 
 TEST(BoundTest, WhatHasNoRoomInTheBackwardPassHasLeftByThen) {
-  // Everything is away at the turn, with room for half as much again as the last storages take; two
-  // places later something else needs that room.
+  // Everything is offloaded at the turn, with room for half as much again as the last storages
+  // take; two places later something else needs that room.
   StepProfile step = even_step(4, 0, {20, 1e9, 0});
   step.memory.peaks[6] += 250;
 
@@ -92,12 +92,12 @@ TEST(BoundTest, WhatHasNoRoomInTheBackwardPassHasLeftByThen) {
 TEST(BoundTest, WhatIsComputedAgainAfterAPlaceCountsBesideWhatHasLeftByThen) {
   StepProfile step = even_step(4, 0, {100, 1e9, 0});
   for (StepProfile::Storage& storage : step.storages)
-    storage.rebuild = 0.5;
+    storage.recompute = 0.5;
   step.memory.peaks[6] += 400;
 
   const StepBound bound = lower_bound(step, 400_B);
 
-  // Both storages that are away at place 6 may leave in the six seconds before it.
+  // Both storages that are offloaded at place 6 may leave in the six seconds before it.
   EXPECT_NEAR(bound.seconds, 9, 1e-6);
   step.link.out = 100.0 / 6;
   // Now one of them may.

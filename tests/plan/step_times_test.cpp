@@ -20,15 +20,15 @@ TEST(StepTimesTest, AProfileHasWhatWasMeasuredOfEachStorage) {
   times.link = {1000, 1000, 0};
   times.turn = 2;
   times.saved = {0, 1};
-  times.rebuild = {0.25, 0.5};
+  times.recompute = {0.25, 0.5};
 
   const StepProfile profile =
       spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
 
   EXPECT_EQ(profile.turn, 2u);
   EXPECT_EQ(profile.storages[1].saved, 1u);
-  EXPECT_EQ(profile.storages[0].rebuild, 0.25);
-  EXPECT_EQ(profile.storages[1].rebuild, std::nullopt);
+  EXPECT_EQ(profile.storages[0].recompute, 0.25);
+  EXPECT_EQ(profile.storages[1].recompute, std::nullopt);
 }
 
 StepTimes::Mark saved(std::size_t storage, double seconds) {
@@ -44,7 +44,7 @@ StepTimes times_at(double first, double second, double back, double last, double
   StepTimes times;
   times.marks = {{0, 0}, saved(0, first), saved(1, second), wanted(1, back), wanted(0, last)};
   times.end = end;
-  times.rebuild = {2, 0};
+  times.recompute = {2, 0};
   return times;
 }
 
@@ -119,13 +119,13 @@ TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {
 TEST(StepTimesTest, WhatWasNotComputedAgainTakesWhatItDid) {
   const StepTimes recorded = times_at(1, 2, 3, 4, 5);
   std::vector<StepTimes> seen(3, recorded);
-  seen[0].rebuild = {1, 0};
-  seen[1].rebuild = {4};
-  seen[2].rebuild = {3, 0};
+  seen[0].recompute = {1, 0};
+  seen[1].recompute = {4};
+  seen[2].recompute = {3, 0};
 
-  EXPECT_EQ(typical(recorded, seen).rebuild, (std::vector<double>{3, 0}));
-  seen[0].rebuild = seen[1].rebuild = seen[2].rebuild = {0, 7};
-  EXPECT_EQ(typical(recorded, seen).rebuild, (std::vector<double>{2, 7}));
+  EXPECT_EQ(typical(recorded, seen).recompute, (std::vector<double>{3, 0}));
+  seen[0].recompute = seen[1].recompute = seen[2].recompute = {0, 7};
+  EXPECT_EQ(typical(recorded, seen).recompute, (std::vector<double>{2, 7}));
 }
 
 }  // namespace

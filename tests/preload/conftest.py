@@ -22,7 +22,7 @@ class Done:
     stderr: str
     # Bytes, by step of an optimizer, over all processes.
     moved: list[int]
-    movable: list[int]
+    offloadable: list[int]
     kept: list[int]  # because offloading does not lower the peak
 
 
@@ -40,8 +40,8 @@ def done(command: list[str], env: dict[str, str]) -> Done:
     probe.unlink(missing_ok=True)
     ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
     lines = [line.split() for line in probe.read_text().splitlines()] if probe.exists() else []
-    moved, movable, kept = ([int(line[column]) for line in lines] for column in (0, 1, 2))
-    return Done(ended.returncode, ended.stdout, ended.stderr, moved, movable, kept)
+    moved, offloadable, kept = ([int(line[column]) for line in lines] for column in (0, 1, 2))
+    return Done(ended.returncode, ended.stdout, ended.stderr, moved, offloadable, kept)
 
 
 def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> Done:

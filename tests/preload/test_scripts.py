@@ -53,13 +53,13 @@ def test_a_script_trains_the_same_and_moves_half(script: str, tmp_path: Path) ->
     if script != "ddp":  # torchrun's own words have times
         assert without_pids(ours.stderr) == without_pids(plain.stderr)
     assert max(plain.moved) == 0
-    all_steps = zip(ours.moved, ours.movable, ours.kept, strict=True)
-    steps = [(moved, movable) for moved, movable, kept in all_steps if movable and not kept]
+    all_steps = zip(ours.moved, ours.offloadable, ours.kept, strict=True)
+    steps = [(moved, offloadable) for moved, offloadable, kept in all_steps if offloadable and not kept]
     assert len(steps) >= 3
     # On a real GPU cuDNN keeps more for an LSTM than any layer's result has.
-    largest = TRAINING[script] if EMULATED or script != "gradient_accumulation" else max(ours.movable)
-    for moved, movable in steps:  # never above the ratio, and less than one storage below it
-        assert 0 <= movable // 2 - moved < largest, steps
+    largest = TRAINING[script] if EMULATED or script != "gradient_accumulation" else max(ours.offloadable)
+    for moved, offloadable in steps:  # never above the ratio, and less than one storage below it
+        assert 0 <= offloadable // 2 - moved < largest, steps
     if script in ALIKE:  # once it is known what each storage is worth
         assert set(steps[1:]) == {(64 * 128 * 4, 64 * 32 * 4 + 2 * 64 * 128 * 4)}
 
@@ -77,5 +77,5 @@ def test_inference_stays_as_it_is(tmp_path: Path) -> None:
 def test_every_access_is_ordered(script: str, tmp_path: Path) -> None:
     ours = under_spillway(script, tmp_path, "--ratio", "1", "--schedule", "late", "--check")
     assert (ours.status, ours.stderr.splitlines()[-1]) == (0, "spillway-check: 0 reports"), ours.stderr
-    assert ours.moved == ours.movable
+    assert ours.moved == ours.offloadable
     assert min(ours.moved) > 0

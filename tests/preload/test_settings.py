@@ -41,14 +41,14 @@ def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
 def test_what_is_cheap_is_computed_again(tmp_path: Path) -> None:
     plain = under_spillway("transformers_trainer", tmp_path)
     kept = under_spillway("transformers_trainer", tmp_path, "--ratio", "0")
-    rebuilt = under_spillway("transformers_trainer", tmp_path, "--rebuild")
-    both = under_spillway("transformers_trainer", tmp_path, "--rebuild", "--ratio", "1")
-    off = under_spillway("transformers_trainer", tmp_path, SPILLWAY_REBUILD="0")
-    for ours in (rebuilt, both, off):
+    recomputed = under_spillway("transformers_trainer", tmp_path, "--recompute")
+    both = under_spillway("transformers_trainer", tmp_path, "--recompute", "--ratio", "1")
+    off = under_spillway("transformers_trainer", tmp_path, SPILLWAY_RECOMPUTE="0")
+    for ours in (recomputed, both, off):
         assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
-    assert 0 < rebuilt.movable[-1] < kept.movable[-1]
-    assert both.moved[-1] == both.movable[-1] == rebuilt.movable[-1]
-    assert off.movable == plain.movable
+    assert 0 < recomputed.offloadable[-1] < kept.offloadable[-1]
+    assert both.moved[-1] == both.offloadable[-1] == recomputed.offloadable[-1]
+    assert off.offloadable == plain.offloadable
 
 
 def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
 
     plain, losses, _ = run(SPILLWAY_ALLOCATOR="spillway")
     budget = plain[-1] - 8 * 2**20
-    peaks, same, moved = run(SPILLWAY_BUDGET=str(budget), SPILLWAY_REBUILD="0")
+    peaks, same, moved = run(SPILLWAY_BUDGET=str(budget), SPILLWAY_RECOMPUTE="0")
     assert same == losses
     assert max(peaks[1:]) <= budget < plain[-1], (peaks, plain)
     assert moved > 0
@@ -176,14 +176,14 @@ def test_a_rank_plans_on_its_own_gpu_and_does_not_use_the_first_one(tmp_path: Pa
         assert (tmp_path / "plans.1").exists()
 
 
-def test_without_rebuilding_a_budget_only_moves(tmp_path: Path) -> None:
-    code = DEEP + "import spillway\nprint(spillway.stats()['tags']['job']['last']['left_to_rebuild_bytes'])"
+def test_without_recomputing_a_budget_only_moves(tmp_path: Path) -> None:
+    code = DEEP + "import spillway\nprint(spillway.stats()['tags']['job']['last']['left_to_recompute_bytes'])"
 
-    def rebuilt(**settings: str) -> int:
+    def recomputed(**settings: str) -> int:
         return int(directly(tmp_path, sys.executable, "-c", code, **settings).stdout.splitlines()[-1])
 
-    assert rebuilt(SPILLWAY_TIME_LIMIT="100") > 0
-    assert rebuilt(SPILLWAY_TIME_LIMIT="100", SPILLWAY_REBUILD="0") == 0
+    assert recomputed(SPILLWAY_TIME_LIMIT="100") > 0
+    assert recomputed(SPILLWAY_TIME_LIMIT="100", SPILLWAY_RECOMPUTE="0") == 0
 
 
 def test_a_budget_that_cannot_be_met_says_what_could(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ with spillway.CPUOffload(0.0, tag="mine"):
     loss = model(torch.ones(64, 64, device="cuda")).sum()
 (loss + model(torch.ones(64, 64, device="cuda")).sum()).backward()
 spillway.step()
-print(json.dumps({tag: counts["last"]["moved_bytes"] for tag, counts in spillway.stats()["tags"].items()}))
+print(json.dumps({tag: each["last"]["offloaded_bytes"] for tag, each in spillway.stats()["tags"].items()}))
 """
     ours = directly(tmp_path, sys.executable, "-c", code, SPILLWAY_OFFLOAD_RATIO="1")
     assert ours.status == 0, ours.stderr

@@ -145,7 +145,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize(
     "options",
-    [("--check",), ("--shape-only",), ("--shape-only", "--compare", "plain,rebuild")],
+    [("--check",), ("--shape-only",), ("--shape-only", "--compare", "plain,recompute")],
     ids=lambda options: options[-1],
 )
 def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...], tmp_path: Path) -> None:

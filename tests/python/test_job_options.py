@@ -26,14 +26,14 @@ def test_disabled_a_job_needs_no_gpu() -> None:
 def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
     env = seen_by_command(
         *("--emulate", "--ratio", "0.5", "--tag-ratio", "mlp=0.8", "--tag-ratio", "attention.*=0.25"),
-        *("--allocator", "torch", "--report", str(tmp_path / "out"), "--rebuild"),
+        *("--allocator", "torch", "--report", str(tmp_path / "out"), "--recompute"),
     )
     assert settings_of(env) == {
         "SPILLWAY_EMULATE": "1",
         "SPILLWAY_OFFLOAD_RATIO": "0.5",
         "SPILLWAY_TAG_RATIO": "mlp=0.8,attention.*=0.25",
         "SPILLWAY_ALLOCATOR": "torch",
-        "SPILLWAY_REBUILD": "1",
+        "SPILLWAY_RECOMPUTE": "1",
         "SPILLWAY_REPORT": str(tmp_path / "out"),
     }
 

@@ -84,8 +84,8 @@ def main() -> None:
         peaks.append(torch.cuda.max_memory_allocated())
         stats = spillway_stats()
         found.append(stats["cannot_help"])
-        job = stats["tags"].get("job", {"last": {"moved_bytes": 0, "skipped": {}}})["last"]
-        moved.append(job["moved_bytes"])
+        job = stats["tags"].get("job", {"last": {"offloaded_bytes": 0, "skipped": {}}})["last"]
+        moved.append(job["offloaded_bytes"])
         kept.append(job["skipped"].get("cannot_help", {"bytes": 0})["bytes"])
     print(json.dumps({"found": found, "kept": kept, "moved": moved, "peaks": peaks, "peak": max(peaks)}))
 

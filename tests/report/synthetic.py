@@ -23,7 +23,7 @@ ABOUT: dict[str, Any] = {
     "page": None,
 }
 
-DEVICE = {"live": 0, "live_peak": 4000, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
+DEVICE = {"live": 0, "allocated_peak": 4000, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
 STATE = {"devices": {"0": DEVICE}}
 
 COMPUTE, OUT, IN = 1, 2, 3
@@ -47,7 +47,7 @@ LINES: list[list[Any]] = [
     ["out", 111, 1000, 3000, 0, OUT, 4000, 5, 9],
     ["in", 152, 4000, 6000, 0, IN, 4000, 5, 9],
     ["wait", 153, 5000, 6000, 0, COMPUTE, IN, 5, 9],
-    ["tagstep", 199, 0, 5, {"movable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
+    ["tagstep", 199, 0, 5, {"offloadable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
                             "stayed": {"tiny": {"storages": 2, "bytes": 20}}}],
     ["step", 200, 1, STATE],
 ]  # fmt: skip

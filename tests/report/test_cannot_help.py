@@ -138,7 +138,7 @@ def test_an_operator_is_reported_with_the_size_of_its_allocation():
         ("--ratio", "1"),
         ("--ratio", "0.1"),
         ("--ratio", "0"),
-        ("--rebuild",),
+        ("--recompute",),
         ("--ratio", "1", "--allocator", "torch"),
     ],
 )

@@ -51,12 +51,12 @@ def test_the_page_of_a_demonstration_states_peaks_the_largest_thing_its_place_an
     demo: Demo,
 ) -> None:
     size = model.SIZES["demo"]
-    plain = demo.arms["0.0"]["peak_live_bytes"]
+    plain = demo.arms["0.0"]["peak_allocated_bytes"]
     for ratio, part in zip(("0.5", "1.0"), demo.parts[1:], strict=True):
         found = SAID.search(part)
         assert found is not None, part[:800]
         peak, without, largest, tag, makers, place, function, times, out, back = found.groups()
-        assert int(peak) == demo.arms[ratio]["peak_live_bytes"] < plain
+        assert int(peak) == demo.arms[ratio]["peak_allocated_bytes"] < plain
         assert int(without) == plain
         # What the wide layer of a block gives, and what its activation makes of it.
         assert int(largest) == size.batch * size.context * 4 * size.width * 4

@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def plan_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> _plan_file.PlanFile:
-    step = {"sizes": [1], "rebuildable": [True]}
+    step = {"sizes": [1], "recomputable": [True]}
     glue = SimpleNamespace(records=lambda _: 1, known_steps=lambda *_: [step])
     monkeypatch.setattr(_plan_file, "glue", lambda: glue)
     monkeypatch.setattr(_plan_file.PlanFile, "_where", lambda _: {"gpu": "a"})

@@ -39,7 +39,7 @@ def words(job, report):
 
 def test_a_recorded_job_trains_as_without(job):
     assert job.truth["losses"] == job.plain["losses"]
-    assert job.truth["stats"]["tags"]["job"]["last"]["moved_bytes"] > 0
+    assert job.truth["stats"]["tags"]["job"]["last"]["offloaded_bytes"] > 0
 
 
 def test_the_page_states_the_peak_with_and_without(job, words):
@@ -79,7 +79,7 @@ def test_the_page_counts_what_was_moved_and_what_stayed(job, words):
     assert digest.copies.all.out_bytes == residency["stashed_bytes"]
     assert digest.copies.all.in_bytes == residency["fetched_bytes"]
     last = job.truth["stats"]["tags"]["job"]["last"]
-    assert digest.log.tag_steps[-1].moved == last["moved_bytes"]
+    assert digest.log.tag_steps[-1].moved == last["offloaded_bytes"]
     assert digest.log.tag_steps[-1].stayed == last["skipped"]
     assert f"({job.truth['stats']['devices']['0']['host']['pinned_peak_bytes']} bytes)" in words
     for reason in last["skipped"]:
@@ -236,7 +236,7 @@ def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job,
     assert not read(tmp_path / "out")[0].log.kernels
 
 
-@pytest.mark.parametrize("options", [("--ratio", "0.9"), ("--budget", "50%"), ("--rebuild", "--operators")])
+@pytest.mark.parametrize("options", [("--ratio", "0.9"), ("--budget", "50%"), ("--recompute", "--operators")])
 def test_an_interrupted_job_dies_by_the_signal_and_its_log_has_an_end(tmp_path, options):
     with subprocess.Popen(
         command(tmp_path, *options),

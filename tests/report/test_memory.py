@@ -35,7 +35,7 @@ def test_the_peak_is_of_what_was_on_the_device(path):
 def test_the_peak_without_adds_what_was_away_at_that_moment(path):
     usage = usage_by_device(read_log(path))[0]
     assert (usage.peak_without.device, usage.peak_without.away) == (3000, 4000)
-    assert usage.peak_without.away_tags == {"job": 4000}
+    assert usage.peak_without.offloaded_tags == {"job": 4000}
 
 
 def test_what_comes_back_is_not_counted_twice(path):
@@ -120,7 +120,7 @@ def test_a_device_s_steps_are_the_run_s_from_its_first_use_on(tmp_path):
 
 
 def state(peaks: dict[str, int]) -> dict:
-    return {"devices": {index: synthetic.DEVICE | {"live_peak": peak} for index, peak in peaks.items()}}
+    return {"devices": {index: synthetic.DEVICE | {"allocated_peak": peak} for index, peak in peaks.items()}}
 
 
 def full_log(*later_peaks: dict[str, int], at_first: int = 4000) -> list:

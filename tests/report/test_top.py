@@ -58,7 +58,13 @@ def running(tmp_path_factory):
 def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> reading.Reading:
     """Of a process that said so much at such a time."""
     page = {"process": 7, "process_start": 1, "updated": int(seconds * 1e9), "writes": 1, "steps": 3}
-    sizes = {"live": MIB, "live_peak": 2 * MIB, "held": 3 * MIB, "away": 4 * MIB, "capacity": 80 * 1024 * MIB}
+    sizes = {
+        "live": MIB,
+        "allocated_peak": 2 * MIB,
+        "held": 3 * MIB,
+        "away": 4 * MIB,
+        "capacity": 80 * 1024 * MIB,
+    }
     pinned = {"pinned": 5 * MIB, "pinned_peak": 6 * MIB}
     device = reading.DeviceReading(**sizes, **pinned, copied_out=out, copied_in=back, index=1)
     tags = (
@@ -167,9 +173,9 @@ def test_it_shows_memory_copies_and_stalls_by_tag(running):
     seen = look(running[1].pid)
     assert seen["process"] == running[1].pid and seen["steps"] == 4 and seen["emulated"]
     device, tag = seen["devices"][0], seen["tags"][0]
-    assert 0 < device["live"] <= device["live_peak"] <= device["held"]
+    assert 0 < device["live"] <= device["allocated_peak"] <= device["held"]
     assert device["copied_out"] == device["copied_in"] > 0 and device["pinned_peak"] > 0
-    assert tag["name"] == "job" and 0 < tag["moved"] <= tag["movable"]
+    assert tag["name"] == "job" and 0 < tag["moved"] <= tag["offloadable"]
     assert tag["stalls"] > 0 and tag["stalled"] > 0
 
 

@@ -51,8 +51,11 @@ class ModelTest : public ResidencyFixture {
     Held& held = something();
     const driver::Stream stream = some_stream();
     const driver::DevicePtr block = allocate(held.size, stream);
-    const auto fence = residency_->fetch(
-        held.stash, block, stream, random_() % 2 == 0 ? Haste::kAhead : Haste::kWaitedFor);
+    const auto fence =
+        residency_->fetch(held.stash,
+                          block,
+                          stream,
+                          random_() % 2 == 0 ? CopyPriority::kPrefetch : CopyPriority::kDemand);
     ASSERT_TRUE(fence.ok()) << fence.status().message();
     if (random_() % 2 == 0) {
       ASSERT_TRUE(driver::Timeline::wait(stream, fence.value()).ok());
@@ -90,7 +93,7 @@ class ModelTest : public ResidencyFixture {
     }
   }
 
-  void expect_books() {
+  void expect_accounting() {
     Bytes on_host;
     Bytes slots;
     for (const Held& held : held_) {
@@ -102,7 +105,7 @@ class ModelTest : public ResidencyFixture {
     ASSERT_GE(stats.in_slots, slots);
     ASSERT_GE(stats.registered, stats.in_slots);
     ASSERT_GE(stats.in_slots_peak, slots);  // those that only fences hold do not count
-    ASSERT_LE(residency_->stats().away, on_host);
+    ASSERT_LE(residency_->stats().offloaded, on_host);
   }
 
   const unsigned seed_ = number("SEED", std::random_device{}());
@@ -115,7 +118,7 @@ TEST_F(ModelTest, EveryStashComesBackBitForBitAndTheBooksAreRight) {
   const unsigned steps = 20000 * number("TIMES", 1);
   for (unsigned step = 0; step < steps; ++step) {
     one_step();
-    if (step % 500 == 0) expect_books();
+    if (step % 500 == 0) expect_accounting();
     ASSERT_FALSE(HasFatalFailure()) << "SEED=" << seed_ << " step " << step;
   }
   while (!held_.empty())
@@ -125,7 +128,7 @@ TEST_F(ModelTest, EveryStashComesBackBitForBitAndTheBooksAreRight) {
   arena_->reset_peak();
   EXPECT_TRUE(arena_->trim_sync());
   EXPECT_EQ(arena_->stats().registered, 0_B) << "SEED=" << seed_;
-  EXPECT_EQ(away_.load(), 0U) << "SEED=" << seed_;
+  EXPECT_EQ(offloaded_.load(), 0U) << "SEED=" << seed_;
   EXPECT_EQ(spillway_emulator_count("unordered"), reports) << "SEED=" << seed_;
 }
 

@@ -7,7 +7,7 @@ namespace spillway {
 namespace {
 
 /// Every call of one driver function in the course of a move fails in turn.
-class EveryCall : public PausesTest, public testing::WithParamInterface<const char*> {
+class EveryCall : public PauseManagerTest, public testing::WithParamInterface<const char*> {
  protected:
   /// Two blocks of two streams; one also used by the other stream.
   void make_blocks() {
@@ -37,7 +37,7 @@ class EveryCall : public PausesTest, public testing::WithParamInterface<const ch
   void expect_all_here() {
     EXPECT_EQ(pauses_->stats().blocks, 0U);
     EXPECT_EQ(pauses_->stats().on_host, 0_B);
-    EXPECT_EQ(away_.load(), 0U);
+    EXPECT_EQ(offloaded_.load(), 0U);
     synchronize();
     EXPECT_EQ(arena_->stats().in_slots, 0_B);
     expect_contents();
@@ -64,7 +64,7 @@ TEST_P(EveryCall, OfAPauseFailsAndNothingIsLost) {
           << status.message();
     }
     expect_all_here();
-    // Host memory is pinned anew, so that its calls are part of each round.
+    // Host memory is pinned again, so that its calls are part of each round.
     arena_->reset_peak();
     arena_->trim_sync();
     if (!hit) break;
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Functions,
                                          "cuMemSetAccess",
                                          "cuMemUnmap"));
 
-TEST_F(PausesTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBeforeIt) {
+TEST_F(PauseManagerTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBeforeIt) {
   const driver::DevicePtr at = filled(kTag, 3, main_);
   ASSERT_EQ(spillway_emulator_fault("cuEventSynchronize:1=1"), nullptr);
   ASSERT_EQ(pause(kTag).code(), Code::kDriver);
@@ -119,7 +119,7 @@ TEST_F(PausesTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBeforeIt)
   synchronize();
 }
 
-TEST_F(PausesTest, AnOutOfMemoryOfTheDriverIsTypedAndEverythingStaysPaused) {
+TEST_F(PauseManagerTest, AnOutOfMemoryOfTheDriverIsTypedAndEverythingStaysPaused) {
   const driver::DevicePtr at = filled(kTag, 3, main_);
   ASSERT_TRUE(pause(kTag).ok());
   ASSERT_EQ(spillway_emulator_fault("cuMemCreate:1+=out_of_memory"), nullptr);

@@ -9,7 +9,7 @@
 namespace spillway {
 
 /// Blocks under tags, and moves of them as the runtime makes them.
-class PausesTest : public ResidencyFixture {
+class PauseManagerTest : public ResidencyFixture {
  protected:
   void SetUp() override {
     ResidencyFixture::SetUp();
@@ -24,7 +24,9 @@ class PausesTest : public ResidencyFixture {
     EXPECT_EQ(spillway_emulator_count("unordered"), reports_);
   }
 
-  void make_pauses() { pauses_ = std::make_unique<Pauses>(*heap_, *arena_, *copies_, away_); }
+  void make_pauses() {
+    pauses_ = std::make_unique<PauseManager>(*heap_, *arena_, *copies_, offloaded_);
+  }
 
   /// A block of kSize under `tag` that work on its stream fills, late.
   driver::DevicePtr filled(TagId tag, int value, driver::Stream stream) {
@@ -59,7 +61,7 @@ class PausesTest : public ResidencyFixture {
 
   static constexpr TagId kTag{7};
   static constexpr TagId kOther{8};
-  std::unique_ptr<Pauses> pauses_;
+  std::unique_ptr<PauseManager> pauses_;
   const std::uint64_t reports_ = spillway_emulator_count("unordered");
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 /// Random allocations, frees, work on two streams, pauses and resumes, and what must be in the
 /// blocks.
-class PauseModelTest : public PausesTest {
+class PauseModelTest : public PauseManagerTest {
  protected:
   struct Expected {
     TagId tag;
@@ -106,15 +106,15 @@ class PauseModelTest : public PausesTest {
     EXPECT_EQ(wrong, seen.end()) << "at byte " << wrong - seen.begin();
   }
 
-  void expect_books() {
+  void expect_accounting() {
     EXPECT_EQ(heap_->check(), "");
     Bytes paused;
     for (const auto& [at, block] : model_) {
       if (!block.here) paused += block.size;
     }
     EXPECT_EQ(pauses_->stats().paused, paused);
-    EXPECT_EQ(heap_->stats().live_blocks, model_.size());
-    EXPECT_EQ(away_.load(), pauses_->stats().on_host.count());
+    EXPECT_EQ(heap_->stats().allocated_blocks, model_.size());
+    EXPECT_EQ(offloaded_.load(), pauses_->stats().on_host.count());
   }
 
   std::mt19937_64 random_;
@@ -142,11 +142,11 @@ TEST_F(PauseModelTest, WhateverIsMovedNothingIsLost) {
     } else {
       heap_->trim_sync();
     }
-    if (operation % 16 == 0) expect_books();
+    if (operation % 16 == 0) expect_accounting();
   }
   for (int tag = 0; tag < kTags; ++tag)
     resume_all_of(TagId{static_cast<std::uint32_t>(10 + tag)});
-  expect_books();
+  expect_accounting();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-TEST_F(PausesTest, MemoryGoesAndTheContentsComeBackAtTheSameAddress) {
+TEST_F(PauseManagerTest, MemoryGoesAndTheContentsComeBackAtTheSameAddress) {
   const driver::DevicePtr at = filled(kTag, 11, main_);
   const Bytes before = held();
 
@@ -19,7 +19,7 @@ TEST_F(PausesTest, MemoryGoesAndTheContentsComeBackAtTheSameAddress) {
   EXPECT_EQ(read(at, main_), 11);
 }
 
-TEST_F(PausesTest, AfterAResumeAnyStreamMayUseTheMemory) {
+TEST_F(PauseManagerTest, AfterAResumeAnyStreamMayUseTheMemory) {
   const driver::DevicePtr at = filled(kTag, 12, main_);
   ASSERT_TRUE(pause(kTag).ok());
   ASSERT_TRUE(resume(kTag).ok());
@@ -27,7 +27,7 @@ TEST_F(PausesTest, AfterAResumeAnyStreamMayUseTheMemory) {
   EXPECT_EQ(read(at, side_), 12);
 }
 
-TEST_F(PausesTest, WhatAnotherStreamWritesBeforeThePauseIsKept) {
+TEST_F(PauseManagerTest, WhatAnotherStreamWritesBeforeThePauseIsKept) {
   const driver::DevicePtr at = filled(kTag, 13, main_);
   synchronize();
   fill(at, 14, side_);
@@ -39,7 +39,7 @@ TEST_F(PausesTest, WhatAnotherStreamWritesBeforeThePauseIsKept) {
   EXPECT_EQ(read(at, main_), 14);
 }
 
-TEST_F(PausesTest, ACopyIntoTheBlockThatIsStillUnderWayIsKept) {
+TEST_F(PauseManagerTest, ACopyIntoTheBlockThatIsStillUnderWayIsKept) {
   const driver::DevicePtr at = allocate(kSize, main_, kTag);
   const driver::DevicePtr source = filled(kOther, 15, main_);
   Stash saved = stash(source, main_);
@@ -52,7 +52,7 @@ TEST_F(PausesTest, ACopyIntoTheBlockThatIsStillUnderWayIsKept) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(PausesTest, OnlyWhatWasAskedForIsCopied) {
+TEST_F(PauseManagerTest, OnlyWhatWasAskedForIsCopied) {
   filled(kTag, 1, main_);
   filled(kTag, 2, side_);
   filled(kOther, 3, main_);
@@ -63,15 +63,15 @@ TEST_F(PausesTest, OnlyWhatWasAskedForIsCopied) {
   EXPECT_EQ(stats.copied_out, kSize + kSize);
   EXPECT_EQ(stats.paused, kSize + kSize);
   EXPECT_EQ(stats.blocks, 2U);
-  EXPECT_EQ(away_.load(), (kSize + kSize).count());
+  EXPECT_EQ(offloaded_.load(), (kSize + kSize).count());
   ASSERT_TRUE(resume(kTag).ok());
   EXPECT_EQ(pauses_->stats().copied_in, kSize + kSize);
   EXPECT_EQ(pauses_->stats().blocks, 0U);
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
 }
 
-TEST_F(PausesTest, DiscardedContentsAreNotCopied) {
+TEST_F(PauseManagerTest, DiscardedContentsAreNotCopied) {
   filled(kTag, 1, main_);
 
   ASSERT_TRUE(pause(kTag, Contents::kDiscarded).ok());
@@ -83,7 +83,7 @@ TEST_F(PausesTest, DiscardedContentsAreNotCopied) {
   EXPECT_TRUE(resume(kTag).ok());
 }
 
-TEST_F(PausesTest, DiscardingWaitsForTheWorkOnTheMemoryToo) {
+TEST_F(PauseManagerTest, DiscardingWaitsForTheWorkOnTheMemoryToo) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   synchronize();
   fill(at, 2, side_);
@@ -96,7 +96,7 @@ TEST_F(PausesTest, DiscardingWaitsForTheWorkOnTheMemoryToo) {
   EXPECT_TRUE(resume(kTag).ok());
 }
 
-TEST_F(PausesTest, ASecondPauseUsesTheHostMemoryOfTheFirst) {
+TEST_F(PauseManagerTest, ASecondPauseUsesTheHostMemoryOfTheFirst) {
   filled(kTag, 1, main_);
   ASSERT_TRUE(pause(kTag).ok());
   ASSERT_TRUE(resume(kTag).ok());
@@ -108,7 +108,7 @@ TEST_F(PausesTest, ASecondPauseUsesTheHostMemoryOfTheFirst) {
   EXPECT_EQ(driver::counters().registrations, registrations);
 }
 
-TEST_F(PausesTest, WithoutHostMemoryNothingIsPaused) {
+TEST_F(PauseManagerTest, WithoutHostMemoryNothingIsPaused) {
   arena_ = std::make_unique<HostArena>(device_, kSize + kSize);
   make_pauses();
   const driver::DevicePtr first = filled(kTag, 1, main_);
@@ -125,7 +125,7 @@ TEST_F(PausesTest, WithoutHostMemoryNothingIsPaused) {
   EXPECT_EQ(read(first, main_), 1);
 }
 
-TEST_F(PausesTest, WithoutDeviceMemoryEverythingStaysPaused) {
+TEST_F(PauseManagerTest, WithoutDeviceMemoryEverythingStaysPaused) {
   const driver::DevicePtr first = filled(kTag, 1, main_);
   const driver::DevicePtr second = filled(kTag, 2, side_);
   const Bytes limit = held();
@@ -142,7 +142,7 @@ TEST_F(PausesTest, WithoutDeviceMemoryEverythingStaysPaused) {
   EXPECT_EQ(read(second, main_), 2);
 }
 
-TEST_F(PausesTest, AResumeThatIsTakenBackCanBeMadeAgain) {
+TEST_F(PauseManagerTest, AResumeThatIsTakenBackCanBeMadeAgain) {
   const driver::DevicePtr at = filled(kTag, 21, main_);
   ASSERT_TRUE(pause(kTag).ok());
   const Bytes paused = held();
@@ -156,7 +156,7 @@ TEST_F(PausesTest, AResumeThatIsTakenBackCanBeMadeAgain) {
   EXPECT_EQ(read(at, main_), 21);
 }
 
-TEST_F(PausesTest, APauseThatIsTakenBackLeavesTheMemoryToItsOwner) {
+TEST_F(PauseManagerTest, APauseThatIsTakenBackLeavesTheMemoryToItsOwner) {
   const driver::DevicePtr at = filled(kTag, 22, main_);
   const Bytes before = held();
   const std::array tags = {kTag};
@@ -168,19 +168,19 @@ TEST_F(PausesTest, APauseThatIsTakenBackLeavesTheMemoryToItsOwner) {
   EXPECT_EQ(read(at, main_), 22);
 }
 
-TEST_F(PausesTest, MemoryFreedWhilePausedTakesItsCopyAlong) {
+TEST_F(PauseManagerTest, MemoryFreedWhilePausedTakesItsCopyAlong) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   ASSERT_TRUE(pause(kTag).ok());
 
   release(at);
 
   EXPECT_EQ(pauses_->stats().blocks, 0U);
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
-  EXPECT_EQ(heap_->stats().live_blocks, 0U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
 }
 
-TEST_F(PausesTest, MemoryWhoseOwnerAPauseOvertookInAFreeTakesItsCopyAlongAtTheNextResume) {
+TEST_F(PauseManagerTest, MemoryWhoseOwnerAPauseOvertookInAFreeTakesItsCopyAlongAtTheNextResume) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   pauses_->freed(at);  // the owner, on its way to the heap
   ASSERT_TRUE(pause(kTag).ok());
@@ -190,39 +190,39 @@ TEST_F(PausesTest, MemoryWhoseOwnerAPauseOvertookInAFreeTakesItsCopyAlongAtTheNe
   ASSERT_TRUE(resume(kTag).ok());
 
   EXPECT_EQ(pauses_->stats().blocks, 0U);
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
 }
 
-TEST_F(PausesTest, MemoryFreedBetweenThePartsOfAPauseGoesAtItsEnd) {
+TEST_F(PauseManagerTest, MemoryFreedBetweenThePartsOfAPauseGoesAtItsEnd) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   const std::array tags = {kTag};
-  Pauses::Blocks blocks = pauses_->begin_pause(tags, Contents::kKept).value();
+  PauseManager::Blocks blocks = pauses_->begin_pause(tags, Contents::kKept).value();
 
   std::thread([&] { release(at); }).join();
-  EXPECT_EQ(heap_->stats().live_blocks, 1U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
   pauses_->finish_pause(std::move(blocks));
 
-  EXPECT_EQ(heap_->stats().live_blocks, 0U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
   EXPECT_EQ(pauses_->stats().blocks, 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
   EXPECT_EQ(held(), 0_B);
 }
 
-TEST_F(PausesTest, MemoryFreedBetweenThePartsOfAResumeGoesAtItsEnd) {
+TEST_F(PauseManagerTest, MemoryFreedBetweenThePartsOfAResumeGoesAtItsEnd) {
   const driver::DevicePtr at = filled(kTag, 1, main_);
   ASSERT_TRUE(pause(kTag).ok());
   const std::array tags = {kTag};
-  Pauses::Blocks blocks = pauses_->begin_resume(tags).value();
+  PauseManager::Blocks blocks = pauses_->begin_resume(tags).value();
 
   std::thread([&] { release(at); }).join();
   pauses_->finish_resume(std::move(blocks));
 
-  EXPECT_EQ(heap_->stats().live_blocks, 0U);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
 }
 
-TEST_F(PausesTest, MemoryAllocatedUnderAPausedTagIsHere) {
+TEST_F(PauseManagerTest, MemoryAllocatedUnderAPausedTagIsHere) {
   filled(kTag, 1, main_);
   ASSERT_TRUE(pause(kTag).ok());
 
@@ -233,7 +233,7 @@ TEST_F(PausesTest, MemoryAllocatedUnderAPausedTagIsHere) {
   EXPECT_TRUE(resume(kTag).ok());
 }
 
-TEST_F(PausesTest, PausingWhatIsPausedMovesNothing) {
+TEST_F(PauseManagerTest, PausingWhatIsPausedMovesNothing) {
   filled(kTag, 1, main_);
   ASSERT_TRUE(pause(kTag).ok());
 
@@ -244,7 +244,7 @@ TEST_F(PausesTest, PausingWhatIsPausedMovesNothing) {
   EXPECT_TRUE(resume(kTag).ok());
 }
 
-TEST_F(PausesTest, SmallBlocksThatShareAChunkWithOthersKeepTheirContents) {
+TEST_F(PauseManagerTest, SmallBlocksThatShareAChunkWithOthersKeepTheirContents) {
   const driver::DevicePtr small = allocate(100_KiB, main_, kTag);
   const driver::DevicePtr other = allocate(100_KiB, main_, kOther);
   set_bytes_(small.address(), 5, (100_KiB).count(), main_.handle());
@@ -260,7 +260,7 @@ TEST_F(PausesTest, SmallBlocksThatShareAChunkWithOthersKeepTheirContents) {
   EXPECT_EQ(seen, std::vector<unsigned char>(seen.size(), 5));
 }
 
-TEST_F(PausesTest, MemoryThatGetsAnotherTagWhilePausedComesBackUnderIt) {
+TEST_F(PauseManagerTest, MemoryThatGetsAnotherTagWhilePausedComesBackUnderIt) {
   const driver::DevicePtr at = filled(kTag, 8, main_);
   ASSERT_TRUE(pause(kTag).ok());
   ASSERT_TRUE(heap_->retag(at, kOther));
@@ -273,7 +273,7 @@ TEST_F(PausesTest, MemoryThatGetsAnotherTagWhilePausedComesBackUnderIt) {
   EXPECT_EQ(read(at, main_), 8);
 }
 
-TEST_F(PausesTest, TheHostCopyCanBeLookedAtWhilePaused) {
+TEST_F(PauseManagerTest, TheHostCopyCanBeLookedAtWhilePaused) {
   const driver::DevicePtr at = filled(kTag, 9, main_);
   const auto look = [&] {
     int value = -1;

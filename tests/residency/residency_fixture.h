@@ -16,7 +16,7 @@ class ResidencyFixture : public HeapTest {
  protected:
   void SetUp() override {
     HeapTest::SetUp();
-    make_heap({Bytes{}, &away_});
+    make_heap({Bytes{}, &offloaded_});
     arena_ = std::make_unique<HostArena>(device_, Bytes{});
     copies_ = CopyEngine::create(device_).value();
     make_residency();
@@ -36,7 +36,7 @@ class ResidencyFixture : public HeapTest {
   }
 
   void make_residency() {
-    residency_ = std::make_unique<Residency>(*heap_, *arena_, *copies_, away_);
+    residency_ = std::make_unique<Residency>(*heap_, *arena_, *copies_, offloaded_);
   }
 
   void synchronize() {
@@ -79,7 +79,7 @@ class ResidencyFixture : public HeapTest {
 
   using SetBytes = CUresult (*)(CUdeviceptr, unsigned char, std::size_t, CUstream);
   SetBytes set_bytes_ = nullptr;
-  std::atomic<std::uint64_t> away_{0};
+  std::atomic<std::uint64_t> offloaded_{0};
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;

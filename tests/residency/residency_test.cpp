@@ -59,13 +59,13 @@ TEST_F(ResidencyTest, PartsOfAStorageComeBackTogether) {
 
   const std::array<Return, 2> returns{
       {{&saved[0], destination}, {&saved[1], destination + 5000_B}}};
-  const driver::Fence fence = residency_->fetch(returns, main_, Haste::kAhead).value();
+  const driver::Fence fence = residency_->fetch(returns, main_, CopyPriority::kPrefetch).value();
   ASSERT_TRUE(driver::Timeline::wait(main_, fence).ok());
 
   EXPECT_EQ(read(destination, main_), 7);
   EXPECT_EQ(residency_->stats().fetched, kSize - 4000_B);
   EXPECT_EQ(residency_->stats().fetches, 1U);
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
   for (Stash& each : saved)
     residency_->drop(std::move(each));
 }
@@ -108,11 +108,11 @@ TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
 
 TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
   Stash saved = stash(allocate(kSize, main_), main_);
-  EXPECT_EQ(away_.load(), kSize.count());
+  EXPECT_EQ(offloaded_.load(), kSize.count());
 
   fetch(saved, allocate(kSize, main_), main_);
 
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
   residency_->drop(std::move(saved));
 }
 
@@ -120,10 +120,10 @@ TEST_F(ResidencyTest, AFetchedCopyThatLeftTheDeviceIsAwayAgain) {
   Stash saved = stash(allocate(kSize, main_), main_);
   fetch(saved, allocate(kSize, main_), main_);
 
-  residency_->set_away(saved, true);
-  residency_->set_away(saved, true);
+  residency_->set_offloaded(saved, true);
+  residency_->set_offloaded(saved, true);
 
-  EXPECT_EQ(residency_->stats().away, kSize);
+  EXPECT_EQ(residency_->stats().offloaded, kSize);
   residency_->drop(std::move(saved));
 }
 
@@ -135,7 +135,7 @@ TEST_F(ResidencyTest, ADroppedStashLeavesTheBooksAtOnce) {
 
   const ResidencyStats stats = residency_->stats();
   EXPECT_EQ(stats.on_host, 0_B);
-  EXPECT_EQ(stats.away, 0_B);
+  EXPECT_EQ(stats.offloaded, 0_B);
   EXPECT_EQ(stats.dropped, 1U);
 }
 
@@ -170,7 +170,7 @@ TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
   fetch(saved, allocate(kSize, main_), main_);
   const driver::Fence ahead = fetch(saved, allocate(kSize, main_), main_);
   const driver::Fence waited_for =
-      residency_->fetch(saved, allocate(kSize, main_), main_, Haste::kWaitedFor).value();
+      residency_->fetch(saved, allocate(kSize, main_), main_, CopyPriority::kDemand).value();
   residency_->drop(std::move(saved));
 
   HostSlot slot = arena_->take(kSize).value();
@@ -188,7 +188,7 @@ TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheBooksStay) {
   EXPECT_EQ(refused.status().code(), Code::kOutOfHostMemory);
   EXPECT_EQ(residency_->stats().on_host, 0_B);
   EXPECT_EQ(residency_->stats().stashes, 0U);
-  EXPECT_EQ(away_.load(), 0U);
+  EXPECT_EQ(offloaded_.load(), 0U);
 }
 
 TEST_F(ResidencyTest, ACopyOutThatFailsGivesItsSlotBackWithTheFencesItCameWith) {
@@ -214,7 +214,7 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
 
   EXPECT_EQ(residency_->fetch(saved, destination, main_).status().code(), Code::kDriver);
 
-  EXPECT_TRUE(saved.away);
+  EXPECT_TRUE(saved.offloaded);
   EXPECT_FALSE(saved.fetched);
   EXPECT_EQ(residency_->stats().fetches, 0U);
   residency_->drop(std::move(saved));
@@ -226,7 +226,7 @@ TEST_F(ResidencyTest, ThePeakOfTheHeapKnowsWhatWasAway) {
 
   allocate(8_MiB, main_);
 
-  EXPECT_EQ(heap_->stats().away_at_live_peak, kSize);
+  EXPECT_EQ(heap_->stats().offloaded_at_allocated_peak, kSize);
   residency_->drop(std::move(saved));
 }
 

@@ -15,7 +15,7 @@ TEST(LateStepsTest, StepsThatEndOnTheDeviceAfterLaterOnesOnTheHostAreAllTimed) {
   const auto device = driver::Device::open(*driver::api().value(), DeviceId{0}).value();
   const driver::CurrentDevice current(*device.api, device.context);
   const driver::Stream stream{CUstream{nullptr}};
-  LiveCurve curve;
+  AllocationCurve curve;
   StepRecording recording(device, curve);
   std::vector<std::size_t> timed;  // by when they ended
   std::size_t ended = 0;

@@ -41,7 +41,7 @@ std::uint64_t open_handles(const char* made, const char* gone) {
 struct Use {
   std::uint64_t events = 0;  // the driver's
   std::uint64_t allocated =
-      0;                       // bytes of the program's own memory: the allocator's books above all
+      0;  // bytes of the program's own memory: the allocator's accounting above all
   std::uint64_t resident = 0;  // bytes of it that are there
 
   static Use now() {
@@ -108,7 +108,7 @@ class Worker {
 
   void step() {
     const auto action = random_() % 100;
-    if (blocks_.size() < 4 || (action < 40 && blocks_.size() < kMost)) return allocate();
+    if (blocks_.size() < 4 || (action < 40 && blocks_.size() < kMax)) return allocate();
     if (action < 70) return free_one();
     if (action < 78) return leave_for_others();
     if (action < 88) return use_elsewhere();
@@ -215,7 +215,7 @@ class Worker {
     }
   }
 
-  static constexpr std::size_t kMost = 24;  // blocks of one thread
+  static constexpr std::size_t kMax = 24;  // blocks of one thread
   static constexpr std::string_view kPaused = "soak/0";
 
   Runtime& runtime_;
@@ -274,7 +274,7 @@ class SoakTest : public testing::Test {
   void expect_nothing_held() {
     const HeapStats heap = device_->heap().stats();
     EXPECT_EQ(device_->heap().check(), "");
-    EXPECT_EQ(heap.live_blocks, 0U);
+    EXPECT_EQ(heap.allocated_blocks, 0U);
     EXPECT_EQ(heap.bad_frees, 0U);
     EXPECT_EQ(heap.held, 0_B);
     EXPECT_EQ(spillway_emulator_used(0), used_);

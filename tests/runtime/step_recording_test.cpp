@@ -53,7 +53,7 @@ TEST(StepTimesTest, WaitsAndWhatIsComputedAgainAreNoComputing) {
                                     mark(Span::Kind::kSaved, 14, 3, 0),
                                     stretch(Span::Kind::kWait, 15, 20),
                                     mark(Span::Kind::kSaved, 22, 5, 1),
-                                    stretch(Span::Kind::kRebuild, 23, 26, 1),
+                                    stretch(Span::Kind::kRecompute, 23, 26, 1),
                                     mark(Span::Kind::kWanted, 26, 9, 1),
                                     mark(Span::Kind::kEnded, 30, 12)});
 
@@ -62,21 +62,21 @@ TEST(StepTimesTest, WaitsAndWhatIsComputedAgainAreNoComputing) {
   EXPECT_DOUBLE_EQ(times->end, 12e-3);
   EXPECT_EQ(times->turn, 9u);
   EXPECT_EQ(times->saved, (std::vector<std::size_t>{3, 5}));
-  ASSERT_EQ(times->rebuild.size(), 2u);
-  EXPECT_DOUBLE_EQ(times->rebuild[1], 3e-3);
+  ASSERT_EQ(times->recompute.size(), 2u);
+  EXPECT_DOUBLE_EQ(times->recompute[1], 3e-3);
 }
 
-TEST(StepTimesTest, WhatIsWaitedForInsideIsNotTheRebuilds) {
+TEST(StepTimesTest, WhatIsWaitedForInsideIsNotTheRecomputes) {
   const auto times = step_times_of({mark(Span::Kind::kSaved, 0, 0),
-                                    stretch(Span::Kind::kRebuild, 1, 10, 0),
+                                    stretch(Span::Kind::kRecompute, 1, 10, 0),
                                     stretch(Span::Kind::kWait, 2, 5),
-                                    stretch(Span::Kind::kRebuild, 6, 8, 1),
+                                    stretch(Span::Kind::kRecompute, 6, 8, 1),
                                     mark(Span::Kind::kWanted, 10, 1, 0),
                                     mark(Span::Kind::kEnded, 11, 2)});
 
   ASSERT_TRUE(times);
-  EXPECT_DOUBLE_EQ(times->rebuild[0], 4e-3);
-  EXPECT_DOUBLE_EQ(times->rebuild[1], 2e-3);
+  EXPECT_DOUBLE_EQ(times->recompute[0], 4e-3);
+  EXPECT_DOUBLE_EQ(times->recompute[1], 2e-3);
   EXPECT_DOUBLE_EQ(times->end, 2e-3);
 }
 

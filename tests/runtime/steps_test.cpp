@@ -89,7 +89,7 @@ TEST_F(StepsTest, TwoLiveGraphsAreOneStep) {
   backward(std::move(second));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
-  EXPECT_EQ(last().movable, 2_MiB);
+  EXPECT_EQ(last().offloadable, 2_MiB);
 }
 
 TEST_F(StepsTest, AStepCanBeEndedWhileHandlesLive) {
@@ -110,7 +110,7 @@ TEST_F(StepsTest, AStepInWhichNothingWasSavedChangesNothing) {
   runtime_->end_step();
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
-  EXPECT_EQ(last().movable, before.movable);
+  EXPECT_EQ(last().offloadable, before.offloadable);
 }
 
 TEST_F(StepsTest, WhatAnOldStepStillReportsIsNotCountedInTheNewOne) {
@@ -130,7 +130,7 @@ TEST_F(StepsTest, TheRatioHoldsInEveryStepAlsoWhenTheBatchChanges) {
     train(0.5, std::vector<Bytes>(7, Bytes{batch * 100000}));
 
     const TagStepStats step = last();
-    EXPECT_EQ(step.movable, Bytes{7 * batch * 100000});
+    EXPECT_EQ(step.offloadable, Bytes{7 * batch * 100000});
     EXPECT_EQ(step.moved, Bytes{3 * batch * 100000});
     EXPECT_EQ(step.fetched, step.moved);
   }
@@ -143,9 +143,9 @@ TEST_F(StepsTest, AStorageThatWasAliveIsCountedByItsReasonFromTheNextStepOn) {
 
   train(1.0, {1_MiB, 2_MiB});
 
-  EXPECT_EQ(last().movable, 2_MiB);
+  EXPECT_EQ(last().offloadable, 2_MiB);
   EXPECT_EQ(last().moved, 2_MiB);
-  EXPECT_EQ(skip(last(), SkipReason::kHeldElsewhere).bytes, 1_MiB);
+  EXPECT_EQ(skip(last(), SkipReason::kReferencedElsewhere).bytes, 1_MiB);
 }
 
 TEST_F(StepsTest, SkippedStoragesAreCountedByReason) {
@@ -157,7 +157,7 @@ TEST_F(StepsTest, SkippedStoragesAreCountedByReason) {
 
   EXPECT_EQ(skip(last(), SkipReason::kParameter).storages, 2U);
   EXPECT_EQ(skip(last(), SkipReason::kParameter).bytes, 4_MiB);
-  EXPECT_EQ(last().movable, 1_MiB);
+  EXPECT_EQ(last().offloadable, 1_MiB);
 }
 
 TEST_F(StepsTest, AnotherShapeInMidStepIsCountedAsAMismatch) {

@@ -66,10 +66,10 @@ TEST(MemoryHandle, CountsThatDoNotFitTheLengthAreRefused) {
 
 TEST(MemoryHandle, MorePiecesThanAnyMemoryHasAreRefused) {
   MemoryHandle most = handle();
-  most.pieces.resize(MemoryHandle::kMostPieces, {3, Bytes{1}});
+  most.pieces.resize(MemoryHandle::kMaxPieces, {3, Bytes{1}});
   std::string bytes = most.bytes();
   ASSERT_TRUE(MemoryHandle::read(bytes).ok());
-  const std::uint32_t more = MemoryHandle::kMostPieces + 1;
+  const std::uint32_t more = MemoryHandle::kMaxPieces + 1;
   std::memcpy(bytes.data() + 12, &more, sizeof more);
   bytes += bytes.substr(bytes.size() - kPiece);
 
@@ -85,10 +85,10 @@ TEST(MemoryHandle, NegativeNumbersOfProcessesAndFilesAreRefused) {
 }
 
 TEST(MemoryHandle, SizesThatAreZeroOrOverflowAreRefused) {
-  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
+  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
   EXPECT_EQ(refusal(with<std::uint64_t>(kHeader, 0)), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(with<std::uint64_t>(kHeader, kMost)), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(with<std::uint64_t>(kHeader + kPiece, kMost / 2)), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(with<std::uint64_t>(kHeader, kMax)), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(with<std::uint64_t>(kHeader + kPiece, kMax / 2)), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -329,11 +329,11 @@ TEST_F(SharingTest, WhatASharedBlockIsUnderHasNothingToGive) {
   constexpr TagId kTag{4};
   const driver::DevicePtr block = allocate(4_MiB, main_, kTag);
   allocate(4_MiB, main_, kTag);
-  EXPECT_EQ(heap_->would_give_back({&kTag, 1}), 8_MiB);
+  EXPECT_EQ(heap_->reclaimable({&kTag, 1}), 8_MiB);
 
   shared(block);
 
-  EXPECT_EQ(heap_->would_give_back({&kTag, 1}), Bytes{});
+  EXPECT_EQ(heap_->reclaimable({&kTag, 1}), Bytes{});
 }
 
 TEST(OtherProcess, ItsStartTellsItFromWhoeverGetsItsNumber) {

@@ -80,14 +80,14 @@ TEST_F(BudgetRegionTest, AStepStaysWithinItsBudgetAndHasThePlainGradients) {
   EXPECT_LE(peak, budget);
   const TagTotals totals = last_step("within");
   EXPECT_GT(totals.moved, 0U);
-  EXPECT_LT(totals.moved, totals.movable);  // and no more than it must
+  EXPECT_LT(totals.moved, totals.offloadable);  // and no more than it must
 }
 
 TEST_F(BudgetRegionTest, WithRoomForEverythingNothingMoves) {
   train("auto", {.tag = "all of it"});
 
   EXPECT_EQ(last_step("all of it").moved, 0U);
-  EXPECT_EQ(last_step("all of it").movable, kLayers * kStorage);
+  EXPECT_EQ(last_step("all of it").offloadable, kLayers * kStorage);
 }
 
 TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndSaysWhatWouldDo) {
@@ -116,7 +116,7 @@ TEST_F(BudgetRegionTest, WhatIsNoBudgetThrowsAndOpensNothing) {
   torch::autograd::backward({loss_of(input())}, {});
   end_step();
 
-  EXPECT_EQ(last_step("budget").movable, 0U);
+  EXPECT_EQ(last_step("budget").offloadable, 0U);
 }
 
 }  // namespace

@@ -29,32 +29,31 @@ TEST(ByteRangesTest, WhatIsUncoveredLiesBetweenAndAroundWhatIsKnown) {
 TEST(ByteRangesTest, ARangeOfItsOwnIsCopiedAsItIs) {
   const ByteRange half{0_B, 512_KiB};
 
-  EXPECT_EQ(with_what_is_near(half, {}, 1_MiB), half);
-  EXPECT_EQ(with_what_is_near({20_B, 100_B}, {}, 10000_B), (ByteRange{20_B, 100_B}));
+  EXPECT_EQ(extend_to_block(half, {}, 1_MiB), half);
+  EXPECT_EQ(extend_to_block({20_B, 100_B}, {}, 10000_B), (ByteRange{20_B, 100_B}));
 }
 
 TEST(ByteRangesTest, BesideWhatIsKnownWholeBlocksAreCopied) {
   const Ranges known{{300_KiB, 301_KiB}};
   const ByteRange blocks{256_KiB, 320_KiB};
 
-  EXPECT_EQ(with_what_is_near({301_KiB, 302_KiB}, known, 1_MiB), blocks);
-  EXPECT_EQ(with_what_is_near({290_KiB, 291_KiB}, known, 1_MiB), blocks);
+  EXPECT_EQ(extend_to_block({301_KiB, 302_KiB}, known, 1_MiB), blocks);
+  EXPECT_EQ(extend_to_block({290_KiB, 291_KiB}, known, 1_MiB), blocks);
   const ByteRange after{365_KiB, 366_KiB};
   const ByteRange before{235_KiB, 236_KiB};
-  EXPECT_EQ(with_what_is_near(after, known, 1_MiB), after);
-  EXPECT_EQ(with_what_is_near(before, known, 1_MiB), before);
+  EXPECT_EQ(extend_to_block(after, known, 1_MiB), after);
+  EXPECT_EQ(extend_to_block(before, known, 1_MiB), before);
 }
 
 TEST(ByteRangesTest, BlocksEndWithTheStorage) {
-  EXPECT_EQ(with_what_is_near({10_KiB, 11_KiB}, {{9_KiB, 10_KiB}}, 30_KiB),
-            (ByteRange{0_B, 30_KiB}));
+  EXPECT_EQ(extend_to_block({10_KiB, 11_KiB}, {{9_KiB, 10_KiB}}, 30_KiB), (ByteRange{0_B, 30_KiB}));
 }
 
 TEST(ByteRangesTest, LittleThatIsLeftOverAtAnEndIsCopiedAlong) {
-  EXPECT_EQ(with_what_is_near({10_B, 990_B}, {}, 1000_B), (ByteRange{0_B, 1000_B}));
-  EXPECT_EQ(with_what_is_near({200_B, 999_B}, {}, 1000_B), (ByteRange{200_B, 1000_B}));
+  EXPECT_EQ(extend_to_block({10_B, 990_B}, {}, 1000_B), (ByteRange{0_B, 1000_B}));
+  EXPECT_EQ(extend_to_block({200_B, 999_B}, {}, 1000_B), (ByteRange{200_B, 1000_B}));
   const ByteRange most{1_MiB, 7_MiB};
-  EXPECT_EQ(with_what_is_near(most, {}, 8_MiB), most);
+  EXPECT_EQ(extend_to_block(most, {}, 8_MiB), most);
 }
 
 }  // namespace

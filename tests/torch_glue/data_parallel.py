@@ -87,16 +87,18 @@ def choosing(name, rank, region):
         if name == "within a budget":
             torch.cuda.reset_peak_memory_stats()
             with contextlib.suppress(spillway.BudgetError):  # and the replica is as good as before
-                step(model, 0, spillway.offload(budget=1, rebuild=False, tag=name))
+                step(model, 0, spillway.offload(budget=1, recompute=False, tag=name))
             least = torch.cuda.max_memory_allocated()
             # Beside workspaces so little is left that pages alone may exceed it.
-            region = spillway.offload(budget=least + (64 << 10), rebuild=False, tag=name, over_budget="warn")
+            region = spillway.offload(
+                budget=least + (64 << 10), recompute=False, tag=name, over_budget="warn"
+            )
             model.zero_grad()
     moved_in_steps[name] = []
     for number in range(6):
         step(model, number, region)
         if isinstance(region, Region):
-            moved_in_steps[name].append(last(name)["moved_bytes"])
+            moved_in_steps[name].append(last(name)["offloaded_bytes"])
         if number < 5:
             model.zero_grad()
     return [parameter.grad.clone() for parameter in model.parameters()]

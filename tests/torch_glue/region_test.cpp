@@ -77,16 +77,16 @@ TEST_F(OffloadRegionTest, WhatIsComputedAgainHasThePlainGradients) {
   };
   const at::Tensor plain = input();
   torch::autograd::backward({loss(plain)}, {});
-  const at::Tensor rebuilt = input();
+  const at::Tensor recomputed = input();
   {
-    const RebuildRegion region;
-    torch::autograd::backward({loss(rebuilt)}, {});
+    const RecomputeRegion region;
+    torch::autograd::backward({loss(recomputed)}, {});
   }
   end_step();
 
-  EXPECT_TRUE(rebuilt.grad().equal(plain.grad()));
-  EXPECT_EQ(last_step("rebuild").left_to_rebuild, 4096 * sizeof(float));
-  EXPECT_EQ(last_step("rebuild").rebuilt, 4096 * sizeof(float));
+  EXPECT_TRUE(recomputed.grad().equal(plain.grad()));
+  EXPECT_EQ(last_step("recompute").left_to_recompute, 4096 * sizeof(float));
+  EXPECT_EQ(last_step("recompute").recomputed, 4096 * sizeof(float));
 }
 
 TEST_F(OffloadRegionTest, TheLastStepOfATagIsToldWithWhatStayedAndWhy) {
@@ -104,12 +104,12 @@ TEST_F(OffloadRegionTest, TheLastStepOfATagIsToldWithWhatStayedAndWhy) {
   end_step();
 
   const TagTotals told = last_step("told");
-  EXPECT_EQ(told.movable, 4096 * sizeof(float));
-  EXPECT_EQ(told.moved, told.movable);
-  EXPECT_EQ(told.copied, told.movable);
-  EXPECT_EQ(told.fetched, told.movable);
+  EXPECT_EQ(told.offloadable, 4096 * sizeof(float));
+  EXPECT_EQ(told.moved, told.offloadable);
+  EXPECT_EQ(told.copied, told.offloadable);
+  EXPECT_EQ(told.fetched, told.offloadable);
   EXPECT_EQ(told.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
-  EXPECT_EQ(last_step("never").movable, 0U);
+  EXPECT_EQ(last_step("never").offloadable, 0U);
 }
 
 /// Ways back that have begun when the last of four storages has been used.

@@ -84,7 +84,7 @@ def train(make, loss_of, ratio):
         optimizer.step()
         optimizer.zero_grad()
         last = spillway.stats()["tags"][make.__name__ + str(ratio)]["last"]
-        moved.append([last["movable_bytes"], last["moved_bytes"]])
+        moved.append([last["offloadable_bytes"], last["offloaded_bytes"]])
         losses.append(loss.item())
     return {"bits": [losses, bits([p.float() for p in model.state_dict().values()])], "moved": moved}
 
@@ -117,7 +117,7 @@ def test_training_has_the_bits_of_the_native_allocator(trained, door, model):
 def test_half_moves_exactly_its_share(trained, door, model):
     native = trained["native"][model][1]["moved"]
     assert trained[door][model][1]["moved"] == native
-    assert all(0 < 2 * moved <= movable for movable, moved in native)
+    assert all(0 < 2 * moved <= offloadable for offloadable, moved in native)
 
 
 def test_copies_are_fenced_where_the_memory_is_ours_and_held_over_the_native_allocator(trained):
@@ -175,12 +175,12 @@ def heap():
     return spillway.stats()["devices"][0]["heap"]
 
 a = make(4 * MiB)
-facts["live"] = heap()["live_bytes"]
+facts["live"] = heap()["allocated_bytes"]
 facts["empty"] = make(0).numel()
 del a
-held = heap()["held_bytes"]
+held = heap()["reserved_bytes"]
 torch.cuda.empty_cache()
-facts["emptied"] = [held, heap()["held_bytes"]]
+facts["emptied"] = [held, heap()["reserved_bytes"]]
 facts["oom"] = raised(lambda: make(1 << 45))
 torch.cuda.set_per_process_memory_fraction(64 * MiB / torch.cuda.mem_get_info()[1])
 facts["capped"] = raised(lambda: make(80 * MiB))
@@ -293,7 +293,7 @@ def test_the_hooks_of_the_pluggable_door_do_what_the_subclass_does(door, subclas
 
 @pytest.mark.parametrize("door", ["subclass", "pluggable", "plain"])
 def test_spillways_own_functions_know_its_heap_under_every_door(door, program):
-    books, summary, counts, paused, equal = program(
+    accounting, summary, counts, paused, equal = program(
         DOORS[door]
         + """
 torch.ones(1, device="cuda")
@@ -306,7 +306,7 @@ spillway.resume("state")
 report([away, summary, seen.counts, paused, bool((state == 1).all())])
 """
     )
-    assert books["allocator"] == "spillway" and books["tags"]["state"]["away"] == 4 << 20
+    assert accounting["allocator"] == "spillway" and accounting["tags"]["state"]["away"] == 4 << 20
     assert "state" in summary and "unknown" not in summary
     assert counts["births"] == counts["live"] == 1
     assert paused["given_back_bytes"] == 4 << 20 and equal
@@ -355,7 +355,7 @@ pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())
 with torch.cuda.use_mem_pool(pool):
     a = torch.full((1 << 20,), 3.0, device="cuda")
 def live():
-    return spillway.stats()["devices"][0]["heap"]["live_bytes"]
+    return spillway.stats()["devices"][0]["heap"]["allocated_bytes"]
 facts = [live(), a.sum().item()]
 del a, pool
 gc.collect()
@@ -390,7 +390,7 @@ for round in range(3):
     del x
     {release}
     gc.collect()
-    held.append(spillway.stats()["devices"][0]["heap"]["held_bytes"])
+    held.append(spillway.stats()["devices"][0]["heap"]["reserved_bytes"])
     y = torch.empty(50 * MiB, dtype=torch.uint8, device="cuda")  # of 64
     del y
     torch.cuda.empty_cache()

@@ -133,7 +133,7 @@ def gradient(ratio, tag):
     y.backward()
     return x.grad
 ours = gradient(1, "ours")
-report([last("ours")["skipped"], last("ours")["moved_bytes"], torch.equal(ours, gradient(0, "plain")),
+report([last("ours")["skipped"], last("ours")["offloaded_bytes"], torch.equal(ours, gradient(0, "plain")),
         spillway.stats()["devices"][0]["host"]["refused"]])
 """,
         **{setting: value},
@@ -199,7 +199,7 @@ report([spillway.stats(), spillway.stats.__doc__])
 
     shown = {k for k in keys(stats) if not k.isdigit() and k not in ("named", "parameter", "tiny")}
     assert {k for k in shown if f"``{k}``" not in doc} == set()
-    assert stats["tags"]["named"]["last"]["moved_bytes"] == 64 * 64 * 4
+    assert stats["tags"]["named"]["last"]["offloaded_bytes"] == 64 * 64 * 4
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ least = smallest(1, rows=1024)
 torch.cuda.empty_cache()
 limit = 6 << 20
 spillway.set_memory_limit(limit)
-found = [error_of(spillway.offload(budget=1, rebuild=False)), error_of(spillway.CPUOffload(1, tag="none"))]
+found = [error_of(spillway.offload(budget=1, recompute=False)), error_of(spillway.CPUOffload(1, tag="none"))]
 spillway.set_memory_limit(None)
 report([*found, limit, least, smallest(1, rows=1024)])
 """

@@ -19,11 +19,11 @@ found.sum().backward()
 drawn = torch.rand(4, device="cuda")
 
 torch.cuda.manual_seed(3)
-twin = x.detach().requires_grad_()
-plain = function(twin)
+counterpart = x.detach().requires_grad_()
+plain = function(counterpart)
 plain.sum().backward()
 after = torch.rand(4, device="cuda")
-report([torch.equal(*pair) for pair in ((found, plain), (x.grad, twin.grad), (drawn, after))])
+report([torch.equal(*pair) for pair in ((found, plain), (x.grad, counterpart.grad), (drawn, after))])
 """
 
 

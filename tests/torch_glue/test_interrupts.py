@@ -107,7 +107,7 @@ SCOPES = {
     "a ratio": "lambda: spillway.CPUOffload(1.0, tag='ratio')",
     "a manager": "lambda: spillway.OffloadActivations()",
     "a manager that does nothing": "lambda: spillway.NoOpManager()",
-    "recomputation": "lambda: spillway.rebuild()",
+    "recomputation": "lambda: spillway.recompute()",
     "a budget": "lambda: spillway.offload(budget='1GiB')",
     "a budget with a file": "lambda: spillway.offload(budget='1GiB', plans=folder + '/plans')",
     "a tag": "lambda: spillway.tag('outer/inner')",
@@ -148,7 +148,7 @@ x = torch.ones(4, 4, requires_grad=True)
 
 
 def step():
-    with micro, micro.batch(), spillway.tag("tag"), spillway.rebuild():
+    with micro, micro.batch(), spillway.tag("tag"), spillway.recompute():
         pass
 
 

@@ -55,13 +55,13 @@ def test_beyond_the_limit_what_may_be_paused_is(program):
         USE.format("limit='16MiB'")
         + ASK
         + """
-with spillway.tag("movable"):
+with spillway.tag("offloadable"):
     first = ask(12).fill_(7)
-spillway.allow_eviction("movable")
+spillway.allow_eviction("offloadable")
 second = ask(8)
 reserved = torch.cuda.memory_reserved()
 del second
-with spillway.resident("movable"):
+with spillway.resident("offloadable"):
     report([reserved, bool((first.cpu() == 7).all())])
 """,
         **DEVICE,

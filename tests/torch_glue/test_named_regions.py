@@ -50,7 +50,7 @@ def once():
 
 def shares():
     last = {tag: found["last"] for tag, found in spillway.stats()["tags"].items()}
-    return {tag: [last[tag]["moved_bytes"], last[tag]["movable_bytes"]] for tag in sorted(last)}
+    return {tag: [last[tag]["offloaded_bytes"], last[tag]["offloadable_bytes"]] for tag in sorted(last)}
 """
 
 PATTERNS = """
@@ -106,7 +106,8 @@ ONE = 32 * 64 * 4  # bytes of what one leaf saves
 
 def test_which_modules_a_pattern_fits(program):
     found = {
-        tag: (moved // ONE, movable // ONE) for tag, (moved, movable) in program(NETWORK + PATTERNS).items()
+        tag: (moved // ONE, offloadable // ONE)
+        for tag, (moved, offloadable) in program(NETWORK + PATTERNS).items()
     }
     assert found == {
         # A whole name, or the end of one from a dot on: three.one.mlp, but not two.mlp or last_solo.

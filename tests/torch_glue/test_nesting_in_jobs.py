@@ -18,8 +18,8 @@ report(spillway.stats()["devices"][0]["residency"]["stashed_bytes"])
 """
 JOBS = {
     "ratio": {"SPILLWAY_OFFLOAD_RATIO": "1"},
-    "rebuild": {"SPILLWAY_REBUILD": "1"},
-    "both": {"SPILLWAY_OFFLOAD_RATIO": "1", "SPILLWAY_REBUILD": "1"},
+    "recompute": {"SPILLWAY_RECOMPUTE": "1"},
+    "both": {"SPILLWAY_OFFLOAD_RATIO": "1", "SPILLWAY_RECOMPUTE": "1"},
     "budget": {"SPILLWAY_BUDGET": "1GiB"},
 }
 

@@ -27,8 +27,8 @@ def test_memory_goes_and_comes_back_with_its_bits_at_its_addresses(program):
 at = m.data_ptr(), v.data_ptr()
 paused = spillway.pause("optimizer")
 gone = free() - before
-books = spillway.memory_by_tag()
-away = [books["tags"]["optimizer"]["away"], books["total"]["away"]]
+accounting = spillway.memory_by_tag()
+away = [accounting["tags"]["optimizer"]["away"], accounting["total"]["away"]]
 resumed = spillway.resume("optimizer")
 back = free() - before
 # On another stream, without a wait: a resume is over when it returns.
@@ -147,9 +147,9 @@ spillway.pause("optimizer")
 with tag("hog"):
     hog = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
 texts = []
-for bring_back in (lambda: spillway.resume("optimizer"), spillway.resident("optimizer").__enter__):
+for fetch in (lambda: spillway.resume("optimizer"), spillway.resident("optimizer").__enter__):
     try:
-        bring_back()
+        fetch()
     except torch.OutOfMemoryError as error:
         texts.append(str(error))
 del hog

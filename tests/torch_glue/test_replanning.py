@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans take of the host's memory: without the order checker, which has books of its own."""
+"""What plans take of the host's memory: without the order checker, which has accounting of its own."""
 
 import pytest
 from conftest import EMULATED
@@ -33,7 +33,7 @@ for _ in range(6):
     gc.collect()
     found.append(host_bytes())
 tag = spillway.stats()["tags"]["new"]
-report([found, tag["last"]["movable_bytes"] / rows, tag["plan_mismatches"]])
+report([found, tag["last"]["offloadable_bytes"] / rows, tag["plan_mismatches"]])
 """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory is for: scopes, roles, and the books that follow them."""
+"""What memory is for: scopes, roles, and the accounting that follow them."""
 
 import pytest
 
@@ -178,8 +178,8 @@ spillway.watch()
 
 def look(when, model, optimizer, x):
     tags = spillway.memory_by_tag()["tags"]
-    result[when] = {name: books["allocated"] for name, books in tags.items() if books["allocated"]}
-    result[when + " peaks"] = sorted(name for name, books in tags.items() if books["peak"])
+    result[when] = {name: each["allocated"] for name, each in tags.items() if each["allocated"]}
+    result[when + " peaks"] = sorted(name for name, accounting in tags.items() if accounting["peak"])
     if when == "forward":
         result["input"] = tag_of(x)
         result["parameters"] = sorted({tag_of(p) for p in model.parameters()})
@@ -316,13 +316,13 @@ with spillway.tag("kept"):
 with spillway.tag("gone"):
     gone = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
 del gone
-books = spillway.memory_by_tag()
+accounting = spillway.memory_by_tag()
 try:
     spillway.memory_by_tag(99)
 except ValueError as error:
     refused = str(error)
-live = sum(tag["allocated"] for tag in books["tags"].values())
-report({"before": before, "books": books, "text": spillway.memory_summary(), "refused": refused,
+live = sum(tag["allocated"] for tag in accounting["tags"].values())
+report({"before": before, "accounting": accounting, "text": spillway.memory_summary(), "refused": refused,
         "sum": live, "torch": torch.cuda.memory_allocated()})
 """
 
@@ -335,7 +335,7 @@ def summary():
 
 
 def test_the_books_by_tag_are_the_heaps(summary):
-    tags = summary["books"]["tags"]
+    tags = summary["accounting"]["tags"]
     assert tags["kept"] == {
         "allocated": (3 << 20) + 1024,
         "away": 0,
@@ -344,13 +344,13 @@ def test_the_books_by_tag_are_the_heaps(summary):
         "blocks": 2,
     }
     assert tags["gone"] == {"allocated": 0, "away": 0, "waste": 0, "peak": 5 << 20, "blocks": 0}
-    assert summary["sum"] == summary["books"]["total"]["allocated"] == summary["torch"]
+    assert summary["sum"] == summary["accounting"]["total"]["allocated"] == summary["torch"]
 
 
 def test_totals_add_up_to_what_is_held(summary):
-    total = summary["books"]["total"]
+    total = summary["accounting"]["total"]
     assert total["allocated"] + total["cached"] == total["held"]
-    assert sum(free["bytes"] for free in summary["books"]["cached"]) == total["cached"] >= 5 << 20
+    assert sum(free["bytes"] for free in summary["accounting"]["cached"]) == total["cached"] >= 5 << 20
     assert total["rounding"] == 24
     assert summary["before"]["total"]["held"] == 0
 
@@ -371,15 +371,15 @@ def test_a_gpu_that_is_not_there_is_refused(summary):
 
 
 def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
-    books, text = program(
+    accounting, text = program(
         "import spillway, torch\n"
         "x = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"
         "with spillway.tag('named'):\n    y = torch.ones(1000, device='cuda')\n"
         "report([spillway.memory_by_tag(), spillway.memory_summary()])"
     )
-    assert books["allocator"] == "native" and books["tags"] == {}
-    assert books["total"]["allocated"] >= 3 << 20
-    assert books["total"]["stranded"] is None and books["total"]["pending"] is None
+    assert accounting["allocator"] == "native" and accounting["tags"] == {}
+    assert accounting["total"]["allocated"] >= 3 << 20
+    assert accounting["total"]["stranded"] is None and accounting["total"]["pending"] is None
     assert "by tag: unknown" in text and "unknown stranded" in text
 
 

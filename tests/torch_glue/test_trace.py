@@ -28,8 +28,8 @@ with spillway.record_trace(path) as recording:
             pass
     except RuntimeError as error:
         result["twice"] = str(error)
-    books = spillway._load.glue().memory_by_tag(0)
-    result["books"] = {{name: tag["requested_bytes"] for name, tag in books.items()
+    accounting = spillway._load.glue().memory_by_tag(0)
+    result["accounting"] = {{name: tag["requested_bytes"] for name, tag in accounting.items()
                        if tag["requested_bytes"]}}
 result["counts"] = recording.counts
 result["lifetimes"] = recording.lifetimes
@@ -101,7 +101,7 @@ def test_live_bytes_by_tag_are_the_heaps(loop):
     for life in loop["lifetimes"]:
         if life["death"] is None:
             live[life["tag"]] = live.get(life["tag"], 0) + life["bytes"]
-    assert live == loop["books"]
+    assert live == loop["accounting"]
     assert live["model"] == 4 * (256 * 256 + 256) * 4
 
 
@@ -141,8 +141,8 @@ def test_the_command_shows_a_trace(loop, path):
     shown = json.loads(done.stdout)
     assert shown["allocations"] == loop["counts"]["births"]
     assert shown["steps"] == 3 and shown["complete"]
-    assert shown["live_at_end_bytes"] == sum(loop["books"].values()) <= shown["live_peak_bytes"]
-    assert shown["tags"]["model"]["live_peak_bytes"] == loop["books"]["model"]
+    assert shown["live_at_end_bytes"] == sum(loop["accounting"].values()) <= shown["allocated_peak_bytes"]
+    assert shown["tags"]["model"]["allocated_peak_bytes"] == loop["accounting"]["model"]
 
 
 def test_the_command_refuses_what_is_no_trace(tmp_path):

@@ -54,7 +54,7 @@ x = torch.ones(4, device="cuda", requires_grad=True)
 with spillway.CPUOffload(1.0, tag="noted"):
     y = Keep.apply(x, Noted(numbers(), note))
 y.sum().backward()
-report([seen, spillway.stats()["tags"]["noted"]["last"]["moved_bytes"]])
+report([seen, spillway.stats()["tags"]["noted"]["last"]["offloaded_bytes"]])
 """
 
 
@@ -129,7 +129,7 @@ def gradients(function, region):
 
 REGIONS = {
     "offloaded": lambda: spillway.CPUOffload(1.0, tag="lazy"),
-    "recomputed": spillway.rebuild,
+    "recomputed": spillway.recompute,
     "in a budget": lambda: spillway.offload(budget="1GiB"),
 }
 wrong = []

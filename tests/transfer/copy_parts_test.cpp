@@ -182,7 +182,7 @@ TEST_F(CopyPartsTest, ACopyThatIsWaitedForPassesThoseMadeAhead) {
 
   const driver::Fence ahead = copies_->to_device(early, {}, first, main_).value();
   const driver::Fence waited_for =
-      copies_->to_device(urgent, {}, second, side_, Haste::kWaitedFor).value();
+      copies_->to_device(urgent, {}, second, side_, CopyPriority::kDemand).value();
 
   EXPECT_TRUE(driver::Timeline::passed(waited_for));
   EXPECT_FALSE(driver::Timeline::passed(ahead));

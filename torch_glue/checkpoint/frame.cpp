@@ -209,7 +209,7 @@ std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
 
   const auto collector = std::make_shared<Collector>(saved_, ParametersUsed(inputs, &used_));
   {
-    const NothingMoves nothing_moves;
+    const OffloadDisabledGuard nothing_moves;
     const EnteredRegion entered(enter_region(collector));
     const at::AutoGradMode gradients(true);
     const ForwardState::Restored restored(state_);

@@ -17,10 +17,10 @@ namespace autograd = torch::autograd;
 
 constexpr int kOperatorsOutside = 4;
 
-std::atomic<GatheredAnew> gathered_anew_of_python{nullptr};
+std::atomic<GatheredAgain> gathered_again_of_python{nullptr};
 
 bool is_gathered_anew(const at::Tensor& parameter) {
-  const GatheredAnew asked = gathered_anew_of_python;
+  const GatheredAgain asked = gathered_again_of_python;
   return asked != nullptr && parameter.defined() && asked(parameter);
 }
 
@@ -33,8 +33,8 @@ const at::Tensor* leaf_of(const autograd::Node& node) {
 
 }  // namespace
 
-void set_gathered_anew(GatheredAnew gathered_anew) {
-  gathered_anew_of_python = gathered_anew;
+void set_gathered_again(GatheredAgain gathered_again) {
+  gathered_again_of_python = gathered_again;
 }
 
 bool ParametersUsed::Parameter::is(const Parameter& other) const {

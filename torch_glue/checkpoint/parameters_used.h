@@ -15,9 +15,9 @@ namespace spillway {
 
 /// Whether a parameter that another library gives memory only while it is needed, with the same
 /// values each time. Null for a program without Python, where there are none.
-using GatheredAnew = bool (*)(const at::Tensor& parameter);
+using GatheredAgain = bool (*)(const at::Tensor& parameter);
 
-void set_gathered_anew(GatheredAnew gathered_anew);
+void set_gathered_again(GatheredAgain gathered_again);
 
 /// The parameters (leaves that want a gradient) on which the tensors depend that one run of a
 /// checkpointed call saves, told apart by what they are and by the memory that they had when they

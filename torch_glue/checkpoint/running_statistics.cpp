@@ -16,7 +16,7 @@ namespace {
 thread_local RunningStatisticsKept* this_threads = nullptr;
 
 /// What begin() and end() do is nobody's business: no graph, no versions, no other observer.
-class Unseen {
+class InternalOpsGuard {
  private:
   const at::NoGradGuard no_graph_;
   const at::RecordFunctionGuard unobserved_{false};
@@ -67,7 +67,7 @@ std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::Reco
   const auto statistics = running_statistics_of(call);
   if (statistics.empty()) return nullptr;
 
-  const Unseen unseen;
+  const InternalOpsGuard unseen;
   auto kept = std::make_unique<Kept>();
   for (const at::Tensor& statistic : statistics) {
     // Another version counter: a graph that has saved it must not notice.
@@ -81,7 +81,7 @@ std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::Reco
 void RunningStatisticsKept::end(const at::RecordFunction& call, at::ObserverContext* kept) {
   static_cast<void>(call);
   if (kept == nullptr) return;
-  const Unseen unseen;
+  const InternalOpsGuard unseen;
   const auto& changed = *static_cast<const Kept*>(kept);
   for (const auto& [statistic, value] : changed.statistics)
     statistic.copy_(value);

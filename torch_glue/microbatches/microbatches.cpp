@@ -40,8 +40,9 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     Microbatches& owner = unit_->owner();
     // What stays in any case makes no unit of its own.
-    const bool moves = !why_not_movable(tensor, owner.options_.min_bytes) &&
-                       !why_not_now(stream_of(current_stream(DeviceId{tensor.device().index()})));
+    const bool moves =
+        !why_not_movable(tensor, owner.options_.min_bytes) &&
+        !capture_skip_reason(stream_of(current_stream(DeviceId{tensor.device().index()})));
     if (!unit_->begun && moves) owner.begin(unit_);
     hook_.emplace(unit_->stays ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);
@@ -139,7 +140,7 @@ void Microbatches::begin(const std::shared_ptr<Unit>& unit) {
     running_.reset();
     soon = order_.backward_within(horizon_);
   }
-  bring_back(soon);
+  fetch(soon);
 }
 
 void Microbatches::left(Unit& unit,
@@ -165,10 +166,10 @@ void Microbatches::used(Unit& unit) {
     const auto next = order_.backward_within(horizon_);
     soon.insert(soon.end(), next.begin(), next.end());
   }
-  bring_back(soon);
+  fetch(soon);
 }
 
-void Microbatches::bring_back(const std::vector<UnitKey>& soon) {
+void Microbatches::fetch(const std::vector<UnitKey>& soon) {
   for (const UnitKey& key : soon) {
     std::vector<std::shared_ptr<SavedStorage>> storages;
     {
@@ -184,7 +185,7 @@ void Microbatches::bring_back(const std::vector<UnitKey>& soon) {
     bool began = false;
     // The backward pass wants the latest first.
     for (auto storage = storages.rbegin(); storage != storages.rend(); ++storage)
-      began = (*storage)->bring_back_ahead(consumer) || began;
+      began = (*storage)->prefetch(consumer) || began;
     const Lock lock(mutex_);
     if (began && running_ != key) ++stats_.ahead;
   }

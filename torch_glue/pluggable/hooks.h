@@ -9,7 +9,7 @@ namespace spillway {
 
 /// Gives PyTorch's pluggable allocator over libspillway.so all the functions that it can have, and
 /// serves its memory from here: pools, out-of-memory observers and the profiler then work.
-/// Throws TypeError where it is another kind of allocator. Doing it twice changes nothing.
+/// Throws TypeError where it is another kind of allocator. CurrentOp it twice changes nothing.
 void install_pluggable_hooks(
     const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>& allocator);
 

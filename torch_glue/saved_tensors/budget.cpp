@@ -42,24 +42,25 @@ constexpr Bytes kPage{2U << 20U};
 /// for copies.
 constexpr std::uint64_t kToSpare = 64;
 
-std::array<std::atomic<LiveCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
+std::array<std::atomic<AllocationCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
 
-Bytes live_in_pytorch(c10::DeviceIndex device) {
+Bytes allocated_in_pytorch(c10::DeviceIndex device) {
   const auto stats = caching::getDeviceStats(device);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return Bytes{static_cast<std::uint64_t>(stats.allocated_bytes.at(all).current)};
 }
 
 /// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
-/// its plan needs, if that is less, with room for what steps make anew and to spare; zero without
+/// its plan needs, if that is less, with room for what steps make again and to spare; zero without
 /// one, so that streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   const Bytes most = device.most(*region.budget);
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
-    const Bytes held = Runtime::instance().held_by_plans(region.tag, device.device().id);
+    const Bytes held = Runtime::instance().reserved_following_plans(region.tag, device.device().id);
     if (held.zero()) return held;
-    return std::min(target, held + device.heap().renewed() + Bytes{held.count() / kToSpare});
+    return std::min(target,
+                    held + device.heap().double_buffered() + Bytes{held.count() / kToSpare});
   }
   return target;
 }
@@ -67,15 +68,15 @@ Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
 /// Called by PyTorch's allocator under its own lock: before a birth is in its statistics, and after
 /// a death is.
 void follow(const caching::TraceEntry& event) {
-  LiveCurve* const curve = followed.at(static_cast<std::size_t>(event.device_));
+  AllocationCurve* const curve = followed.at(static_cast<std::size_t>(event.device_));
   if (curve == nullptr || !curve->on()) return;
   const Bytes size = Bytes{event.size_}.rounded_up(kBlock);
   if (event.action_ == caching::TraceEntry::ALLOC) {
-    curve->settle(live_in_pytorch(event.device_));
+    curve->settle(allocated_in_pytorch(event.device_));
     curve->born(size);
   } else if (event.action_ == caching::TraceEntry::FREE_REQUESTED) {
     curve->died(event.addr_, size);
-    curve->settle(live_in_pytorch(event.device_));
+    curve->settle(allocated_in_pytorch(event.device_));
   }
 }
 
@@ -83,8 +84,8 @@ std::atomic<std::uint64_t> needed_at_end{0};  // of memory, in a step with a bud
 
 /// Everything has moved that could, up to here.
 void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std::size_t) {
-  LiveCurve* const curve = followed.at(static_cast<std::size_t>(device));
-  if (curve == nullptr || !curve->on() || curve->in_tail()) return;
+  AllocationCurve* const curve = followed.at(static_cast<std::size_t>(device));
+  if (curve == nullptr || !curve->on() || curve->in_optimizer_phase()) return;
   needed_at_end = (curve->live() + Bytes{asked}).count();
 }
 
@@ -93,7 +94,7 @@ std::atomic<void (*)()> teller{nullptr};
 thread_local std::optional<Site> product;  // that is computed again
 
 void begin_curve(DeviceRuntime& device) {
-  LiveCurve& curve = device.curve();
+  AllocationCurve& curve = device.curve();
   const std::uint64_t step = Runtime::instance().step();
   if (serves_torch()) return curve.begin(step, device.heap().live());
   static std::once_flag once;
@@ -103,7 +104,7 @@ void begin_curve(DeviceRuntime& device) {
   });
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   followed.at(static_cast<std::size_t>(index)) = &curve;
-  curve.begin(step, live_in_pytorch(index));
+  curve.begin(step, allocated_in_pytorch(index));
 }
 
 }  // namespace
@@ -122,14 +123,14 @@ void learn_room(DeviceRuntime& device) {
   device.offer({room.value().free + held, room.value().total});
 }
 
-void follow_step(DeviceRuntime& device,
-                 driver::Stream stream,
-                 const RegionOptions& region,
-                 at::IntArrayRef first) {
-  LiveCurve& curve = device.curve();
-  if (curve.on() && !curve.in_tail()) return;
+void begin_budget_step(DeviceRuntime& device,
+                       driver::Stream stream,
+                       const RegionOptions& region,
+                       at::IntArrayRef first) {
+  AllocationCurve& curve = device.curve();
+  if (curve.on() && !curve.in_optimizer_phase()) return;
   Runtime& runtime = Runtime::instance();
-  runtime.end_tails();
+  runtime.end_optimizer_phases();
   curve.end();  // of a tag that has another budget now
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
@@ -154,7 +155,7 @@ void follow_step(DeviceRuntime& device,
   recording.begin(stream);
 }
 
-void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stream stream) {
+void on_saved(DeviceRuntime& device, const Decision& decision, driver::Stream stream) {
   StepRecording& recording = device.step_recording();
   if (!recording.on()) return;
   if (decision.recording) {
@@ -164,20 +165,20 @@ void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stre
   }
 }
 
-std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
-                                           const RegionOptions& region,
-                                           driver::Stream stream) {
+std::optional<Decision> decide_recomputable(const at::Tensor& whole,
+                                            const RegionOptions& region,
+                                            driver::Stream stream) {
   const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
   if (!device.ok()) return std::nullopt;
-  follow_step(*device.value(), stream, region, whole.sizes());
-  Decision decision = Runtime::instance().decide_rebuildable(
+  begin_budget_step(*device.value(), stream, region, whole.sizes());
+  Decision decision = Runtime::instance().decide_recomputable(
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
-  saved_in_step(*device.value(), decision, stream);
+  on_saved(*device.value(), decision, stream);
   return decision;
 }
 
-void asked_in_step(DeviceRuntime& device, const Site& site) {
-  LiveCurve& curve = device.curve();
+void on_access(DeviceRuntime& device, const Site& site) {
+  AllocationCurve& curve = device.curve();
   if (!curve.on()) return;
   const bool same = product && product->step == site.step && product->device == site.device &&
                     product->tag == site.tag;
@@ -191,15 +192,15 @@ ComputingAgain::~ComputingAgain() {
   product = before_;
 }
 
-void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
+void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
   StepRecording& recording = device.step_recording();
   if (recording.on()) recording.wanted(site.index, stream_of(consumer));
   for (const Site& due : Runtime::instance().due_with(site)) {
-    if (const auto storage = waiting::take(due)) storage->bring_back_ahead(consumer);
+    if (const auto storage = waiting::take(due)) storage->prefetch(consumer);
   }
 }
 
-void tell_misses_after_backward() {
+void report_misses_after_backward() {
   thread_local int told = -1;
   const int pass = torch::autograd::get_current_graph_task_id();
   if (pass == -1 || pass == told) return;

@@ -19,22 +19,22 @@ namespace spillway {
 /// memory. `first`: the sizes of the first tensor that the step saves, for errors. Stream: after a
 /// step that was recorded for a plan the host waits for the device to come
 /// to its end. Errors: c10::Error where PyTorch's allocator cannot be followed.
-void follow_step(DeviceRuntime& device,
-                 driver::Stream stream,
-                 const RegionOptions& region,
-                 at::IntArrayRef first);
+void begin_budget_step(DeviceRuntime& device,
+                       driver::Stream stream,
+                       const RegionOptions& region,
+                       at::IntArrayRef first);
 
 /// Asks once what the device has, for budgets that are a share of it. Errors: c10::Error.
 void learn_room(DeviceRuntime& device);
 
 /// A storage of such a step was saved, and decided on.
-void saved_in_step(DeviceRuntime& device, const Decision& decision, driver::Stream stream);
+void on_saved(DeviceRuntime& device, const Decision& decision, driver::Stream stream);
 /// It has been wanted, for the first time: what the step's plan brings back then begins to come.
 /// Requires: the caller holds no SavedStorage's lock.
-void wanted_in_step(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
+void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
 
 /// It has been asked for, and is on the device.
-void asked_in_step(DeviceRuntime& device, const Site& site);
+void on_access(DeviceRuntime& device, const Site& site);
 
 /// While it lives, what this thread asks for is asked for so that the storage can be computed
 /// again; without a site, for the backward pass itself.
@@ -51,13 +51,13 @@ class ComputingAgain {
 
 /// What the plan of a step with a budget says of a storage that can be computed again; nothing
 /// where the device has no stages. Requires: the region has a budget.
-std::optional<Decision> decide_rebuildable(const at::Tensor& whole,
-                                           const RegionOptions& region,
-                                           driver::Stream stream);
+std::optional<Decision> decide_recomputable(const at::Tensor& whole,
+                                            const RegionOptions& region,
+                                            driver::Stream stream);
 
 /// When the backward pass that runs on this thread has ended, the teller is called; nothing where
 /// none runs.
-void tell_misses_after_backward();
+void report_misses_after_backward();
 
 /// Where PyTorch's allocator ran out of memory in a step with a budget: what that must be at least,
 /// as text for the error, once; empty otherwise.

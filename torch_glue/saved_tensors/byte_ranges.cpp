@@ -35,7 +35,7 @@ std::vector<ByteRange> uncovered(const ByteRange& wanted, const std::vector<Byte
   return missing;
 }
 
-ByteRange with_what_is_near(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size) {
+ByteRange extend_to_block(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size) {
   const bool beside = std::any_of(
       known.begin(), known.end(), [&](const ByteRange& have) { return is_near(wanted, have); });
   if (beside) {

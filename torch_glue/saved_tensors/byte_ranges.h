@@ -40,6 +40,6 @@ std::vector<ByteRange> uncovered(const ByteRange& wanted, const std::vector<Byte
 ///   of a sequence) come in few copies;
 /// - next to an end of the storage, little that is left over: the columns of a matrix that are
 ///   saved apart (queries, keys and values) begin and end a part of a row from it.
-ByteRange with_what_is_near(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size);
+ByteRange extend_to_block(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size);
 
 }  // namespace spillway

@@ -23,8 +23,8 @@ namespace autograd = torch::autograd;
 /// Never destroyed: the base class's destructor would join threads.
 class ProxyEngine final : public autograd::Engine {
  public:
-  /// `real`: Python's engine or the default one. Both are static objects, and Python's is made anew
-  /// in place after a fork, so that the reference stays good.
+  /// `real`: Python's engine or the default one. Both are static objects, and Python's is made
+  /// again in place after a fork, so that the reference stays good.
   explicit ProxyEngine(autograd::Engine& real) : real_(real) {}
 
   autograd::variable_list execute(const autograd::edge_list& roots,
@@ -86,7 +86,7 @@ class ProxyEngine final : public autograd::Engine {
     const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
     if (python.is_tracing || python.stack.size() > region->python_hooks) {
       const bool asks =
-          region->moves && (region->moves->rebuild || !region->moves->moves_nothing());
+          region->moves && (region->moves->recompute || !region->moves->moves_nothing());
       if (asks && !python.is_tracing) Runtime::instance().saved_elsewhere();
       return real_.get_default_saved_variable_hooks();
     }

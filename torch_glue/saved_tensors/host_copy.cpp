@@ -39,7 +39,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
   }
   if (uncovered(whole, valid).empty()) return Bytes{};
 
-  const auto missing = uncovered(with_what_is_near(whole, of_this_version, size_), valid);
+  const auto missing = uncovered(extend_to_block(whole, of_this_version, size_), valid);
   std::vector<Leaving> leaving;
   for (const ByteRange& bytes : missing)
     leaving.push_back({storage_ + bytes.begin, bytes.size()});
@@ -64,7 +64,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
 Result<Bytes> HostCopy::take_first(const ByteRange& wanted,
                                    const c10::VariableVersion& version,
                                    driver::Stream producer) {
-  const ByteRange bytes = with_what_is_near(wanted, {}, size_);
+  const ByteRange bytes = extend_to_block(wanted, {}, size_);
   SPILLWAY_ASSIGN_OR_RETURN(
       Stash taken, device_.residency().stash(storage_ + bytes.begin, bytes.size(), producer));
   hold(bytes, std::move(taken), version, producer);
@@ -94,7 +94,7 @@ ByteRange HostCopy::extent() const {
 Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
                                       Bytes begin,
                                       driver::Stream consumer,
-                                      Haste haste) {
+                                      CopyPriority haste) {
   if (pieces_.size() == 1) {
     Piece& all = pieces_.front();
     return device_.residency().fetch(
@@ -106,9 +106,9 @@ Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
   return device_.residency().fetch(returns, consumer, haste);
 }
 
-void HostCopy::set_away(bool away) {
+void HostCopy::set_offloaded(bool offloaded) {
   for (Piece& piece : pieces_)
-    device_.residency().set_away(piece.stash, away);
+    device_.residency().set_offloaded(piece.stash, offloaded);
 }
 
 Status HostCopy::make_producers_wait() const {

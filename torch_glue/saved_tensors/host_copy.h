@@ -28,7 +28,7 @@ class HostCopy {
   ///
   /// Views may have counters of their own (unsafe_chunk, .data), so only the same counter at the
   /// same version shows that bytes which are there still are what is saved now. Otherwise they are
-  /// taken anew: the tensors saved earlier either see their own part unchanged or are stopped by
+  /// taken again: the tensors saved earlier either see their own part unchanged or are stopped by
   /// their own counter.
   ///
   /// Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver;
@@ -55,10 +55,10 @@ class HostCopy {
   Result<driver::Fence> fetch(driver::DevicePtr destination,
                               Bytes begin,
                               driver::Stream consumer,
-                              Haste haste);
+                              CopyPriority haste);
 
-  /// What was fetched has left the device again, or is there; only the books change.
-  void set_away(bool away);
+  /// What was fetched has left the device again, or is there; only the accounting change.
+  void set_offloaded(bool offloaded);
 
   /// The streams that filled the storage wait for the copies that read it.
   Status make_producers_wait() const;

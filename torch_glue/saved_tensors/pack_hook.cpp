@@ -5,10 +5,10 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/lifetime/recorder.h"
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/rebuild/operator_notes.h"
-#include "torch_glue/rebuild/rebuilt_storage.h"
-#include "torch_glue/rebuild/relu_mask.h"
-#include "torch_glue/rebuild/results_elsewhere.h"
+#include "torch_glue/recompute/operator_notes.h"
+#include "torch_glue/recompute/recomputed_storage.h"
+#include "torch_glue/recompute/relu_mask.h"
+#include "torch_glue/recompute/results_elsewhere.h"
 #include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/skip.h"
@@ -45,11 +45,11 @@ PackHook::PackHook(const RegionOptions* region) : region_(region) {
 
 PackHook::~PackHook() {
   if (deferred_) LateWrites::cancel_deferred(*this);
-  if (storage_ != nullptr) storage_->hook_gone(round_);
-  if (rebuilt_ != nullptr) rebuilt_->hook_gone(round_);
+  if (storage_ != nullptr) storage_->remove_hook(round_);
+  if (recomputed_ != nullptr) recomputed_->remove_hook(round_);
   // Before the handle is counted off: a step that ends with it finds the host memory given back.
   storage_.reset();
-  rebuilt_.reset();
+  recomputed_.reset();
   mask_.reset();
   note_.reset();
   parts_.reset();
@@ -60,7 +60,7 @@ PackHook::~PackHook() {
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
   if (defer(tensor)) return;
   pack(tensor);
-  if (region_ != nullptr && region_->rebuild && !region_->budget) note_result(tensor, *this);
+  if (region_ != nullptr && region_->recompute && !region_->budget) note_result(tensor, *this);
   if (serves_recipes()) settle_relu_masks(false);
 }
 
@@ -92,21 +92,21 @@ void PackHook::pack(const at::Tensor& tensor) {
   auto reason = why_not_movable(tensor, region_->min_bytes);
   // To move it is of no use, but it need not outlive the cache.
   const bool cached = !reason && is_in_autocast_cache(tensor);
-  if (cached && !region_->rebuild) reason = SkipReason::kParameter;
+  if (cached && !region_->recompute) reason = SkipReason::kParameter;
   if (reason) {
     count_skip(region_->tag, *reason, tensor);
     return keep(tensor);
   }
   const bool stays = region_->moves_nothing();
-  if (stays && !region_->rebuild) {
+  if (stays && !region_->recompute) {
     count_staying(region_->tag, tensor);
     return keep(tensor);
   }
   const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
-  const auto not_now = why_not_now(stream);
+  const auto not_now = capture_skip_reason(stream);
   std::optional<Decision> decided;
-  if (region_->rebuild && !not_now) {
-    if (leave_to_rebuild(tensor, stream, decided)) return;
+  if (region_->recompute && !not_now) {
+    if (leave_to_recompute(tensor, stream, decided)) return;
     if (!decided) mask_ = ReluMask::of(tensor, *region_);
     if (mask_ != nullptr) {
       layout_.emplace(tensor);
@@ -141,17 +141,17 @@ bool PackHook::move_parts(const at::Tensor& tensor) {
   return true;
 }
 
-bool PackHook::leave_to_rebuild(const at::Tensor& tensor,
-                                driver::Stream stream,
-                                std::optional<Decision>& decided) {
+bool PackHook::leave_to_recompute(const at::Tensor& tensor,
+                                  driver::Stream stream,
+                                  std::optional<Decision>& decided) {
   if (tensor.numel() == 0) return false;
   // What a plan keeps or moves is not looked at again.
   if (region_->budget && SavedStorage::knows(tensor.storage(), chain_)) return false;
   note_operators(
       true);  // from the first tensor on, on threads that are in no region but the process's
-  rebuilt_ = RebuiltStorage::of(tensor, *region_, stream, decided, chain_);
-  if (rebuilt_ == nullptr) return false;
-  rebuilt_->hook_came(round_);
+  recomputed_ = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
+  if (recomputed_ == nullptr) return false;
+  recomputed_->add_hook(round_);
   layout_.emplace(tensor);
   return true;
 }
@@ -163,12 +163,12 @@ std::shared_ptr<PackHook> PackHook::share() const {
   other->version_ = version_;
   other->kept_ = kept_;
   other->storage_ = storage_;
-  other->rebuilt_ = rebuilt_;
+  other->recomputed_ = recomputed_;
   other->note_ = note_;
   other->layout_ = layout_;
   other->chain_ = chain_;
-  if (storage_ != nullptr) storage_->hook_came(other->round_);
-  if (rebuilt_ != nullptr) rebuilt_->hook_came(other->round_);
+  if (storage_ != nullptr) storage_->add_hook(other->round_);
+  if (recomputed_ != nullptr) recomputed_->add_hook(other->round_);
   return other;
 }
 
@@ -199,17 +199,17 @@ std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t s
   hook->version_ = trace.version;
   hook->layout_ = trace.layout;
   hook->storage_ = std::move(storage);
-  hook->storage_->hook_came(hook->round_);
+  hook->storage_->add_hook(hook->round_);
   return hook;
 }
 
-std::shared_ptr<PackHook> PackHook::of_rebuilt(const at::Tensor& tensor,
-                                               std::shared_ptr<RebuiltStorage> rebuilt) {
+std::shared_ptr<PackHook> PackHook::of_recomputed(const at::Tensor& tensor,
+                                                  std::shared_ptr<RecomputedStorage> recomputed) {
   auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
   hook->layout_.emplace(tensor);
-  hook->rebuilt_ = std::move(rebuilt);
-  hook->rebuilt_->hook_came(hook->round_);
+  hook->recomputed_ = std::move(recomputed);
+  hook->recomputed_->add_hook(hook->round_);
   return hook;
 }
 
@@ -225,7 +225,7 @@ bool PackHook::is_wrapped() const {
 }
 
 int PackHook::chain() const {
-  return rebuilt_ != nullptr ? rebuilt_->chain() : chain_;
+  return recomputed_ != nullptr ? recomputed_->chain() : chain_;
 }
 
 bool PackHook::move(const at::Tensor& tensor,
@@ -253,7 +253,7 @@ bool PackHook::move(const at::Tensor& tensor,
     driver::SpanLog::instance().mark(device.value()->device(), stream);
   }
   storage_ = SavedStorage::of(storage, *device.value());
-  if (chain_ != 0) storage_->could_be_computed(chain_);
+  if (chain_ != 0) storage_->set_recompute_depth(chain_);
   const bool leaves = storage_->save({storage,
                                       layout_->bytes(),
                                       version_.counter(),
@@ -308,12 +308,12 @@ at::Tensor PackHook::unpack() {
     record_use(kept_);
     return kept_;
   }
-  if (rebuilt_ != nullptr) {
-    at::Tensor tensor = layout_->over(rebuilt_->get(round_), version_.counter());
+  if (recomputed_ != nullptr) {
+    at::Tensor tensor = layout_->over(recomputed_->get(round_), version_.counter());
     record_use(tensor);
     return tensor;
   }
-  SavedStorage::OnDevice back = storage_->bring_back(round_, layout_->bytes());
+  SavedStorage::OnDevice back = storage_->fetch(round_, layout_->bytes());
   at::Tensor tensor = layout_->over(std::move(back.storage), version_.counter(), back.begin);
   record_use(tensor);
   return tensor;

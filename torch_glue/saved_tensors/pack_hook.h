@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-class RebuiltStorage;
+class RecomputedStorage;
 class ReluMask;
 struct OperatorNote;
 
@@ -34,7 +34,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
   /// changed in place since it was saved (law 9), with its name, and those of
-  /// SavedStorage::bring_back.
+  /// SavedStorage::fetch.
   at::Tensor call_unpack_hook() override;
 
   /// As call_unpack_hook, where locks may be held: an error has no name.
@@ -55,8 +55,8 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
 
   /// A handle of a tensor that is computed again.
-  static std::shared_ptr<PackHook> of_rebuilt(const at::Tensor& tensor,
-                                              std::shared_ptr<RebuiltStorage> rebuilt);
+  static std::shared_ptr<PackHook> of_recomputed(const at::Tensor& tensor,
+                                                 std::shared_ptr<RecomputedStorage> recomputed);
 
   /// Where a tensor that is kept or has moved can be had, without holding it.
   struct Trace {
@@ -97,9 +97,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
  private:
   struct Parts;
   /// `decided`: what becomes of it instead, where a plan has chosen that.
-  bool leave_to_rebuild(const at::Tensor& tensor,
-                        driver::Stream stream,
-                        std::optional<Decision>& decided);
+  bool leave_to_recompute(const at::Tensor& tensor,
+                          driver::Stream stream,
+                          std::optional<Decision>& decided);
   bool move(const at::Tensor& tensor,
             driver::Stream stream,
             const std::optional<Decision>& decided);
@@ -110,14 +110,14 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   [[nodiscard]] at::DimVector sizes() const;
 
   /// Whether recipes may ask what it packs. Requires: the tensor is not packed yet.
-  [[nodiscard]] bool serves_recipes() const { return region_ == nullptr || region_->rebuild; }
+  [[nodiscard]] bool serves_recipes() const { return region_ == nullptr || region_->recompute; }
 
   const RegionOptions* const region_;  // until the tensor is packed
   SavedVersion version_;
   at::Tensor kept_;  // undefined where it moved
   std::shared_ptr<SavedStorage> storage_;
-  std::shared_ptr<RebuiltStorage> rebuilt_;  // where it is computed again
-  std::shared_ptr<ReluMask> mask_;           // has it instead, where it is a ReLU's result
+  std::shared_ptr<RecomputedStorage> recomputed_;  // where it is computed again
+  std::shared_ptr<ReluMask> mask_;                 // has it instead, where it is a ReLU's result
   std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;
   std::optional<Layout> layout_;  // none of a tensor that is kept, and of one that wraps others

@@ -38,7 +38,7 @@ void PendingSources::hold(c10::Storage storage, driver::Fence until) {
   any_ = true;
 }
 
-void PendingSources::hold_longer(c10::Storage storage, driver::Fence until) {
+void PendingSources::extend(c10::Storage storage, driver::Fence until) {
   {
     const Lock lock(mutex_);
     const auto held = std::find_if(held_.rbegin(), held_.rend(), [&](const Held& one) {
@@ -53,7 +53,7 @@ void PendingSources::hold_longer(c10::Storage storage, driver::Fence until) {
 }
 
 void PendingSources::bound(std::size_t in_flight) {
-  for (Held& held : take_beyond(in_flight)) {
+  for (Held& held : pop_oldest_over(in_flight)) {
     const auto stream = current_stream(DeviceId{held.storage.device().index()});
     const Status waited = driver::Timeline::wait(stream_of(stream), held.until);
     if (!waited.ok()) {
@@ -65,7 +65,7 @@ void PendingSources::bound(std::size_t in_flight) {
   }
 }
 
-std::vector<PendingSources::Held> PendingSources::take_beyond(std::size_t in_flight) {
+std::vector<PendingSources::Held> PendingSources::pop_oldest_over(std::size_t in_flight) {
   const Lock lock(mutex_);
   const auto mine = std::this_thread::get_id();
   auto count = static_cast<std::size_t>(std::count_if(

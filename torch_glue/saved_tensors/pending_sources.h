@@ -26,7 +26,7 @@ class PendingSources {
   void hold(c10::Storage storage, driver::Fence until);
   /// As hold(), for a storage that may be held already: a later copy reads it too. Requires: the
   /// earlier copies have passed when `until` has.
-  void hold_longer(c10::Storage storage, driver::Fence until);
+  void extend(c10::Storage storage, driver::Fence until);
   /// Lets go of the earliest until this thread holds at most `in_flight` of them. Stream: the
   /// current stream of each one's device waits for its copy; no host wait.
   void bound(std::size_t in_flight);
@@ -50,7 +50,7 @@ class PendingSources {
   };
 
   bool poll_held();
-  std::vector<Held> take_beyond(std::size_t in_flight);
+  std::vector<Held> pop_oldest_over(std::size_t in_flight);
 
   PendingSources() = default;
 

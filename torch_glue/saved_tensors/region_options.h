@@ -25,7 +25,7 @@ struct RegionOptions {
   /// The most bytes that are back before they are; none for one storage at a time.
   std::optional<Bytes> prefetch_headroom = std::nullopt;
   /// Storages that the operators which made them can make again are neither kept nor moved.
-  bool rebuild = false;
+  bool recompute = false;
   bool names_memory = true;  // what is allocated inside belongs to `tag`
 
   [[nodiscard]] bool moves_nothing() const { return ratio.zero() && !budget; }

@@ -2,8 +2,8 @@
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/rebuild/operator_notes.h"
-#include "torch_glue/rebuild/relu_mask.h"
+#include "torch_glue/recompute/operator_notes.h"
+#include "torch_glue/recompute/relu_mask.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/tags/tag_timeline.h"
@@ -45,16 +45,16 @@ thread_local bool nothing_moves = false;
 /// Never destroyed: threads may save tensors while the process ends.
 std::atomic<const OffloadedRegion*> process_region{nullptr};
 
-bool rebuilds(const OffloadedRegion& region) {
-  return region.moves && region.moves->rebuild;
+bool recomputes(const OffloadedRegion& region) {
+  return region.moves && region.moves->recompute;
 }
 
-/// What is rebuilt inside rules, too, is theirs to say.
-void note_what_is_rebuilt() {
+/// What is recomputed inside rules, too, is theirs to say.
+void note_what_is_recomputed() {
   const auto& regions = this_thread().regions;
   const auto* const everywhere = process_region.load(std::memory_order_acquire);
-  note_operators((everywhere != nullptr && rebuilds(*everywhere)) ||
-                 std::any_of(regions.begin(), regions.end(), &rebuilds));
+  note_operators((everywhere != nullptr && recomputes(*everywhere)) ||
+                 std::any_of(regions.begin(), regions.end(), &recomputes));
 }
 
 std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRules> rules) {
@@ -73,7 +73,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
                                    true});
-  if (moves && moves->rebuild) note_what_is_rebuilt();
+  if (moves && moves->recompute) note_what_is_recomputed();
   note_tag();
   return id;
 }
@@ -91,17 +91,17 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
       Runtime::instance().enter_region(options.tag, options.ratio, options.budget));
   RegionOptions moves = options;
   const auto* const outer = innermost_region();
-  if (outer != nullptr && rebuilds(*outer)) moves.rebuild = true;
+  if (outer != nullptr && recomputes(*outer)) moves.recompute = true;
   return open(moves, std::move(rules));
 }
 
-Result<std::uint64_t> enter_rebuilding_region() {
+Result<std::uint64_t> enter_recomputing_region() {
   const auto* const outer = innermost_region();
   // The second run of a checkpoint collects what its first run recorded, here too.
   if (nothing_moves) return open(std::nullopt, outer != nullptr ? outer->rules : nullptr);
-  RegionOptions options{intern_tag("rebuild"), Ratio::of(0).value()};
+  RegionOptions options{intern_tag("recompute"), Ratio::of(0).value()};
   if (outer != nullptr && outer->moves) options = *outer->moves;
-  options.rebuild = true;
+  options.recompute = true;
   options.names_memory = false;
   return enter_region(options, outer != nullptr ? outer->rules : nullptr);
 }
@@ -120,7 +120,7 @@ Status set_process_region(const RegionOptions& options) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "this process has a region already");
   }
   install_engine();
-  if (options.rebuild) note_what_is_rebuilt();
+  if (options.recompute) note_what_is_recomputed();
   return {};
 }
 
@@ -132,9 +132,9 @@ std::uint64_t enter_region(std::shared_ptr<SavingRules> rules) {
   return open(std::nullopt, std::move(rules));
 }
 
-NothingMoves::NothingMoves() : before_(std::exchange(nothing_moves, true)) {}
+OffloadDisabledGuard::OffloadDisabledGuard() : before_(std::exchange(nothing_moves, true)) {}
 
-NothingMoves::~NothingMoves() {
+OffloadDisabledGuard::~OffloadDisabledGuard() {
   nothing_moves = before_;
 }
 
@@ -148,14 +148,14 @@ Status leave_region(std::uint64_t id) {
                           "this thread has no such open region: leave a region once, on the thread "
                           "that entered it");
   }
-  const bool rebuilt = rebuilds(*region);
-  if (rebuilt) settle_relu_masks(true);
+  const bool recomputed = recomputes(*region);
+  if (recomputed) settle_relu_masks(true);
   region->open = false;
   close(*region);
   while (!regions.empty() && !regions.back().open)
     regions.pop_back();
   if (regions.empty()) see_running_statistics(false);
-  if (rebuilt) note_what_is_rebuilt();
+  if (recomputed) note_what_is_recomputed();
   note_tag();
   return {};
 }

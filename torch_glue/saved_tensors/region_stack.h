@@ -78,9 +78,9 @@ Result<std::uint64_t> enter_region(const RegionOptions& options);
 std::uint64_t enter_keeping_region();
 
 /// Opens a region that does what the innermost one does, and besides leaves to be computed again
-/// what can be: see torch_glue/rebuild. Regions inside do so, too. Errors: as
+/// what can be: see torch_glue/recompute. Regions inside do so, too. Errors: as
 /// enter_region(options).
-Result<std::uint64_t> enter_rebuilding_region();
+Result<std::uint64_t> enter_recomputing_region();
 
 /// The region that every thread is in, around those that it opens: for programs that open none.
 /// Autograd of all threads, running ones too, saves in it from now on. It renames no memory.
@@ -114,13 +114,13 @@ class EnteredRegion {
 };
 
 /// While it lives, regions that this thread opens keep their tensors: no backward pass reads what
-/// is saved in them. A rebuilding region does what the region around it does.
-class NothingMoves {
+/// is saved in them. A recomputing region does what the region around it does.
+class OffloadDisabledGuard {
  public:
-  NothingMoves();
-  ~NothingMoves();
-  NothingMoves(const NothingMoves&) = delete;
-  NothingMoves& operator=(const NothingMoves&) = delete;
+  OffloadDisabledGuard();
+  ~OffloadDisabledGuard();
+  OffloadDisabledGuard(const OffloadDisabledGuard&) = delete;
+  OffloadDisabledGuard& operator=(const OffloadDisabledGuard&) = delete;
 
  private:
   const bool before_;

@@ -32,7 +32,7 @@ namespace {
 constexpr Bytes kAlignment{512};
 
 /// True where somebody besides `original` itself and a copy still under way holds the storage.
-bool held_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
+bool referenced_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
   const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
   return compat::holders(original, *original) > own;
 }
@@ -75,14 +75,14 @@ SavedStorage::~SavedStorage() {
   // Nobody else has it any more, so the lock would be for nobody.
   StorageTable<SavedStorage>::instance().forget(key_);
   if (order_ != nullptr) order_->gone(this);
-  settle_arrival();
+  order_free_after_copy();
   if (copy_.empty()) return;
   if (number_ != 0) RunLog::instance().ended(number_);
   if (site_.watched) device_.curve().present(site_.step, site_.index);
   // Its owner may write to it now: not before the copy has read it. An error leaves the process as
   // it is: the driver reports it again in the owner's next call.
   const auto alive = original();
-  if (alive && held_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
+  if (alive && referenced_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
 }
 
 bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::uint64_t& round) {
@@ -115,10 +115,10 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (saved.decided != nullptr) {
     decision = *saved.decided;
   } else {
-    if (region.budget) follow_step(device_, saved.stream, region, saved.sizes);
+    if (region.budget) begin_budget_step(device_, saved.stream, region, saved.sizes);
     decision = Runtime::instance().decide(
         region.tag, device_.device().id, size_, at::sequence_number::peek());
-    if (region.budget) saved_in_step(device_, decision, saved.stream);
+    if (region.budget) on_saved(device_, decision, saved.stream);
   }
   site_ = decision.site;
   see_running_statistics(!decision.known);
@@ -165,7 +165,7 @@ void SavedStorage::leave() {
 
 bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
   if (waiting_ == nullptr || used_ || hooks_ == 0 ||
-      !is_of(*waiting_->storage.unsafeGetStorageImpl()) || why_not_now(waiting_->stream)) {
+      !is_of(*waiting_->storage.unsafeGetStorageImpl()) || capture_skip_reason(waiting_->stream)) {
     return false;
   }
   Bytes copied;
@@ -203,8 +203,8 @@ Bytes SavedStorage::reclaim() {
 Bytes SavedStorage::drop_arrival() {
   if (!arrival_ || arrival_->used || order_ != nullptr || !arrived()) return {};
   const Bytes bytes = arrival_->bytes.size();
-  copy_.set_away(true);
-  settle_arrival();
+  copy_.set_offloaded(true);
+  order_free_after_copy();
   arrival_.reset();
   return bytes;
 }
@@ -232,7 +232,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
     if (first) {
       pending.hold(saved.storage, copy_.last_written());
     } else {
-      pending.hold_longer(saved.storage, copy_.last_written());
+      pending.extend(saved.storage, copy_.last_written());
     }
     // A budget counts what is freed when it is freed.
     if (region.budget) pending.bound(0);
@@ -248,40 +248,40 @@ ByteRange SavedStorage::on_device_again() const {
   return {saved.begin.rounded_down(kAlignment), saved.end};
 }
 
-SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round, const ByteRange& bytes) {
+SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round, const ByteRange& bytes) {
   std::optional<Site> news;
   const auto consumer = current_stream(device_.device().id);
-  OnDevice back = bring_back(round, bytes, consumer, news);
-  if (news) wanted_in_step(device_, *news, consumer);
+  OnDevice back = fetch(round, bytes, consumer, news);
+  if (news) on_first_use(device_, *news, consumer);
   return back;
 }
 
-SavedStorage::OnDevice SavedStorage::bring_back(std::uint64_t& round,
-                                                const ByteRange& bytes,
-                                                c10::cuda::CUDAStream consumer,
-                                                std::optional<Site>& news) {
+SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
+                                           const ByteRange& bytes,
+                                           c10::cuda::CUDAStream consumer,
+                                           std::optional<Site>& news) {
   UnpackOrder* order = nullptr;
   Site site;
   OnDevice back;
   {
     const LightLock lock(mutex_);
-    if (site_.watched) tell_misses_after_backward();
+    if (site_.watched) report_misses_after_backward();
     if (used_first() && site_.watched) news = site_;
     if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
     if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
     back.storage = arrived();
     if (!back.storage || !arrival_->bytes.contains(bytes)) {
-      back.storage = fetch(consumer, Haste::kWaitedFor);
+      back.storage = fetch(consumer, CopyPriority::kDemand);
     }
     back.begin = arrival_->bytes.begin;
     use_on(consumer, back.storage);
-    if (site_.watched) asked_in_step(device_, site_);
+    if (site_.watched) on_access(device_, site_);
     if (!arrival_->used) order = order_;
     site = site_;
     arrival_->used = true;
     if (round != round_) {
       round = round_;
-      one_waits_less();
+      release_waiter();
     }
   }
   if (order != nullptr) order->used(site, this, consumer);
@@ -305,27 +305,27 @@ void SavedStorage::kept_is_used() {
   std::optional<Site> news;
   {
     const LightLock lock(mutex_);
-    if (site_.watched) tell_misses_after_backward();
+    if (site_.watched) report_misses_after_backward();
     if (used_first() && site_.watched) news = site_;
   }
-  if (news) wanted_in_step(device_, *news, current_stream(device_.device().id));
+  if (news) on_first_use(device_, *news, current_stream(device_.device().id));
 }
 
 c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
                                  c10::cuda::CUDAStream consumer) {
-  if (held_elsewhere(alive)) {
+  if (referenced_elsewhere(alive)) {
     // From here on its owner may write to it again.
     check(driver::Timeline::wait(stream_of(consumer), copy_.last_written()));
-    copy_.set_away(false);
+    copy_.set_offloaded(false);
     if (!alive_reported_) Runtime::instance().alive_at_unpack(site_, size_);
     alive_reported_ = true;
   }
   return c10::Storage(std::move(alive));
 }
 
-c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
-  if (arrival_) copy_.set_away(true);
-  settle_arrival();
+c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) {
+  if (arrival_) copy_.set_offloaded(true);
+  order_free_after_copy();
   arrival_.reset();
   const ByteRange bytes = on_device_again();
   const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
@@ -359,14 +359,14 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, Haste haste) {
   return storage;
 }
 
-bool SavedStorage::bring_back_ahead(c10::cuda::CUDAStream consumer) {
+bool SavedStorage::prefetch(c10::cuda::CUDAStream consumer) {
   const DeviceId device = device_.device().id;
   const LightLock lock(mutex_);
   if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
   const OptionalAllocation optional;
   try {
     const bool its_own = DeviceId{consumer.device_index()} == device;
-    fetch(its_own ? consumer : current_stream(device), Haste::kAhead);
+    fetch(its_own ? consumer : current_stream(device), CopyPriority::kPrefetch);
     return true;
   } catch (const c10::Error& error) {
     static_cast<void>(error);  // it was only to be early
@@ -395,25 +395,25 @@ void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& st
   }
 }
 
-void SavedStorage::hook_came(std::uint64_t& round) {
+void SavedStorage::add_hook(std::uint64_t& round) {
   const LightLock lock(mutex_);
   ++hooks_;
   round = round_;
 }
 
-void SavedStorage::hook_gone(std::uint64_t round) {
+void SavedStorage::remove_hook(std::uint64_t round) {
   const LightLock lock(mutex_);
   --hooks_;
-  if (round != round_) one_waits_less();
+  if (round != round_) release_waiter();
 }
 
-void SavedStorage::one_waits_less() {
+void SavedStorage::release_waiter() {
   if (!arrival_ || --arrival_->waiting > 0) return;
-  settle_arrival();
+  order_free_after_copy();
   arrival_->held = c10::Storage();
 }
 
-void SavedStorage::settle_arrival() {
+void SavedStorage::order_free_after_copy() {
   // Memory that is freed before anybody used it is still being written to.
   if (!arrival_ || arrival_->waited) return;
   static_cast<void>(driver::Timeline::wait(stream_of(arrival_->stream), arrival_->fence));

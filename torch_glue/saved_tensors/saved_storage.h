@@ -32,12 +32,12 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
  public:
   /// The one for `storage`, made where there is none. Requires: a CUDA storage with memory.
   static std::shared_ptr<SavedStorage> of(const c10::Storage& storage, DeviceRuntime& device);
-  /// Whether there is one; `chain` is then what could_be_computed() said of it.
+  /// Whether there is one; `chain` is then what set_recompute_depth() said of it.
   static bool knows(const c10::Storage& storage, int& chain);
 
   /// It could have been computed again, from so many others one behind the other, itself included
   /// (Recipe::chain).
-  void could_be_computed(int chain) { chain_ = chain; }
+  void set_recompute_depth(int chain) { chain_ = chain; }
 
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
   ~SavedStorage();
@@ -60,7 +60,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
   /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
   /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
-  /// the stream has been given (law 1). `round` is the hook's own from here on, until hook_gone().
+  /// the stream has been given (law 1). `round` is the hook's own from here on, until
+  /// remove_hook().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -74,12 +75,12 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// with what is saved and has what lies between. An address in it is the original one modulo 512.
   /// `round` is the hook's own, from save(). Errors: c10::Error for a failed copy,
   /// c10::OutOfMemoryError.
-  OnDevice bring_back(std::uint64_t& round, const ByteRange& bytes);
+  OnDevice fetch(std::uint64_t& round, const ByteRange& bytes);
 
   /// Begins its way back for this stream, or the current one where that is another device's, where
   /// a hook may still ask for it and it is not there. True where a copy has begun. Errors: none;
   /// who unpacks it meets one that lasts.
-  bool bring_back_ahead(c10::cuda::CUDAStream consumer);
+  bool prefetch(c10::cuda::CUDAStream consumer);
 
   /// The device has no room: what waits leaves now, and what was prefetched and is not used yet is
   /// dropped. Returns the bytes that are free in stream order then; none where nothing could go,
@@ -95,10 +96,10 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
   /// One more hook for what one has already; `round` as for save().
-  void hook_came(std::uint64_t& round);
+  void add_hook(std::uint64_t& round);
 
   /// The hook with this `round` has ended.
-  void hook_gone(std::uint64_t round);
+  void remove_hook(std::uint64_t round);
 
  private:
   std::atomic<int> chain_{0};
@@ -135,11 +136,11 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   Bytes drop_arrival() SPILLWAY_REQUIRES(mutex_);
   /// Whether this is its first use.
   bool used_first() SPILLWAY_REQUIRES(mutex_);
-  /// As bring_back(); where that is news to the step's plan, `news` is its site.
-  OnDevice bring_back(std::uint64_t& round,
-                      const ByteRange& bytes,
-                      c10::cuda::CUDAStream consumer,
-                      std::optional<Site>& news);
+  /// As fetch(); where that is news to the step's plan, `news` is its site.
+  OnDevice fetch(std::uint64_t& round,
+                 const ByteRange& bytes,
+                 c10::cuda::CUDAStream consumer,
+                 std::optional<Site>& news);
   /// What of `bytes` is copied now; nothing where that cannot be done.
   std::optional<Bytes> copy_out(const Saved& saved, const RegionOptions& region)
       SPILLWAY_REQUIRES(mutex_);
@@ -148,14 +149,14 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
       SPILLWAY_REQUIRES(mutex_);
   /// What it takes on the device when it comes back.
   [[nodiscard]] ByteRange on_device_again() const SPILLWAY_REQUIRES(mutex_);
-  c10::Storage fetch(c10::cuda::CUDAStream consumer, Haste haste) SPILLWAY_REQUIRES(mutex_);
+  c10::Storage fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
   /// The original where it is alive and has not been given other memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;
   [[nodiscard]] c10::Storage arrived() const SPILLWAY_REQUIRES(mutex_);
   void use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
-  void one_waits_less() SPILLWAY_REQUIRES(mutex_);
-  void settle_arrival() SPILLWAY_REQUIRES(mutex_);
+  void release_waiter() SPILLWAY_REQUIRES(mutex_);
+  void order_free_after_copy() SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
   const c10::weak_intrusive_ptr<c10::StorageImpl> source_;

@@ -102,7 +102,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   if (storage.nbytes() < min_bytes.count() || storage.nbytes() == 0) return SkipReason::kTiny;
   if (storage.data() == nullptr) return SkipReason::kNotOnDevice;
   if (is_of_parameter(tensor)) return SkipReason::kParameter;
-  if (is_running_statistic(tensor)) return SkipReason::kHeldElsewhere;
+  if (is_running_statistic(tensor)) return SkipReason::kReferencedElsewhere;
   return std::nullopt;
 }
 
@@ -114,7 +114,7 @@ bool is_in_autocast_cache(const at::Tensor& tensor) {
   return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
 }
 
-std::optional<SkipReason> why_not_now(driver::Stream stream) {
+std::optional<SkipReason> capture_skip_reason(driver::Stream stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(stream.handle(), &capture);
   if (error != cudaSuccess) C10_CUDA_CHECK(error);

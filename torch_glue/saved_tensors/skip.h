@@ -16,7 +16,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 
 /// Why nothing can be moved from this stream now, although it could at other times: asks the
 /// driver.
-std::optional<SkipReason> why_not_now(driver::Stream stream);
+std::optional<SkipReason> capture_skip_reason(driver::Stream stream);
 
 /// Whether it stands for other tensors, as those of Python classes and of functorch do.
 bool is_wrapper(const at::Tensor& tensor);

@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 /// So many storages in a row that need not come back end the search for one that does.
-constexpr int kMostInVain = 8;
+constexpr int kMaxInVain = 8;
 
 constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
@@ -70,12 +70,12 @@ void UnpackOrder::used(const Site& site,
     next = take_next(place, recorded);
   }
   for (int in_vain = 0; next != nullptr;) {
-    const bool begun = next->bring_back_ahead(consumer);
+    const bool begun = next->prefetch(consumer);
     in_vain = begun ? 0 : in_vain + 1;
     std::shared_ptr<SavedStorage> done;  // ends without the lock
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());
-    if (in_vain == kMostInVain) return;
+    if (in_vain == kMaxInVain) return;
     done = std::exchange(next, take_next(place, recorded));
   }
 }

@@ -16,7 +16,7 @@ using driver::Timeline;
 using namespace literals;
 
 constexpr Bytes kBounce = 4_MiB;  // enough for a copy engine at its full rate
-constexpr Bytes kMostToKeep = 32_MiB;
+constexpr Bytes kMaxToKeep = 32_MiB;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
     : device_(device),
       file_(std::move(file)),
       consumers_(device.device()),
-      most_to_keep_(std::min(kMostToKeep, largest + largest)) {
+      most_to_keep_(std::min(kMaxToKeep, largest + largest)) {
   const Bytes each = std::max(1_B, std::min(kBounce, largest));
   try {
     for (Bounce& bounce : bounces_) {
@@ -82,7 +82,7 @@ void FileTraffic::work() {
 
 FileTraffic::Outcome FileTraffic::load(std::vector<Piece> pieces,
                                        driver::Stream consumer,
-                                       Haste haste) {
+                                       CopyPriority haste) {
   const Fence ready = checked(consumers_.of(consumer).mark());
   for (const Piece& piece : pieces)
     file_->expect(piece.home, piece.size);
@@ -90,7 +90,9 @@ FileTraffic::Outcome FileTraffic::load(std::vector<Piece> pieces,
       [this, pieces = std::move(pieces), ready, haste] { return bring(pieces, ready, haste); }));
 }
 
-Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces, Fence ready, Haste haste) {
+Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces,
+                                 Fence ready,
+                                 CopyPriority haste) {
   Fence last;
   // The destinations were ready when the order was given; what the consumer got since does not
   // matter, so that the copies follow their own stream.

@@ -43,7 +43,7 @@ class FileTraffic {
 
   /// Brings pieces to the device. Stream: after everything submitted so far to `consumer`, which
   /// must still wait for the fence. Errors: c10::Error.
-  Outcome load(std::vector<Piece> pieces, driver::Stream consumer, Haste haste);
+  Outcome load(std::vector<Piece> pieces, driver::Stream consumer, CopyPriority haste);
 
   /// Brings bytes of the device to `home`: in the file, or in memory that is not pinned. `copied`
   /// is when the device's are free again.
@@ -72,7 +72,9 @@ class FileTraffic {
 
   Outcome order(Order task);
   void work();
-  Result<driver::Fence> bring(const std::vector<Piece>& pieces, driver::Fence ready, Haste haste);
+  Result<driver::Fence> bring(const std::vector<Piece>& pieces,
+                              driver::Fence ready,
+                              CopyPriority haste);
   Status put(const HostSlot& slot, driver::Fence copied, HostMemory& home, Bytes offset);
   HostSlot slot_for(Bytes size);
   void give(HostSlot slot);

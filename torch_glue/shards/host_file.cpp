@@ -75,8 +75,8 @@ std::shared_ptr<HostFile> HostFile::create(const std::string& directory, Bytes s
                       " there, and ",
                       why);
   };
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
-  if (size > Bytes{std::min(free, kMost)}) refuse(readable(Bytes{free}) + " are free");
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+  if (size > Bytes{std::min(free, kMax)}) refuse(readable(Bytes{free}) + " are free");
   const int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(size.count()));
   if (error != 0) refuse(std::string("the system says: ") + std::strerror(error));
   void* const data =

@@ -94,7 +94,9 @@ bool Shard::is_parameter(Bytes offset) const {
   });
 }
 
-Shard::Loading Shard::load_by_traffic(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
+Shard::Loading Shard::load_by_traffic(driver::DevicePtr at,
+                                      driver::Stream consumer,
+                                      CopyPriority haste) {
   std::vector<FileTraffic::Piece> pieces;
   if (own_) pieces.push_back({own_->data(), own_size_, at});
   for (const Place& place : places_) {
@@ -106,7 +108,7 @@ Shard::Loading Shard::load_by_traffic(driver::DevicePtr at, driver::Stream consu
   return {{}, traffic_->load(std::move(pieces), consumer, haste)};
 }
 
-Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, Haste haste) {
+Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste) {
   if (size_ == Bytes{}) return {};
   if (traffic_) return load_by_traffic(at, consumer, haste);
 

@@ -52,7 +52,7 @@ class Shard {
 
   /// Begins copying all members to `at`, allocated on `consumer`.
   /// Threads: safe. Errors: c10::Error.
-  Loading load(driver::DevicePtr at, driver::Stream consumer, Haste haste);
+  Loading load(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
 
   /// The members' values are those in `storage` from now on, and what is computed with them brings
   /// its gradients to the host.
@@ -87,7 +87,7 @@ class Shard {
   [[nodiscard]] const Place* find(const at::Tensor& member) const;
 
   [[nodiscard]] std::shared_ptr<HostMemory> host_memory(Bytes size) const;
-  Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, Haste haste);
+  Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
 
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned

@@ -259,7 +259,7 @@ void OffloadedShards::watch_casts(std::size_t part, std::optional<WeightCasts>& 
 
 c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const Lock lock(mutex_);
-  Slot& slot = slot_of(part, Haste::kWaitedFor);
+  Slot& slot = slot_of(part, CopyPriority::kDemand);
   settle(slot);
   const c10::Storage storage = slot.storage;
   const auto stream = current_stream(device_.device().id);
@@ -274,7 +274,7 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   const bool last = backward ? part == 0 : part + 1 == shards_.size();
   if (last || slots_.size() < 2) return storage;
   try {
-    slot_of(backward ? part - 1 : part + 1, Haste::kAhead);
+    slot_of(backward ? part - 1 : part + 1, CopyPriority::kPrefetch);
   } catch (const c10::Error& error) {
     // It was only to be early; the part meets the error again when it runs, if it lasts.
     static_cast<void>(error);
@@ -290,7 +290,7 @@ void OffloadedShards::wait_at_the_end_of_the_pass() {
   });
 }
 
-OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
+OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, CopyPriority haste) {
   const auto found = std::find_if(
       slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.part == part; });
   Slot& slot = found == slots_.end() ? free_slot() : *found;
@@ -299,7 +299,7 @@ OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, Haste haste) {
   return slot;
 }
 
-void OffloadedShards::fill(Slot& slot, std::size_t part, Haste haste) {
+void OffloadedShards::fill(Slot& slot, std::size_t part, CopyPriority haste) {
   const auto index = static_cast<c10::DeviceIndex>(device_.device().id);
   const auto consumer = current_stream(device_.device().id);
   if (!slot.storage) {

@@ -78,7 +78,7 @@ void node_ends(const at::RecordFunction&, at::ObserverContext*) {
   const auto node = torch::autograd::get_current_node();
   const auto* const sink = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
   if (sink != nullptr && sink->variable.grad().defined()) {
-    give_role(sink->variable.grad(), gradient);
+    set_tensor_role(sink->variable.grad(), gradient);
   }
 }
 
@@ -109,9 +109,9 @@ void ask_for_callers_scope(TagId (*ask)()) {
   callers_scope.store(ask);
 }
 
-void give_role(const at::Tensor& tensor, TagId role) {
+void set_tensor_role(const at::Tensor& tensor, TagId role) {
   if (DeviceRuntime* const device = owner(tensor)) {
-    device->give_role(driver::DevicePtr(tensor.storage().data()), role);
+    device->set_role(driver::DevicePtr(tensor.storage().data()), role);
   }
 }
 

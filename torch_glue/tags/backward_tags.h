@@ -23,7 +23,7 @@ void give_roles_in_backward(bool on);
 
 /// The memory of `tensor` is for `tag`, unless a scope of the program has named it. Ignored for
 /// memory that is not of Spillway's heap.
-void give_role(const at::Tensor& tensor, TagId role);
+void set_tensor_role(const at::Tensor& tensor, TagId role);
 
 /// The tag of the memory of `tensor`; kUntagged for memory that is not of Spillway's heap.
 TagId tag_of(const at::Tensor& tensor);

@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kMostChanges = 16384;
+constexpr std::size_t kMaxChanges = 16384;
 
 class Timeline {
  public:
@@ -25,7 +25,7 @@ class Timeline {
       changes_.pop_back();  // no node was made under it
     const TagId before = changes_.empty() ? TagId::kUntagged : changes_.back().tag;
     if (before == tag) return;
-    if (changes_.size() == kMostChanges) changes_.pop_front();
+    if (changes_.size() == kMaxChanges) changes_.pop_front();
     changes_.push_back({next, tag});
   }
 

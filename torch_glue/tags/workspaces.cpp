@@ -21,7 +21,7 @@ void give_roles_to_workspaces() {
       DeviceRuntime* const device =
           Runtime::instance().device_if_made(DeviceId{memory.device().index()});
       const driver::DevicePtr at(memory.get());
-      if (device != nullptr && device->heap().owns(at)) device->give_role(at, role);
+      if (device != nullptr && device->heap().owns(at)) device->set_role(at, role);
     }
   }
 }

@@ -68,7 +68,7 @@ def measure(mebibytes: int) -> dict[str, float]:
     resumed, resume_seconds = timed(spillway.resume, tag)
     intact = all(bool((tensor == each % 251).all()) for each, tensor in enumerate(tensors))
     return {
-        "live_bytes": size * TENSORS,
+        "allocated_bytes": size * TENSORS,
         "copied_bytes": paused["copied_bytes"],
         "copied_back_bytes": resumed["copied_bytes"],
         "given_back_bytes": paused["given_back_bytes"],

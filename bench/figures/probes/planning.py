@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "llama-8b": (lambda: [*(LlamaBlock() for _ in range(32)), Head(32000)], (1, 4096, 4096)),
     "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
 }
-# Steps are made until so many in a row are alike, or so many at most: plans are made anew until times and
+# Steps are made until so many in a row are alike, or so many at most: plans are made again until times and
 # memory are settled.
 ALIKE = 10
 MIB = 2**20
@@ -86,7 +86,7 @@ class Step:
         x.sum().backward()
         spillway.step()
         self.optimizer.zero_grad()
-        return spillway.stats()["tags"]["kept"]["last"]["movable_bytes"]
+        return spillway.stats()["tags"]["kept"]["last"]["offloadable_bytes"]
 
     def checkpointed(self) -> torch.Tensor:
         x = self.x = self.batch()
@@ -141,7 +141,7 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
             "least": explained.curve[0].budget,
             "kept": explained.chosen.kept,
             "moved": explained.chosen.moved,
-            "rebuilt": explained.chosen.rebuilt,
+            "recomputed": explained.chosen.recomputed,
             "predicted": explained.chosen.seconds,
             "taken": explained.taken,
         }
@@ -165,8 +165,8 @@ def the_way(name: str, step: Step) -> dict[str, Any]:
     """One of: checkpoint, save_on_cpu, trl, torchtune; the last two need those packages."""
     if name == "checkpoint":
         return step.measured(contextlib.nullcontext(), step.checkpointed)
-    if name == "rebuild":
-        return step.measured(spillway.rebuild())
+    if name == "recompute":
+        return step.measured(spillway.recompute())
     if name == "save_on_cpu":
         return step.measured(torch.autograd.graph.save_on_cpu(pin_memory=True))
     if name == "trl":

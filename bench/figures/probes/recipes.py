@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host time of a tensor that is computed again, beyond that of running its operator once more.
+"""Host time of recomputing a tensor, beyond that of running its operator once more.
 
 In nanoseconds of the process's CPU time (backward runs on a thread of its own): `keep` where the engine keeps
-all saved tensors, `rebuild` where one of each branch is let go and made again, `more` of that than of keeping
-it, round by round, `operator` of its operator.
+all saved tensors, `recompute` where one of each branch is released and recomputed, `more` the difference of
+the two, round by round, `operator` of the operator alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def operators() -> float:
 
 arms = {
     "keep": lambda: trained(lambda: spillway.CPUOffload(0, tag="keep")),
-    "rebuild": lambda: trained(spillway.rebuild),
+    "recompute": lambda: trained(spillway.recompute),
     "operator": operators,
 }
 for arm in arms.values():
@@ -62,8 +62,8 @@ times = {name: [] for name in arms}
 for _ in range(ROUNDS):  # the arms take turns, so that drift meets all of them
     for name, arm in arms.items():
         times[name].append(arm())
-last = spillway.stats()["tags"]["rebuild"]["last"]
-assert last["rebuilt_bytes"] == last["left_to_rebuild_bytes"] == BRANCHES * x.nbytes, last
-pairs = zip(times["rebuild"], times["keep"], strict=True)
+last = spillway.stats()["tags"]["recompute"]["last"]
+assert last["recomputed_bytes"] == last["left_to_recompute_bytes"] == BRANCHES * x.nbytes, last
+pairs = zip(times["recompute"], times["keep"], strict=True)
 found = {name: median(values) for name, values in times.items()}
-print(json.dumps({**found, "more": median(rebuild - keep for rebuild, keep in pairs)}))
+print(json.dumps({**found, "more": median(recompute - keep for recompute, keep in pairs)}))

@@ -17,7 +17,7 @@ namespace spillway::operators {
 namespace {
 
 /// More steps than a dry run takes, and seconds of a loop that does nothing but ask.
-constexpr int kMost = 100000;
+constexpr int kMax = 100000;
 
 struct Reads {
   uint64_t bits = 0;
@@ -41,7 +41,7 @@ uint64_t bits_of(const at::Scalar& value) {
 
 void count(const at::Scalar& value) {
   const char* place = python_place();
-  if (reads_of(place, bits_of(value)) < kMost) return;
+  if (reads_of(place, bits_of(value)) < kMax) return;
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << value;
@@ -51,7 +51,7 @@ void count(const at::Scalar& value) {
                               " has read the value ",
                               text.str(),
                               " ",
-                              kMost,
+                              kMax,
                               " times. A dry run computes no values: a loop that waits for another "
                               "one never ends. Say what "
                               "it is to read, --assume value=NUMBER or finite=0, end earlier, "

@@ -18,9 +18,9 @@ namespace spillway::operators {
 namespace {
 
 /// Some Meta kernels are Python: the program's modes are not to see what they are made of.
-class Unseen {
+class InternalOpsGuard {
  public:
-  Unseen()
+  InternalOpsGuard()
       : torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()),
         below_(
             c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
@@ -30,10 +30,10 @@ class Unseen {
         at::impl::TorchFunctionDisabledState::ALL_DISABLED);
   }
 
-  Unseen(const Unseen&) = delete;
-  Unseen& operator=(const Unseen&) = delete;
+  InternalOpsGuard(const InternalOpsGuard&) = delete;
+  InternalOpsGuard& operator=(const InternalOpsGuard&) = delete;
 
-  ~Unseen() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
+  ~InternalOpsGuard() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
 
  private:
   at::impl::TorchFunctionDisabledState torch_function_;
@@ -313,7 +313,7 @@ bool ShapeRule::apply(const c10::OperatorHandle& op, c10::Stack& stack) const {
     stack = std::move(results);
     return true;
   }
-  const Unseen unseen;
+  const InternalOpsGuard unseen;
   (kind_ == Kind::kSpecial ? special_ : by_meta_kernel)(op, stack);
   return true;
 }

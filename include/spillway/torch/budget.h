@@ -13,7 +13,7 @@ namespace spillway {
 /// What a BudgetRegion does besides its budget.
 struct BudgetSettings {
   std::string tag = "budget";  // planned and counted under it
-  bool rebuild = true;         // storages may be computed again; without it they only move
+  bool recompute = true;       // storages may be computed again; without it they only move
   /// From 1 on: instead of the least time the least memory, with a predicted time of at most so
   /// many times that of the step with everything kept; the budget is kept first. 0: no limit.
   double time_limit = 0;

@@ -45,16 +45,16 @@ class SPILLWAY_TORCH_API OffloadRegion {
 
 /// Tensors that are saved on this thread while it lives are not kept where the operators that made
 /// them can run again on what the graph keeps anyway; the backward pass runs those again, on the
-/// same bits (docs/rebuild.md). What cannot be computed again moves, or stays, as the regions
+/// same bits (docs/recompute.md). What cannot be computed again moves, or stays, as the regions
 /// around and inside say.
 ///
 /// Threads: ended on the thread that began it. Errors: c10::ValueError as OffloadRegion.
-class SPILLWAY_TORCH_API RebuildRegion {
+class SPILLWAY_TORCH_API RecomputeRegion {
  public:
-  RebuildRegion();
-  ~RebuildRegion();
-  RebuildRegion(const RebuildRegion&) = delete;
-  RebuildRegion& operator=(const RebuildRegion&) = delete;
+  RecomputeRegion();
+  ~RecomputeRegion();
+  RecomputeRegion(const RecomputeRegion&) = delete;
+  RecomputeRegion& operator=(const RecomputeRegion&) = delete;
 
  private:
   std::uint64_t id_;
@@ -75,19 +75,19 @@ class SPILLWAY_TORCH_API KeepingRegion {
 
 /// Bytes of one tag in the last step that saved anything under it.
 struct TagTotals {
-  std::uint64_t movable = 0;  // of storages that were saved and could move, each once
-  std::uint64_t moved = 0;    // of those that did
-  std::uint64_t copied = 0;   // to the host: what their saved tensors cover
-  std::uint64_t fetched = 0;  // back
+  std::uint64_t offloadable = 0;  // of storages that were saved and could move, each once
+  std::uint64_t moved = 0;        // of those that did
+  std::uint64_t copied = 0;       // to the host: what their saved tensors cover
+  std::uint64_t fetched = 0;      // back
   /// Of other storages, neither kept nor moved, each once; and of those that were made again.
-  std::uint64_t left_to_rebuild = 0;
-  std::uint64_t rebuilt = 0;
+  std::uint64_t left_to_recompute = 0;
+  std::uint64_t recomputed = 0;
   /// Of storages that stayed, by reason; the names are those of Python's spillway.stats().
   std::map<std::string, std::uint64_t> skipped{};
 };
 
-/// All zero for a tag that nothing was saved under. What a RebuildRegion outside all others does is
-/// counted under "rebuild". Threads: safe.
+/// All zero for a tag that nothing was saved under. What a RecomputeRegion outside all others does
+/// is counted under "recompute". Threads: safe.
 SPILLWAY_TORCH_API TagTotals last_step(std::string_view tag = "");
 
 /// Ends the training step: plans are made and statistics latched. Errors: BudgetError where it has

@@ -60,7 +60,7 @@ _OPTIONS = (
     click.option(
         "--compare",
         metavar="A,B,…",
-        help="Dry run: a run for each of plain, checkpoint, rebuild, ratio=SHARE, budget=SIZE, and a table.",
+        help="Dry run: a run for each of plain, checkpoint, recompute, ratio=SHARE, budget=SIZE; a table.",
     ),
     click.option("--json", "output", metavar="FILE", help="Dry run: the page as JSON, too; - for stdout."),
 )

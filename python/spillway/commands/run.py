@@ -34,7 +34,7 @@ Examples:
   spillway run --emulate --check -- python train.py
   spillway run --emulate h100 --clock virtual --ratio 0.5 -- python train.py
   spillway run --emulate h200 --shape-only --samples-per-step 8 -- python train.py
-  spillway run --emulate h200 --shape-only --compare plain,checkpoint,rebuild,ratio=0.5 -- python train.py
+  spillway run --emulate h200 --shape-only --compare plain,checkpoint,recompute,ratio=0.5 -- python train.py
 """
 
 

@@ -64,9 +64,9 @@ class MemoryOverStep:
                 {
                     "phase": phase,
                     "where": where,
-                    "live_bytes": torch.cuda.memory_allocated(),
-                    "held_bytes": torch.cuda.memory_reserved(),
-                    "away_bytes": self.away(),
+                    "allocated_bytes": torch.cuda.memory_allocated(),
+                    "reserved_bytes": torch.cuda.memory_reserved(),
+                    "offloaded_bytes": self.away(),
                 }
             )
 

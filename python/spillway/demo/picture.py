@@ -18,8 +18,8 @@ def draw(document: dict[str, Any], path: Path) -> None:
     """Writes the last step of every arm as a PNG: live bytes as a line, bytes held from the driver dotted."""
     figure, axes = plt.subplots(figsize=(9, 4.8), dpi=120, layout="constrained")
     for arm, color in zip(document["arms"], COLORS, strict=False):
-        live = [sample["live_bytes"] / 2**20 for sample in arm["memory"]]
-        held = [sample["held_bytes"] / 2**20 for sample in arm["memory"]]
+        live = [sample["allocated_bytes"] / 2**20 for sample in arm["memory"]]
+        held = [sample["reserved_bytes"] / 2**20 for sample in arm["memory"]]
         label = f"{arm['name']}: holds {arm['peak_device_bytes'] / 2**20:.0f} MiB"
         axes.plot(live, color=color, linewidth=2, label=label)
         axes.plot(held, color=color, linewidth=1, linestyle=":")

@@ -14,12 +14,12 @@ def nothing_moved() -> Stats:
 
 
 def step_bytes(stats: Stats) -> Stats:
-    """Unique bytes of the last ended step over all tags: movable, moved, fetched, and skipped by reason."""
+    """Unique bytes of the last step over all tags: offloadable, offloaded, fetched, and skipped by reason."""
     result = nothing_moved()
     for tag in stats["tags"].values():
         last = tag["last"]
-        result["saved_bytes"] += last["movable_bytes"]
-        result["offloaded_bytes"] += last["moved_bytes"]
+        result["saved_bytes"] += last["offloadable_bytes"]
+        result["offloaded_bytes"] += last["offloaded_bytes"]
         result["fetched_bytes"] += last["fetched_bytes"]
         for reason, count in last["skipped"].items():
             if count["storages"]:
@@ -45,8 +45,8 @@ def no_totals() -> Stats:
         "host_peak_bytes": 0,
         "host_pinned_bytes": 0,
         "host_slots_peak_bytes": 0,
-        "away_at_peak_bytes": 0,
-        "away_at_live_peak_bytes": 0,
+        "offloaded_at_peak_bytes": 0,
+        "offloaded_at_allocated_peak_bytes": 0,
     }
 
 
@@ -57,11 +57,11 @@ def totals(stats: Stats) -> Stats:
         result["host_peak_bytes"] += device["host"]["pinned_peak_bytes"]
         result["host_pinned_bytes"] += device["host"]["pinned_bytes"]
         result["host_slots_peak_bytes"] += device["host"]["in_slots_peak_bytes"]
-        result["away_at_peak_bytes"] += device["heap"]["away_at_held_peak_bytes"]
-        result["away_at_live_peak_bytes"] += device["heap"]["away_at_live_peak_bytes"]
+        result["offloaded_at_peak_bytes"] += device["heap"]["offloaded_at_reserved_peak_bytes"]
+        result["offloaded_at_allocated_peak_bytes"] += device["heap"]["offloaded_at_allocated_peak_bytes"]
     return result
 
 
 def away(stats: Stats) -> int:
     """Bytes that are on the host instead of the device now."""
-    return sum(device["residency"]["away_bytes"] for device in stats["devices"].values())
+    return sum(device["residency"]["offloaded_bytes"] for device in stats["devices"].values())

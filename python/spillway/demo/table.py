@@ -22,7 +22,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         table.add_column(arm["name"], justify="right")
     for heading, key in (
         ("peak device memory, held (MiB)", "peak_device_bytes"),
-        ("peak device memory, live (MiB)", "peak_live_bytes"),
+        ("peak device memory, live (MiB)", "peak_allocated_bytes"),
         ("moved to the host per step (MiB)", "offloaded_bytes"),
         ("moved back per step (MiB)", "fetched_bytes"),
         ("pinned host memory, peak (MiB)", "host_peak_bytes"),

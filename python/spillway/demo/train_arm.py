@@ -101,7 +101,7 @@ class Arm:
             "cuda": torch.version.cuda,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "peak_device_bytes": torch.cuda.max_memory_reserved(),
-            "peak_live_bytes": torch.cuda.max_memory_allocated(),
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
             "emulator_peak_bytes": measure.emulator_peak(),
             "unordered": unordered,
             "steps": self.steps,

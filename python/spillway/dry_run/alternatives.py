@@ -10,7 +10,7 @@ from spillway.settings import JOB, LaunchError
 
 __all__ = ["Alternative", "parse"]
 
-_PLAIN = ("plain", "checkpoint", "rebuild")
+_PLAIN = ("plain", "checkpoint", "recompute")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
 # What would hold for all of them, or be written by all of them to one place.
 _IN_THE_WAY = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
@@ -42,11 +42,11 @@ def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
 def _alternative(item: str) -> Alternative:
     name, equals, value = item.partition("=")
     if not equals and name in _PLAIN:
-        changes = {"SPILLWAY_REBUILD": "1"} if name == "rebuild" else {}
+        changes = {"SPILLWAY_RECOMPUTE": "1"} if name == "recompute" else {}
         return Alternative(item, changes, checkpoint=name == "checkpoint")
     if not equals or name not in _MOVING:
         raise LaunchError(
-            f"--compare: {item or 'nothing'}: expected plain, checkpoint, rebuild, ratio=SHARE or "
+            f"--compare: {item or 'nothing'}: expected plain, checkpoint, recompute, ratio=SHARE or "
             "budget=SIZE, with commas between them"
         )
     setting = _MOVING[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The emulated GPU's and its operators' books, by their C interfaces (emulator.h, operators.h)."""
+"""The emulated GPU's and its operators' accounting, by their C interfaces (emulator.h, operators.h)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spillway.settings import LIBRARIES
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KINDS", "ROLES", "Assumed", "Block", "Books", "Ended", "assumed", "cost", "is_dry"]
+__all__ = ["KINDS", "ROLES", "Accounting", "Assumed", "Block", "Ended", "assumed", "cost", "is_dry"]
 
 # What a device is busy with, by the emulator's numbers.
 KINDS = (
@@ -103,7 +103,7 @@ class _Block(ctypes.Structure):
         return Block(self.bytes, ROLES[self.role], name, place)
 
 
-class Books:
+class Accounting:
     """Of this process."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Books:
         """What this thread allocates from now on; "other": by what it does then."""
         self._operators.spillway_operators_allocates_for(ROLES.index(role))
 
-    def give_role(self, at: int, role: str) -> None:
+    def set_role(self, at: int, role: str) -> None:
         self._operators.spillway_operators_give_role(ctypes.c_void_p(at), ROLES.index(role))
 
     def at_peak(self, device: int) -> list[Block]:

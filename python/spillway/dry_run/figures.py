@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a process's books to the figures of its page. Times are milliseconds of the virtual clock."""
+"""From a process's accounting to the figures of its page. Times are milliseconds of the virtual clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Moment:
 
 
 def process_figures(
-    books: Any, knows_holders: bool, moments: Sequence[Moment], end: Moment
+    accounting: Any, knows_holders: bool, moments: Sequence[Moment], end: Moment
 ) -> dict[str, Any]:
     """`moments`: the beginning, and the end of each step."""
     first, last, steps = _measured(moments, end)
@@ -49,8 +49,8 @@ def process_figures(
             {
                 "index": index,
                 "shares": _shares(index, first, last),
-                "out_of_memory": _ended(books.out_of_memory(index)),
-                **(_held(books.at_peak(index)) if knows_holders else {}),
+                "out_of_memory": _ended(accounting.out_of_memory(index)),
+                **(_held(accounting.at_peak(index)) if knows_holders else {}),
             }
             for index in range(len(end.end_ms))
         ],
@@ -156,7 +156,7 @@ def _held(blocks: Iterable[Block]) -> dict[str, Any]:
         holders.setdefault((block.role, block.operator, block.lines), []).append(block.bytes)
     largest = sorted(holders.items(), key=lambda item: (-sum(item[1]), item[0]))
     return {
-        "held_at_peak_bytes": dict(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
+        "allocated_at_peak_bytes": dict(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         "largest_at_peak": [
             {
                 "bytes": sum(sizes),

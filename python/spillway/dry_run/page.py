@@ -27,7 +27,7 @@ def show(answer: Answer, profile: str, samples: float | None, console: Console) 
             console.print(Text(title, style="bold"))
             for name, text in words.facts(process, device, samples, answer.status != 0):
                 console.print(Text(f"  {name:<8}{text}"))
-            if device.get("held_at_peak_bytes"):
+            if device.get("allocated_at_peak_bytes"):
                 console.print(_held(device))
                 console.print(_largest(device))
     console.print(Text(words.NOT_COMPARED, style="dim"))
@@ -43,7 +43,7 @@ def _table(title: str, **columns: Any) -> Table:
 
 def _held(device: dict[str, Any]) -> Table:
     table = _table("  At the peak:", what="left", bytes="right", share="right")
-    held = device["held_at_peak_bytes"]
+    held = device["allocated_at_peak_bytes"]
     peak = device["peak_allocated_bytes"]
     for role, taken in {**held, "rounding": max(0, peak - sum(held.values()))}.items():
         if taken:

@@ -16,7 +16,7 @@ from typing import Any
 from spillway._files import replace
 from spillway._process import start_of
 from spillway.dry_run.answer import QUESTION, SUFFIX
-from spillway.dry_run.emulator import Books
+from spillway.dry_run.emulator import Accounting
 from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
 
@@ -45,7 +45,7 @@ class _Watch:
         self.torch = torch
         self.folder = folder
         self.process = os.getpid()
-        self.books = Books()
+        self.accounting = Accounting()
         self.devices = range(torch.cuda.device_count())
         # Of a device's memory CUDA keeps some for itself, where its profile says so.
         self.available = [torch.cuda.mem_get_info(device)[0] for device in self.devices]
@@ -67,7 +67,7 @@ class _Watch:
 
         if self.layers is not None:
             self.layers.watch()
-        self.knows_holders = self.books.watch_memory()
+        self.knows_holders = self.accounting.watch_memory()
         self._keep_peaks_over_resets()
         self.moments.append(self.moment())
         expect_global_hooks()
@@ -77,11 +77,11 @@ class _Watch:
         atexit.register(self.write)
 
     def moment(self) -> Moment:
-        to_host, to_device = self.books.copied()
+        to_host, to_device = self.accounting.copied()
         plans = _plans()
         return Moment(
-            [self.books.end_ms(device) for device in self.devices],
-            [self.books.busy_ms(device) for device in self.devices],
+            [self.accounting.end_ms(device) for device in self.devices],
+            [self.accounting.busy_ms(device) for device in self.devices],
             to_host,
             to_device,
             plans,
@@ -95,24 +95,24 @@ class _Watch:
         if module not in self.met:
             self.met.update(module.modules())
             self.roots.add(module)
-            self.give_role("parameters", (*module.parameters(), *module.buffers()))
+            self.set_role("parameters", (*module.parameters(), *module.buffers()))
         if module in self.roots:
             tensors = (each for each in arguments if isinstance(each, self.torch.Tensor))
-            self.give_role("inputs", (each for each in tensors if not each.requires_grad))
+            self.set_role("inputs", (each for each in tensors if not each.requires_grad))
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         self.stepping = weakref.ref(optimizer)
         if self.first_optimizer is None:
             self.first_optimizer = self.stepping
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        self.give_role("parameters", parameters)
-        self.give_role("gradients", (each.grad for each in parameters))
-        self.books.allocates_for("optimizer_temporaries")
+        self.set_role("parameters", parameters)
+        self.set_role("gradients", (each.grad for each in parameters))
+        self.accounting.allocates_for("optimizer_temporaries")
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.books.allocates_for("other")
+        self.accounting.allocates_for("other")
         self.stepping = None
-        self.give_role("optimizer_states", _tensors(optimizer.state))
+        self.set_role("optimizer_states", _tensors(optimizer.state))
         if self.first_optimizer is not None and self.first_optimizer() is optimizer:
             self.moments.append(self.moment())
             if self.is_over():
@@ -129,12 +129,12 @@ class _Watch:
         steps = settled_steps(self.moments)
         return len(steps) >= _SETTLED and steps.stop == taken
 
-    def give_role(self, role: str, tensors: Any) -> None:
+    def set_role(self, role: str, tensors: Any) -> None:
         for tensor in map(_local, tensors):
             # Tensors without memory of their own have none to name, nor have lazy modules' at first.
             with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError, ValueError):
                 if tensor.is_cuda and not isinstance(tensor, self.fake):
-                    self.books.give_role(tensor.untyped_storage().data_ptr(), role)
+                    self.accounting.set_role(tensor.untyped_storage().data_ptr(), role)
 
     def _keep_peaks_over_resets(self) -> None:
         c = self.torch._C
@@ -158,8 +158,8 @@ class _Watch:
             return
         # The states of a step that was not finished, for lack of memory.
         if (optimizer := self.stepping and self.stepping()) is not None:
-            self.give_role("optimizer_states", _tensors(optimizer.state))
-        figures = process_figures(self.books, self.knows_holders, self.moments, self.moment())
+            self.set_role("optimizer_states", _tensors(optimizer.state))
+        figures = process_figures(self.accounting, self.knows_holders, self.moments, self.moment())
         cuda = self.torch.cuda
         for device in figures["devices"]:
             index = device["index"]
@@ -176,7 +176,7 @@ class _Watch:
             "samples_per_step": self.question["samples"],
             "checkpointed_layers": self.layers.count if self.layers else None,
             "compiled": "spillway._dry_compile" in sys.modules,  # imported with the first graph
-            "peak_pinned_bytes": self.books.pinned_peak(),
+            "peak_pinned_bytes": self.accounting.pinned_peak(),
             "budget_missed": _budget_missed(),
             "cannot_help": _cannot_help(),
             "allocator": cuda.memory.get_allocator_backend(),
@@ -207,7 +207,7 @@ def _plans() -> tuple[Any, ...]:
     for tag, step in _tags().items():
         if records := glue().records(tag):
             last = step["last"]
-            found.append((tag, records, last["moved_bytes"], last["left_to_rebuild_bytes"]))
+            found.append((tag, records, last["offloaded_bytes"], last["left_to_recompute_bytes"]))
     return tuple(found)
 
 

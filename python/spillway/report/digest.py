@@ -16,7 +16,7 @@ __all__ = ["REASONS", "Digest", "Step", "digest"]
 # Why storages stay on the device, in words.
 REASONS = {
     "parameter": "parameters and their views: on the device anyway",
-    "held_elsewhere": "something else keeps them: nothing would be gained",
+    "referenced_elsewhere": "something else keeps them: nothing would be gained",
     "not_on_device": "not on a GPU",
     "not_strided": "sparse, quantised or nested",
     "subclass": "tensors of a Python subclass",
@@ -54,7 +54,7 @@ class Digest:
     steps: list[Step]  # of which there are single events to the end
     stayed: dict[str, dict[str, int]]  # by reason: storages, bytes; over all steps
     refused: dict[str, int]  # by who did
-    regions: dict[str, dict[str, int]]  # by tag, over all steps: movable, moved, copied, fetched
+    regions: dict[str, dict[str, int]]  # by tag, over all steps: offloadable, moved, copied, fetched
     pinned_peak: int
 
     @property
@@ -82,10 +82,10 @@ def digest(log: RunLog) -> Digest:
     regions: dict[str, dict[str, int]] = {}
     for each in log.tag_steps:
         total = regions.setdefault(
-            each.tag, dict.fromkeys(("steps", "movable", "moved", "copied", "fetched"), 0)
+            each.tag, dict.fromkeys(("steps", "offloadable", "moved", "copied", "fetched"), 0)
         )
         total["steps"] += 1
-        for what in ("movable", "moved", "copied", "fetched"):
+        for what in ("offloadable", "moved", "copied", "fetched"):
             total[what] += getattr(each, what)
         for reason, count in each.stayed.items():
             sums = stayed.setdefault(reason, {"storages": 0, "bytes": 0})

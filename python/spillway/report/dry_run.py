@@ -36,7 +36,7 @@ def _device(process: dict[str, Any], device: dict[str, Any]) -> str:
     peak = device["peak_allocated_bytes"]
     held = [
         (words.role(role), size(taken), percent(taken / peak))
-        for role, taken in device.get("held_at_peak_bytes", {}).items()
+        for role, taken in device.get("allocated_at_peak_bytes", {}).items()
     ]
     holders = device.get("largest_at_peak", [])
     largest = [

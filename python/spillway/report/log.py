@@ -79,7 +79,7 @@ class TagStep(NamedTuple):
 
     time: int
     tag: str
-    movable: int
+    offloadable: int
     moved: int
     copied: int
     fetched: int

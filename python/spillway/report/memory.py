@@ -25,7 +25,7 @@ class Moment:
     device: int = 0
     away: int = 0
     tags: dict[str, int] = field(default_factory=dict)  # of what is on the device
-    away_tags: dict[str, int] = field(default_factory=dict)
+    offloaded_tags: dict[str, int] = field(default_factory=dict)
 
     @property
     def without(self) -> int:
@@ -68,7 +68,7 @@ class _Device:
         self.device = 0
         self.away = 0
         self.tags: dict[str, int] = defaultdict(int)
-        self.away_tags: dict[str, int] = defaultdict(int)
+        self.offloaded_tags: dict[str, int] = defaultdict(int)
         self.families: dict[str, int] = defaultdict(int)
         self.step = (0, 0)
         self.changed: int | None = None  # when, where that was not noted yet
@@ -84,9 +84,9 @@ class _Device:
             usage.tag_blocks[tag] = usage.tag_blocks.get(tag, 0) + 1
         self.changed = time
 
-    def change_away(self, time: int, tag: str, size: int) -> None:
+    def change_offloaded(self, time: int, tag: str, size: int) -> None:
         self.away += size
-        self.away_tags[tag] += size
+        self.offloaded_tags[tag] += size
         self.changed = time
 
     def note(self, stretch: int) -> None:
@@ -109,7 +109,7 @@ class _Device:
 
     def moment(self, time: int) -> Moment:
         tags = {tag: size for tag, size in self.tags.items() if size}
-        away = {tag: size for tag, size in self.away_tags.items() if size}
+        away = {tag: size for tag, size in self.offloaded_tags.items() if size}
         return Moment(time, self.device, self.away, tags, away)
 
     def step_ended(self) -> None:
@@ -198,7 +198,7 @@ def _later_peaks(log: RunLog) -> dict[int, int]:
     before: dict[str, int] = {}
     for time, statistics in [*log.steps, (log.ended, log.last)]:
         for index, device in statistics["devices"].items():
-            peak = device["live_peak"]
+            peak = device["allocated_peak"]
             if time < log.detailed_until:
                 before[index] = peak
             elif peak != before.get(index, 0):
@@ -208,5 +208,5 @@ def _later_peaks(log: RunLog) -> dict[int, int]:
 
 def _be_away(storage: dict[str, Any], time: int, size: int) -> None:
     if size != storage["away"]:
-        storage["device"].change_away(time, storage["region"], size - storage["away"])
+        storage["device"].change_offloaded(time, storage["region"], size - storage["away"])
         storage["away"] = size

@@ -75,7 +75,7 @@ def facts(plan: Explanation) -> str:
     return (
         f"Within a budget of {size(chosen.budget)}{f' on GPU {plan.device}' if plan.device else ''}, region "
         f"{plan.tag!r}: kept {size(chosen.kept)}, moved {size(chosen.moved)}, computed again "
-        f"{size(chosen.rebuilt)}; {took}, {percent(plan.of_limit)} of what any plan could reach, which is "
+        f"{size(chosen.recomputed)}; {took}, {percent(plan.of_limit)} of what any plan could reach, which is "
         f"limited by {LIMITS[chosen.limit]}."
     )
 
@@ -102,7 +102,7 @@ def _table(plan: Explanation) -> str:
             size(point.budget) + (" (this run)" if point == plan.chosen else ""),
             size(point.kept),
             size(point.moved),
-            size(point.rebuilt),
+            size(point.recomputed),
             f"{point.seconds * 1e3:.4g} ms",
             f"{point.slowdown:.3f}",
             percent(point.of_limit),

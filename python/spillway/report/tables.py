@@ -50,7 +50,7 @@ def costs(each: Digest) -> str:
         rows.append(
             (
                 tag or "(no tag)",
-                size(sums["movable"]) if sums else "–",
+                size(sums["offloadable"]) if sums else "–",
                 size(sums["moved"]) if sums else "–",
                 size(costs.out_bytes) if costs else "–",
                 size(costs.in_bytes) if costs else "–",
@@ -142,9 +142,11 @@ def tags(each: Digest) -> str:
 
 def stayed(each: Digest) -> str:
     parts = ["<h2>What stayed on the device, and why</h2>"]
-    movable, moved = (sum(sums[what] for sums in each.regions.values()) for what in ("movable", "moved"))
-    if movable > moved:
-        parts.append(f"<p>Of {size(movable)} that could move, {size(moved)} did. What stayed:</p>")
+    offloadable, moved = (
+        sum(sums[what] for sums in each.regions.values()) for what in ("offloadable", "moved")
+    )
+    if offloadable > moved:
+        parts.append(f"<p>Of {size(offloadable)} that could move, {size(moved)} did. What stayed:</p>")
     if each.stayed:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))

@@ -38,9 +38,9 @@ def _regions(each: Digest) -> Table:
         sums, costs = each.regions.get(tag), each.copies.tags.get(tag)
         table.add_row(
             Text(tag or "(no tag)"),
-            size(sums["movable"]) if sums else "–",
+            size(sums["offloadable"]) if sums else "–",
             size(sums["moved"]) if sums else "–",
-            percent(sums["moved"] / sums["movable"]) if sums and sums["movable"] else "–",
+            percent(sums["moved"] / sums["offloadable"]) if sums and sums["offloadable"] else "–",
             str(costs.stalls if costs else 0),
             span(costs.stalled if costs else 0),
         )

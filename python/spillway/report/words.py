@@ -133,7 +133,7 @@ def _peak(each: Digest, usage: Usage) -> str:
 
 
 def _not_in_it(each: Digest) -> str:
-    if not any(plan.chosen.rebuilt for plan in plans_of(each.log)):
+    if not any(plan.chosen.recomputed for plan in plans_of(each.log)):
         return ""
     return " What was computed again is not in it."
 

@@ -37,7 +37,7 @@ class DeviceReading:
     """Bytes. `copied_out` and `copied_in` count from the beginning of the process."""
 
     live: int
-    live_peak: int
+    allocated_peak: int
     held: int
     away: int
     pinned: int
@@ -54,7 +54,7 @@ class TagReading:
 
     name: str
     moved: int
-    movable: int
+    offloadable: int
     stalls: int
     stalled: int
 

@@ -38,8 +38,11 @@ def _head(reading: Reading) -> Text:
     text = Text(f"process {reading.process}", style="bold")
     text.append(f", {count(reading.steps, 'step')}", style="not bold")
     if reading.tags:
-        moved, movable = sum(tag.moved for tag in reading.tags), sum(tag.movable for tag in reading.tags)
-        text.append(f", {size(moved)} of {size(movable)} moved in the last", style="not bold")
+        moved, offloadable = (
+            sum(tag.moved for tag in reading.tags),
+            sum(tag.offloadable for tag in reading.tags),
+        )
+        text.append(f", {size(moved)} of {size(offloadable)} moved in the last", style="not bold")
     if reading.emulated:
         text.append(", emulated GPU", style="yellow not bold")
     age = time.time_ns() - reading.updated
@@ -65,7 +68,7 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
         sizes = (
             size(device.capacity) if device.capacity else "–",
             size(device.live),
-            size(device.live_peak),
+            size(device.allocated_peak),
             size(device.held) if reading.ours else "–",
             size(device.away),
             size(device.pinned),
@@ -84,7 +87,7 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
     for tag in sorted(reading.tags, key=lambda tag: (-tag.stalled, tag.name)):
         was = known.get(tag.name)
         lately = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
-        share = percent(tag.moved / tag.movable) if tag.movable else "–"
+        share = percent(tag.moved / tag.offloadable) if tag.offloadable else "–"
         table.add_row(
             Text(tag.name or "(no tag)"), size(tag.moved), share, str(tag.stalls), span(tag.stalled), lately
         )

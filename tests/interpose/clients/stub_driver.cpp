@@ -97,13 +97,13 @@ struct Row {
   const char* base;
   int version;
   bool per_thread;
-  bool has_twin;
+  bool has_counterpart;
   void* function;
 };
 
 const Row kRows[] = {
-#define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, twin, ...) \
-  {#base, version, per_thread, twin, reinterpret_cast<void*>(&symbol)},
+#define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, per_thread, counterpart, ...) \
+  {#base, version, per_thread, counterpart, reinterpret_cast<void*>(&symbol)},
 #define SPILLWAY_RUNTIME(...)
 #include "interpose/functions.inc"
 };
@@ -114,7 +114,7 @@ void* find(const char* name, int version, bool per_thread) {
   for (const Row& each : kRows) {
     if (std::strcmp(each.base, name) != 0) continue;
     known = true;
-    if (each.version > version || (each.has_twin && each.per_thread != per_thread)) continue;
+    if (each.version > version || (each.has_counterpart && each.per_thread != per_thread)) continue;
     if (best == nullptr || best->version < each.version) best = &each;
   }
   if (best != nullptr) return best->function;

@@ -17,7 +17,9 @@ def write(*_):
     from spillway._load import glue
 
     last = [counts["last"] for counts in glue().stats()["tags"].values()]
-    moved, movable = (sum(step[name] for step in last) for name in ("moved_bytes", "movable_bytes"))
+    moved, offloadable = (
+        sum(step[name] for step in last) for name in ("offloaded_bytes", "offloadable_bytes")
+    )
     kept = sum(step["skipped"].get("cannot_help", {"bytes": 0})["bytes"] for step in last)
     with open(os.environ["JOB_PROBE"], "a") as file:
-        file.write(f"{moved} {movable} {kept}\n")
+        file.write(f"{moved} {offloadable} {kept}\n")

@@ -212,7 +212,7 @@ def the_summary_counts_the_bytes_that_were_copied():
             let_go()
             counted = last("summary")
             loss.backward()
-        assert counted["moved_bytes"] == moved.out > 0
+        assert counted["offloaded_bytes"] == moved.out > 0
 
 
 @case

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases of rebuilding need: a plain run beside, and what was counted."""
+"""What the cases of recomputing need: a plain run beside, and what was counted."""
 
 import spillway
 import torch
 
 from cases.measure import last
 
-TAG = "rebuild"
+TAG = "recompute"
 
 
 def left():
     """Bytes that the last step left to be computed again, and those that were."""
     step = last(TAG)
-    return step["left_to_rebuild_bytes"], step["rebuilt_bytes"]
+    return step["left_to_recompute_bytes"], step["recomputed_bytes"]
 
 
 def random(*shape, dtype=torch.float32, seed=0):

@@ -39,14 +39,14 @@ def auto_is_what_the_gpu_has_for_this_process():
     planned(spillway.offload(budget="auto", tag="auto"))
     budget = spillway.explain("auto").chosen.budget
     assert 0.5 * total() < budget <= 0.95 * total(), (budget, total())
-    assert last("auto")["moved_bytes"] == 0  # there is plenty
+    assert last("auto")["offloaded_bytes"] == 0  # there is plenty
 
 
 @case
 def a_time_limit_asks_for_the_least_memory_within_it():
     plain, least = measured()
     expected = step(spillway.NoOpManager())[0]
-    gradient, peak = planned(spillway.offload(time_limit=100, rebuild=False, tag="any-time"), 4)
+    gradient, peak = planned(spillway.offload(time_limit=100, recompute=False, tag="any-time"), 4)
     assert peak == least and same_bits(gradient, expected), (peak, least)
     spillway.step()
     for limit in (1.0, 1.2):
@@ -84,7 +84,7 @@ def how_near_the_limit_its_steps_come_is_logged_at_debug():
     handler.emit = lambda record: said.append(record.getMessage())
     log = logging.getLogger("spillway")
     plain, least = measured()
-    region = spillway.offload(budget=(plain + least) // 2, rebuild=False, tag="told")
+    region = spillway.offload(budget=(plain + least) // 2, recompute=False, tag="told")
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:
@@ -95,7 +95,7 @@ def how_near_the_limit_its_steps_come_is_logged_at_debug():
         log.setLevel(logging.NOTSET)
         log.removeHandler(handler)
     told = [line for line in said if line.startswith("tag 'told' on GPU 0: ")]
-    assert 1 <= len(told) <= 3, said  # a plan that is made anew is told of again
+    assert 1 <= len(told) <= 3, said  # a plan that is made again is told of again
     assert all("of the limit: " in line for line in told), told
 
 
@@ -110,17 +110,17 @@ def nothing_is_explained_before_a_step_has_been_planned():
 def an_explanation_says_what_the_steps_do():
     plain, least = measured()
     budget = (plain + least) // 2
-    region = spillway.offload(budget=budget, rebuild=False, tag="explained")
+    region = spillway.offload(budget=budget, recompute=False, tag="explained")
     planned(region, 4)
-    for _ in range(30):  # a plan that is made anew has taken no time yet
+    for _ in range(30):  # a plan that is made again has taken no time yet
         found = spillway.explain("explained", points=5)
         if found.taken is not None:
             break
         step(region)
     totals = last("explained")
     assert found.chosen.budget == budget and found.chosen.peak <= budget
-    assert found.chosen.moved == totals["moved_bytes"] > 0
-    assert found.chosen.kept == totals["movable_bytes"] - totals["moved_bytes"]
+    assert found.chosen.moved == totals["offloaded_bytes"] > 0
+    assert found.chosen.kept == totals["offloadable_bytes"] - totals["offloaded_bytes"]
     assert len(found.curve) == 5
     assert found.curve[0].budget == least and found.curve[-1].budget == plain, found.curve
     assert found.curve[-1].moved == 0 and found.curve[-1].slowdown == 1
@@ -141,17 +141,17 @@ def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
     budget = (plain + least) // 2
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plans.json"
-        region = spillway.offload(budget=budget, rebuild=False, tag="first", plans=file)
+        region = spillway.offload(budget=budget, recompute=False, tag="first", plans=file)
         planned(region, 4)
-        moved = last("first")["moved_bytes"]
+        moved = last("first")["offloaded_bytes"]
         assert file.exists() and [each.name for each in file.parent.iterdir()] == ["plans.json"]
         spillway.step()
         kept = json.loads(file.read_text())["steps"][0]
-        gradient, peak = step(spillway.offload(budget=budget, rebuild=False, tag="second", plans=file))
+        gradient, peak = step(spillway.offload(budget=budget, recompute=False, tag="second", plans=file))
         assert json.loads(json.dumps(glue().known_steps("second", 0))) == [kept]
         storages = {(storage, wanted) for _, _, storage, wanted in kept["times"]["marks"]}
         assert storages >= {(each, wanted) for each in range(len(kept["sizes"])) for wanted in (False, True)}
-        assert last("second")["moved_bytes"] == moved < last("second")["movable_bytes"]
+        assert last("second")["offloaded_bytes"] == moved < last("second")["offloadable_bytes"]
         assert peak <= budget and same_bits(gradient, step(spillway.NoOpManager())[0])
 
 
@@ -162,10 +162,10 @@ def a_file_keeps_all_shapes_of_all_tags_however_often_a_region_is_made():
         file = Path(folder) / "plans.json"
         for tag, rows in (("one", 64), ("one", 32), ("two", 16)):
             for _ in range(4):
-                step(spillway.offload(budget=plain, rebuild=False, tag=tag, plans=file), rows)
+                step(spillway.offload(budget=plain, recompute=False, tag=tag, plans=file), rows)
             spillway.step()
         for tag in ("one", "two"):  # what the last steps have recorded
-            with spillway.offload(budget=plain, rebuild=False, tag=tag, plans=file):
+            with spillway.offload(budget=plain, recompute=False, tag=tag, plans=file):
                 pass
             spillway.step()
         assert len({tuple(each["sizes"]) for each in json.loads(file.read_text())["steps"]}) == 3
@@ -176,13 +176,13 @@ def plans_of_another_gpu_are_not_used():
     plain = measured()[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plans.json"
-        planned(spillway.offload(budget=plain, rebuild=False, tag="here", plans=file), 4)
+        planned(spillway.offload(budget=plain, recompute=False, tag="here", plans=file), 4)
         document = json.loads(file.read_text())
         document["where"]["gpu"] = "another"
         file.write_text(json.dumps(document))
         spillway.step()
-        step(spillway.offload(budget=plain, rebuild=False, tag="there", plans=file))
-        assert last("there")["moved_bytes"] == last("there")["movable_bytes"] > 0  # it is recorded
+        step(spillway.offload(budget=plain, recompute=False, tag="there", plans=file))
+        assert last("there")["offloaded_bytes"] == last("there")["offloadable_bytes"] > 0  # it is recorded
 
 
 @case
@@ -191,10 +191,10 @@ def plans_that_an_older_version_wrote_are_not_used():
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plans.json"
         file.write_text(json.dumps({"spillway_plans": 1, "steps": [{"of": "another form"}]}))
-        region = spillway.offload(budget=plain, rebuild=False, tag="newer", plans=file)
+        region = spillway.offload(budget=plain, recompute=False, tag="newer", plans=file)
         step(region)
         spillway.step()
-        assert last("newer")["moved_bytes"] == last("newer")["movable_bytes"] > 0  # it is recorded
+        assert last("newer")["offloaded_bytes"] == last("newer")["offloadable_bytes"] > 0  # it is recorded
         planned(region, 4)
         assert json.loads(file.read_text())["spillway_plans"] > 1
 
@@ -204,7 +204,7 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
     plain = measured()[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plans.json"
-        planned(spillway.offload(budget=plain, rebuild=False, tag="right", plans=file), 4)
+        planned(spillway.offload(budget=plain, recompute=False, tag="right", plans=file), 4)
         right = json.loads(file.read_text())
         spillway.step()
         wrongs = ["", "{", "[]", json.dumps(right | {"spillway_plans": right["spillway_plans"] + 1})]

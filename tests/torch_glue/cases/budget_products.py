@@ -55,7 +55,7 @@ def products_are_computed_again_bit_for_bit(dtype, around, bias):
     actual = gradients(spillway.offload(budget="1GiB", tag="first"), dtype, around, bias=bias)
     assert same(expected, actual)
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
-    let_go, again = last("first")["left_to_rebuild_bytes"], last("first")["rebuilt_bytes"]
+    let_go, again = last("first")["left_to_recompute_bytes"], last("first")["recomputed_bytes"]
     cast = ROWS * WIDTH * 4 if around is autocast else 0  # the result, cast to be squared
     assert again >= let_go >= activations(item=item) + product(item=item) + cast, (let_go, again)
     spillway.step()
@@ -80,17 +80,17 @@ def under_autocast_a_product_with_a_bias_is_let_go_as_one_without():
     let_go = []
     for bias in (False, True):
         gradients(spillway.offload(budget="1GiB", tag=f"bias-{bias}"), around=autocast, bias=bias)
-        let_go.append(last(f"bias-{bias}")["left_to_rebuild_bytes"])
+        let_go.append(last(f"bias-{bias}")["left_to_recompute_bytes"])
         spillway.step()
     assert let_go[0] == let_go[1] >= activations(item=2) + product(item=2), let_go
 
 
 @case
 def without_a_budget_products_are_kept():
-    gradients(spillway.rebuild())
-    assert 0 < last("rebuild")["left_to_rebuild_bytes"] <= activations(), last("rebuild")
-    gradients(spillway.offload(budget="1GiB", rebuild=False, tag="moves"))
-    assert last("moves")["left_to_rebuild_bytes"] == 0
+    gradients(spillway.recompute())
+    assert 0 < last("recompute")["left_to_recompute_bytes"] <= activations(), last("recompute")
+    gradients(spillway.offload(budget="1GiB", recompute=False, tag="moves"))
+    assert last("moves")["left_to_recompute_bytes"] == 0
     spillway.step()
 
 
@@ -101,8 +101,8 @@ def where_there_is_plenty_planned_steps_keep_them_with_the_same_bits():
     for _ in range(4):
         actual = gradients(region)
         assert same(expected, actual)
-    assert last("plenty")["left_to_rebuild_bytes"] == 0, last("plenty")
-    assert last("plenty")["moved_bytes"] == 0
+    assert last("plenty")["left_to_recompute_bytes"] == 0, last("plenty")
+    assert last("plenty")["offloaded_bytes"] == 0
     spillway.step()
 
 
@@ -161,7 +161,7 @@ def a_bias_that_autocast_has_cast_may_change_between_the_passes():
     expected = gradients(spillway.NoOpManager(), around=autocast, edit=edit)
     actual = gradients(spillway.offload(budget="1GiB", tag="cast-bias"), around=autocast, edit=edit)
     assert same(expected, actual)
-    let_go = last("cast-bias")["left_to_rebuild_bytes"]
+    let_go = last("cast-bias")["left_to_recompute_bytes"]
     assert let_go >= activations(item=2) + product(item=2) + ROWS * WIDTH * 4, let_go
     spillway.step()
 
@@ -208,7 +208,7 @@ def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, b
     actual = adapted(spillway.offload(budget="1GiB", tag="frozen"), dtype, around, bias, rank)
     assert same(expected, actual)
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
-    let_go, again = last("frozen")["left_to_rebuild_bytes"], last("frozen")["rebuilt_bytes"]
+    let_go, again = last("frozen")["left_to_recompute_bytes"], last("frozen")["recomputed_bytes"]
     saved = ROWS_OF_ADAPTED * WIDTH * item if rank else 0  # what the norm gives, by the adapter
     if around is autocast:
         saved = ROWS_OF_ADAPTED * WIDTH * 4  # the result, cast to be squared
@@ -239,7 +239,7 @@ def what_is_multiplied_after_an_edit_that_no_graph_has_seen_is_not_computed_agai
         expected = adapted(spillway.NoOpManager(), *how)
         actual = adapted(spillway.offload(budget="1GiB", tag="unseen"), *how)
         assert same(expected, actual)
-        assert last("unseen")["left_to_rebuild_bytes"] < 2 * product(ROWS_OF_ADAPTED), last("unseen")
+        assert last("unseen")["left_to_recompute_bytes"] < 2 * product(ROWS_OF_ADAPTED), last("unseen")
         spillway.step()
 
 
@@ -277,7 +277,7 @@ def trained(region, tag=None, steps=20):
         loss.backward()
         losses.append(loss.detach())
         del loss, y
-        again = max(again, last(tag)["rebuilt_bytes"]) if tag else 0
+        again = max(again, last(tag)["recomputed_bytes"]) if tag else 0
         optimizer.step()
         optimizer.zero_grad()
     return [*losses, *(each.detach() for each in weights)], torch.cuda.max_memory_allocated(), again

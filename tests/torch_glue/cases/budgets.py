@@ -49,7 +49,7 @@ def measured():
 def smallest(budget, rows=64, model=chain):
     """What the error says of a budget that is too small."""
     try:
-        step(spillway.offload(budget=budget, rebuild=False), rows, model)
+        step(spillway.offload(budget=budget, recompute=False), rows, model)
     except spillway.BudgetError as error:
         assert error.budget == budget and error.device == 0
         assert str(error.smallest) in str(error)
@@ -63,7 +63,7 @@ def a_planned_step_needs_at_most_its_budget_and_computes_the_same():
     assert least < plain
     expected = step(spillway.NoOpManager())[0]
     for budget in (least, (least + plain) // 2, plain):
-        region = spillway.offload(budget=budget, rebuild=False)
+        region = spillway.offload(budget=budget, recompute=False)
         for _ in range(4):
             with Moved() as moved:
                 gradient, peak = step(region)
@@ -76,7 +76,7 @@ def a_planned_step_needs_at_most_its_budget_and_computes_the_same():
 def a_planned_step_lies_less_than_one_tensor_below_its_budget():
     plain, least = measured()
     for budget in range(least, plain, (plain - least) // 7):
-        region = spillway.offload(budget=budget, rebuild=False)
+        region = spillway.offload(budget=budget, recompute=False)
         step(region)
         peak = step(region)[1]
         assert budget - max(WIDTHS) * 64 * 4 < peak <= budget, (peak, budget)
@@ -89,13 +89,13 @@ def a_budget_counts_what_comes_back_in_part_by_what_comes_back():
     least = smallest(1, model=upper_halves)
     assert least < plain
     for budget in range(least, plain, (plain - least) // 5):
-        region = spillway.offload(budget=budget, rebuild=False)
+        region = spillway.offload(budget=budget, recompute=False)
         step(region, model=upper_halves)
         gradient, peak = step(region, model=upper_halves)
         assert budget - max(WIDTHS) * 64 * 4 < peak <= budget, (peak, budget)
         assert same_bits(gradient, expected)
         totals = last("budget")
-        assert 0 < 2 * totals["copied_bytes"] <= totals["moved_bytes"], totals
+        assert 0 < 2 * totals["copied_bytes"] <= totals["offloaded_bytes"], totals
 
 
 @case
@@ -103,17 +103,17 @@ def a_larger_budget_moves_no_more_bytes():
     plain, least = measured()
     moved = []
     for budget in range(least, plain + 1, (plain - least) // 12):
-        region = spillway.offload(budget=budget, rebuild=False)
+        region = spillway.offload(budget=budget, recompute=False)
         for _ in range(2):
             step(region)
-        moved.append(last("budget")["moved_bytes"])
+        moved.append(last("budget")["offloaded_bytes"])
     assert moved == sorted(moved, reverse=True) and moved[0] > moved[-1], moved
 
 
 @case
 def a_budget_that_is_too_small_is_an_error_that_names_the_smallest_which_then_works():
     least = smallest(1)
-    region = spillway.offload(budget=least, rebuild=False)
+    region = spillway.offload(budget=least, recompute=False)
     for _ in range(3):
         assert step(region)[1] <= least
     assert smallest(least - 1) == least
@@ -137,12 +137,12 @@ def the_error_comes_from_the_backward_pass_that_ends_the_step():
 def each_sequence_of_shapes_has_its_own_plan():
     step(spillway.CPUOffload(1, tag="warm"), 96)
     least = max(smallest(1, rows) for rows in (64, 96))
-    region = spillway.offload(budget=least, rebuild=False)
+    region = spillway.offload(budget=least, recompute=False)
     seen = []
     for rows in (64, 96) * 4:
         peak = step(region, rows)[1]
         assert peak <= least, (rows, peak, least)
-        seen.append(last("budget")["moved_bytes"])
+        seen.append(last("budget")["offloaded_bytes"])
     assert seen[0] > seen[4] == seen[6], seen  # the smaller shape need not move everything
     assert seen[1] >= seen[5] == seen[7] > seen[6], seen
 
@@ -172,7 +172,7 @@ def memory_that_is_used_between_two_steps_is_not_the_steps():
     for _ in range(3):
         step(region)
         torch.empty(4 * plain, dtype=torch.uint8, device="cuda")  # an evaluation, say
-        moved = last("budget")["moved_bytes"]
+        moved = last("budget")["offloaded_bytes"]
     assert moved == 0 and least < plain, moved
 
 
@@ -220,13 +220,13 @@ def a_models_region_is_around_what_its_other_hooks_do():
     """Also those that were registered before."""
     model = torch.nn.Linear(64, 64).cuda()
     model.register_forward_pre_hook(lambda _model, inputs: (inputs[0].sin(),))
-    spillway.offload(model, budget="1GiB", rebuild=False, tag="hooks")
+    spillway.offload(model, budget="1GiB", recompute=False, tag="hooks")
     x = torch.randn(128, 64, device="cuda").requires_grad_() * 1
     loss = model(x).square().sum()
     del x
     loss.backward()
     # What sin() saves, and its result, which the layer saves.
-    assert last("hooks")["movable_bytes"] == 2 * 128 * 64 * 4, last("hooks")
+    assert last("hooks")["offloadable_bytes"] == 2 * 128 * 64 * 4, last("hooks")
 
 
 @case
@@ -242,7 +242,7 @@ def a_forward_pass_that_fails_leaves_the_models_region():
     with Moved() as moved:
         (x * 1).sin().sum().backward()
     spillway.step()
-    assert moved.out == 0 == last("failing")["movable_bytes"], (moved.out, last("failing"))
+    assert moved.out == 0 == last("failing")["offloadable_bytes"], (moved.out, last("failing"))
     with spillway.CPUOffload(1, tag="failing"):  # what is not open may have something else
         pass
 
@@ -264,7 +264,7 @@ def two_budgets_in_a_step_are_refused_with_what_can_be_done():
             model(x).sigmoid().sum().backward()
             torch.optim.SGD(model.parameters(), lr=0.1).step()
     tags = spillway.stats()["tags"]
-    assert tags["one"]["last"]["movable_bytes"] > 0 < tags["two"]["last"]["movable_bytes"]
+    assert tags["one"]["last"]["offloadable_bytes"] > 0 < tags["two"]["last"]["offloadable_bytes"]
 
 
 @case
@@ -287,7 +287,7 @@ def a_retained_graph_keeps_its_budget():
     except spillway.BudgetError as error:
         least = error.smallest
     for budget in (least, (least + plain) // 2):
-        region = spillway.offload(budget=budget, rebuild=False)
+        region = spillway.offload(budget=budget, recompute=False)
         for _ in range(3):
             gradient, peak = twice(region)
             assert peak <= budget, (peak, budget)

@@ -19,27 +19,27 @@ from cases.measure import Moved, same
 @case
 def a_copy_of_a_wrapped_module_runs_with_its_own_parameters():
     net = spillway.checkpoint_wrapper(blocks(1)[0])
-    twin = copy.deepcopy(net)
+    counterpart = copy.deepcopy(net)
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in counterpart.parameters():
             parameter.mul_(2)
     torch.manual_seed(0)
     mine = net(batch())
     torch.manual_seed(0)
-    assert not torch.equal(twin(batch()), mine)
+    assert not torch.equal(counterpart(batch()), mine)
     loaded = pickle.loads(pickle.dumps(net))
     torch.manual_seed(0)
     assert torch.equal(loaded(batch()), mine)
     loaded(batch()).sum().backward()
     # Each checkpointed still: it runs again, and its argument moves where that was asked for.
-    for one in (net, twin, loaded):
+    for one in (net, counterpart, loaded):
         one.runs = 0
         spillway.checkpoint_wrapper(one, offload_to_cpu=True)
-    for one in (net, twin, loaded, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+    for one in (net, counterpart, loaded, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         with Moved() as moved:
             one(batch(rows=24).requires_grad_() * 1).sum().backward()
         assert one.runs in (2, 4) and moved.out == 24 * WIDTH * 4, (one.runs, moved.out)
-    for one in (twin, loaded):
+    for one in (counterpart, loaded):
         assert isinstance(one, Block) and type(one).__name__ == "Block"
         assert list(one.state_dict()) == list(net.state_dict())
 

@@ -47,7 +47,7 @@ def a_compiled_part_inside_a_region(backend):
     assert all(map(same_bits, found, expected))
     last = spillway.stats()["tags"][f"compiled {backend}"]["last"]
     # The results of four activations, two of them inside the compiled part.
-    assert last["moved_bytes"] == (3 * 128 * 256 + 128 * 64) * 4, last
+    assert last["offloaded_bytes"] == (3 * 128 * 256 + 128 * 64) * 4, last
 
 
 for backend in ("eager", "aot_eager"):

@@ -97,10 +97,10 @@ def wrapped(**options):
 
 WAYS = {
     "offloaded": in_region(offloaded),
-    "recomputed": in_region(spillway.rebuild),
+    "recomputed": in_region(spillway.recompute),
     "in a budget": in_region(lambda: spillway.offload(budget=plenty(), tag="transformed")),
     "offloaded inside": region_inside(offloaded),
-    "recomputed inside": region_inside(spillway.rebuild),
+    "recomputed inside": region_inside(spillway.recompute),
     "kept inside": region_inside(spillway.NoOpManager),
     "tagged inside": region_inside(lambda: spillway.tag("inside")),
     "checkpointed": wrapped(),

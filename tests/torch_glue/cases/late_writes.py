@@ -43,7 +43,7 @@ def in_each_way(function):
     assert moved.out > 0
     ways = [
         inside(lambda: spillway.CPUOffload(1.0, tag="late"), function),
-        inside(spillway.rebuild, function),
+        inside(spillway.recompute, function),
         lambda x: spillway.checkpoint(function, x),
         lambda x: spillway.checkpoint(function, x, offload_to_cpu=True),
         lambda x: spillway.checkpoint(lambda y: spillway.checkpoint(function, y), x),

@@ -332,10 +332,10 @@ def managers_and_managed_models_can_be_copied():
     net = model()
     manager = spillway.get_act_offloading_ctx_manager(net)
     with manager:
-        twin = pickle.loads(pickle.dumps(manager))
-    assert repr(twin) == repr(manager) == repr(copy.deepcopy(manager))
+        counterpart = pickle.loads(pickle.dumps(manager))
+    assert repr(counterpart) == repr(manager) == repr(copy.deepcopy(manager))
     other = copy.deepcopy(net)
-    assert gradients(other, twin)[1].out == WITHOUT_HEAD
+    assert gradients(other, counterpart)[1].out == WITHOUT_HEAD
 
 
 @case

@@ -369,7 +369,7 @@ def the_horizon_found_by_trying_grows_while_it_helps_and_there_is_room():
     assert run(lambda horizon: 1 / horizon, free=0)[0] == 1
     tuner = run(lambda horizon: 1 / horizon, free=5 << 20)[1]
     assert tuner.observe(1.0, 0, 1 << 20, 4) == 4  # no room any more
-    assert tuner.observe(1.0, 1 << 30, 1 << 20, 7) == 1  # another step: it begins anew
+    assert tuner.observe(1.0, 1 << 30, 1 << 20, 7) == 1  # another step: it begins again
 
 
 @case

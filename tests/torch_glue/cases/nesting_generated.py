@@ -55,7 +55,7 @@ AROUND = {
     "CPUOffload": within(lambda: spillway.CPUOffload(1.0, tag="all")),
     "half": within(lambda: spillway.CPUOffload(0.5, tag="half")),
     "OffloadActivations": within(lambda: spillway.OffloadActivations(min_offload_size=0)),
-    "rebuild": within(spillway.rebuild),
+    "recompute": within(spillway.recompute),
     "NoOpManager": within(spillway.NoOpManager),
     "tag": within(lambda: spillway.tag("named")),
     "python hooks": within(lambda: saved_tensors_hooks(torch.Tensor.detach, lambda t: t)),
@@ -135,8 +135,10 @@ def a_recomputing_region_inside_a_checkpoint_has_plains_gradients():
     programs = [
         [(outer, [("checkpoint", [(inner, [1, 0, 2, 0])])])]
         for outer in AROUND
-        for inner in ("rebuild", "CPUOffload", "tag")
+        for inner in ("recompute", "CPUOffload", "tag")
     ]
-    programs += [[("checkpoint", [("rebuild", [(inner, [1, 0, 2, 0]), 0])])] for inner in AROUND]
-    programs += [[("checkpoint on the host", [("rebuild", [(inner, [1, 0, 2, 0]), 0])])] for inner in AROUND]
+    programs += [[("checkpoint", [("recompute", [(inner, [1, 0, 2, 0]), 0])])] for inner in AROUND]
+    programs += [
+        [("checkpoint on the host", [("recompute", [(inner, [1, 0, 2, 0]), 0])])] for inner in AROUND
+    ]
     have_plains_gradients(programs)

@@ -42,8 +42,8 @@ def running_statistics_stay_from_the_first_step_on():
             found = step(net, spillway.CPUOffload(1, tag="statistics"), forwards)
         assert same(found, step(plain, spillway.NoOpManager(), forwards))
         totals = last("statistics")
-        assert moved.out == totals["moved_bytes"] == totals["movable_bytes"] > 0
-        assert totals["skipped"]["held_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
+        assert moved.out == totals["offloaded_bytes"] == totals["offloadable_bytes"] > 0
+        assert totals["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
 @case
@@ -53,7 +53,7 @@ def running_statistics_stay_within_a_budget():
         found = step(network(), spillway.offload(budget=plenty(), tag="budget for statistics"))
     assert same(found, expected)
     assert moved.out > 0
-    assert last("budget for statistics")["skipped"]["held_elsewhere"]["storages"] == 2
+    assert last("budget for statistics")["skipped"]["referenced_elsewhere"]["storages"] == 2
 
 
 @case
@@ -85,7 +85,7 @@ def running_statistics_of_another_model_under_the_same_tag_stay():
     with Moved() as moved:
         found = step(network(), spillway.CPUOffload(1, tag=tag))
     assert same(found, step(network(), spillway.NoOpManager())) and moved.out > 0
-    assert last(tag)["skipped"]["held_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
+    assert last(tag)["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
 @case
@@ -93,4 +93,4 @@ def running_statistics_of_a_model_that_is_evaluated_stay():
     with Moved() as moved:
         found = step(network().eval(), spillway.CPUOffload(1, tag="evaluated"))
     assert same(found, step(network().eval(), spillway.NoOpManager())) and moved.out > 0
-    assert last("evaluated")["skipped"]["held_elsewhere"]["storages"] == 2
+    assert last("evaluated")["skipped"]["referenced_elsewhere"]["storages"] == 2

@@ -211,7 +211,7 @@ def the_ratio_counts_storages_and_the_link_what_is_covered():
         graphs.clear()
         spillway.step()
         step = last("halves")
-        assert step["movable_bytes"] == 4096 * KIB and step["moved_bytes"] == 2048 * KIB, step
+        assert step["offloadable_bytes"] == 4096 * KIB and step["offloaded_bytes"] == 2048 * KIB, step
         assert step["copied_bytes"] == out.out == 1024 * KIB, step
         assert step["fetched_bytes"] <= 1024 * KIB, step
 

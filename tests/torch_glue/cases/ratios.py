@@ -29,10 +29,10 @@ def steps_keep_the_ratio(ratio):
         loss.backward()
         step = last(tag)
         largest = rows * max(WIDTHS) * 4
-        assert step["movable_bytes"] == rows * sum(WIDTHS) * 4, step
-        assert step["moved_bytes"] <= ratio * step["movable_bytes"], step
-        assert step["moved_bytes"] > ratio * step["movable_bytes"] - largest, step
-        assert step["fetched_bytes"] <= step["moved_bytes"], step
+        assert step["offloadable_bytes"] == rows * sum(WIDTHS) * 4, step
+        assert step["offloaded_bytes"] <= ratio * step["offloadable_bytes"], step
+        assert step["offloaded_bytes"] > ratio * step["offloadable_bytes"] - largest, step
+        assert step["fetched_bytes"] <= step["offloaded_bytes"], step
         # On a real GPU the backward pass may come before the copies, and then nothing need come back.
         assert step["fetched_bytes"] > 0 or not EMULATED, step
 
@@ -49,7 +49,7 @@ def ratio_one_moves_all_that_can_move_from_the_first_step_on():
         with spillway.CPUOffload(1, tag="all"):
             loss = forward(8)
         loss.backward()
-        assert last("all")["moved_bytes"] == last("all")["movable_bytes"] == 8 * sum(WIDTHS) * 4
+        assert last("all")["offloaded_bytes"] == last("all")["offloadable_bytes"] == 8 * sum(WIDTHS) * 4
 
 
 @case
@@ -57,8 +57,8 @@ def ratio_zero_moves_nothing_and_counts_what_could_move():
     with spillway.CPUOffload(0, tag="none"):
         loss = forward(8)
     loss.backward()
-    assert last("none")["moved_bytes"] == 0
-    assert last("none")["movable_bytes"] == 8 * sum(WIDTHS) * 4
+    assert last("none")["offloaded_bytes"] == 0
+    assert last("none")["offloadable_bytes"] == 8 * sum(WIDTHS) * 4
 
 
 @case
@@ -79,9 +79,9 @@ def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
             x = torch.randn(64, 64, device="cuda", requires_grad=True)
             loss = (x * held).sum()
         loss.backward()
-        moved = last("held")["moved_bytes"]
+        moved = last("held")["offloaded_bytes"]
         assert moved == (64 * 64 * 4 if step == 0 else 0), (step, moved)
-    assert last("held")["skipped"]["held_elsewhere"] == {"storages": 1, "bytes": 64 * 64 * 4}
+    assert last("held")["skipped"]["referenced_elsewhere"] == {"storages": 1, "bytes": 64 * 64 * 4}
 
 
 @case
@@ -95,8 +95,8 @@ def a_storage_that_python_has_looked_at_is_not_held_elsewhere():
             del y, z
         loss.backward()
         seen = last("looked at")
-        assert "held_elsewhere" not in seen["skipped"], (step, seen)
-        assert seen["moved_bytes"] == 64 * 64 * 4, (step, seen)
+        assert "referenced_elsewhere" not in seen["skipped"], (step, seen)
+        assert seen["offloaded_bytes"] == 64 * 64 * 4, (step, seen)
 
 
 @case
@@ -108,7 +108,7 @@ def a_storage_that_python_holds_is_somebodys():
             loss = y.sigmoid().sum() + (y * y).sum()
             del y
         loss.backward()
-        moved = last("storage held")["moved_bytes"]
+        moved = last("storage held")["offloaded_bytes"]
         # The sigmoid's result moves each time.
         assert moved == (2 if step == 0 else 1) * 64 * 64 * 4, (step, moved)
     del storage
@@ -122,7 +122,7 @@ def a_held_tensor_that_the_first_step_kept_is_not_chosen_by_the_second():
             x = torch.randn(64, 64, device="cuda", requires_grad=True)
             loss = ((x * held).sigmoid() * held).sum()
         loss.backward()
-        skipped = last("kept")["skipped"].get("held_elsewhere", {"storages": 0})["storages"]
+        skipped = last("kept")["skipped"].get("referenced_elsewhere", {"storages": 0})["storages"]
         assert skipped == (0 if step == 0 else 1), (step, skipped)
 
 
@@ -134,7 +134,7 @@ def holding_its_input(held, tag):
         if not held:
             del x
     y.sum().backward()
-    return last(tag)["moved_bytes"]
+    return last(tag)["offloaded_bytes"]
 
 
 @case
@@ -174,9 +174,9 @@ def no_step_moves_more_than_its_share_however_their_lengths_change():
             expected = unrolled(cell, steps, spillway.NoOpManager())
             found = unrolled(cell, steps, spillway.CPUOffload(ratio, tag=tag))
             step = last(tag)
-            share = ratio * step["movable_bytes"]
-            assert share - largest < step["moved_bytes"] <= share, (steps, ratio, step)
-            assert steps < 3 or step["moved_bytes"] > 0
+            share = ratio * step["offloadable_bytes"]
+            assert share - largest < step["offloaded_bytes"] <= share, (steps, ratio, step)
+            assert steps < 3 or step["offloaded_bytes"] > 0
             assert all(same_bits(a, b) for a, b in zip(found, expected, strict=True)), (steps, ratio)
 
 
@@ -196,7 +196,7 @@ def what_waits_for_its_turn_and_is_saved_twice_comes_back_in_both_places():
     expected = step(spillway.NoOpManager())
     for _ in range(4):
         assert same_bits(step(spillway.CPUOffload(0.4, tag="twice")), expected)
-    assert 0 < last("twice")["fetched_bytes"] <= last("twice")["moved_bytes"]
+    assert 0 < last("twice")["fetched_bytes"] <= last("twice")["offloaded_bytes"]
 
 
 @case
@@ -211,7 +211,7 @@ def the_plan_moves_the_earliest_and_not_what_is_used_again_at_once():
             loss = x.sum()
         del x
         loss.backward()
-        return last("plan")["moved_bytes"] // (64 * 4)
+        return last("plan")["offloaded_bytes"] // (64 * 4)
 
     # Evenly: the second, and what still fits. Planned: the first; the last one fits, too.
     assert [step() for _ in range(3)] == [110, 100, 100]
@@ -246,7 +246,7 @@ def a_step_that_an_exception_ended_leaves_the_plan_as_it_was():
         with spillway.CPUOffload(0.5, tag="given up"):
             total = forward(8)
         total.backward()
-        return last("given up")["moved_bytes"]
+        return last("given up")["offloaded_bytes"]
 
     step()
     planned = step()

@@ -112,7 +112,7 @@ def no_grad_saves_nothing_and_plans_nothing():
     with spillway.CPUOffload(1, tag="evaluation"), torch.no_grad():
         loss_of(x)
     spillway.step()
-    assert last("evaluation")["movable_bytes"] == 0
+    assert last("evaluation")["offloadable_bytes"] == 0
 
 
 @case

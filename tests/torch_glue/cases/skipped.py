@@ -131,11 +131,11 @@ def integers_masks_and_expanded_tensors_move():
         ]
 
     seen = []
-    with spillway.CPUOffload(1, tag="movable"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="offloadable"), Moved() as moved:
         graph = save(seen, *made())
     torch.cuda.synchronize()
     spillway.step()
-    assert last("movable")["skipped"] == {} and moved.stashes == 3
+    assert last("offloadable")["skipped"] == {} and moved.stashes == 3
     graph.backward()
     assert all(same_bits(back, tensor) for back, tensor in zip(seen, made(), strict=True))
     assert moved.out > 0 and seen[2].stride() == (0, 1)
@@ -172,7 +172,7 @@ def jagged_nested_tensors_train_in_regions_and_checkpoints():
     for number, call in enumerate(
         (
             inside(lambda: spillway.CPUOffload(1.0, tag="jagged")),
-            inside(spillway.rebuild),
+            inside(spillway.recompute),
             inside(lambda: spillway.OffloadActivations(min_offload_size=0)),
             inside(spillway.NoOpManager),
             lambda x: spillway.checkpoint(work, x),

@@ -62,7 +62,7 @@ def of_random_lengths(count):
         loss.backward()
         del loss
         stats = spillway.stats()
-        moved = stats["tags"][tag]["last"]["moved_bytes"]
+        moved = stats["tags"][tag]["last"]["offloaded_bytes"]
         assert moved > 0
         if each > 0 and moved <= peak:
             assert stats["driver"]["registrations"] == before, (each, moved, peak)

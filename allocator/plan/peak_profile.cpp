@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/peak_profile.h"
+
+#include "allocator/plan/simulator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace spillway {
+
+Uses::Uses(std::vector<std::size_t> places_wanted, std::size_t places)
+    : wanted(std::move(places_wanted)) {
+  // By counting: there are as many places as storages.
+  std::vector<std::size_t> first(places + 2);
+  next.assign(places + 1, places);
+  for (std::size_t& place : wanted) {
+    place = std::min(place, places);
+    ++first[place + 1];
+    next[place] = place;
+  }
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  in_order.resize(wanted.size());
+  for (std::size_t storage = 0; storage < wanted.size(); ++storage)
+    in_order[first[wanted[storage]]++] = storage;
+  for (std::size_t place = places; place-- > 0;)
+    if (next[place] != place) next[place] = next[place + 1];
+}
+
+PeakProfile::PeakProfile(const StepProfile& profile)
+    : profile_(&profile),
+      peaks_(profile.memory.peaks),
+      first_(profile.storages.size() + 1),
+      operands_(profile) {
+  for (const RecordedStep::Absence& offloaded : profile.memory.absences)
+    ++first_[offloaded.storage + 1];
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+}
+
+PeakProfile::PeakProfile(const StepProfile& profile, const std::vector<Action>& actions)
+    : PeakProfile(profile) {
+  follow(actions);
+}
+
+void PeakProfile::follow(const std::vector<Action>& actions) {
+  for (std::size_t storage = 0; storage < actions.size(); ++storage) {
+    if (actions[storage] == Action::kKeep) keep(storage, ~0ULL);
+    if (actions[storage] == Action::kMove) move(storage);
+  }
+}
+
+/// What computing an operand's storage later takes besides; that place's most.
+std::uint64_t PeakProfile::change_later(std::size_t operand, bool more) {
+  const auto [place, bytes] = operands_.later(operand);
+  if (bytes == 0 || place >= profile_->places()) return 0;
+  peaks_.put(place, place + 1, bytes, more);
+  return more ? peaks_.most(place, place + 1) : 0;
+}
+
+std::uint64_t PeakProfile::settle_operands(std::size_t storage, Action action) {
+  std::uint64_t most = 0;
+  const bool was_computed = operands_.computed(storage);
+  const std::vector<std::size_t> changed = operands_.settle(storage, action);
+  const bool is_computed = operands_.computed(storage);
+  if (was_computed != is_computed) {
+    for (const std::size_t each : operands_.of_storage(storage))
+      if (!operands_.in_use(each)) change_later(each, is_computed);
+  }
+  for (const std::size_t each : changed) {
+    const Operand& operand = profile_->memory.operands[each];
+    if (operands_.kept(operand.storage)) continue;
+    const bool in_use = operands_.in_use(each);
+    peaks_.put(operand.from, operand.to, operand.bytes, in_use);
+    if (operands_.computed(operand.storage)) most = std::max(most, change_later(each, !in_use));
+  }
+  return most;
+}
+
+std::uint64_t PeakProfile::there_for(std::size_t product, std::size_t place) const {
+  if (operands_.none() || !operands_.computed(product)) return 0;
+  std::uint64_t bytes = 0;
+  for (const std::size_t each : operands_.for_product(product)) {
+    const Operand& operand = profile_->memory.operands[each];
+    const bool there = operands_.in_use(each) && operand.from <= place && place < operand.to;
+    if (there && !operands_.kept(operand.storage)) bytes += operand.bytes;
+  }
+  for (const std::size_t each : operands_.of_storage(product)) {
+    const ComputedLater later = operands_.later(each);
+    if (!operands_.in_use(each) && later.place == place) bytes += later.bytes;
+  }
+  return bytes;
+}
+
+bool PeakProfile::keep(std::size_t storage, std::uint64_t limit) {
+  for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
+    const RecordedStep::Absence& offloaded = profile_->memory.absences[each];
+    if (peaks_.most(offloaded.from, offloaded.to) + offloaded.bytes > limit) return false;
+  }
+  const auto& operands = profile_->memory.operands;
+  const auto as_operand = operands_.of_storage(storage);
+  for (const std::size_t each : as_operand) {
+    const Operand& operand = operands[each];
+    if (!operands_.in_use(each) && peaks_.most(operand.from, operand.to) + operand.bytes > limit)
+      return false;
+  }
+  keep_where_offloaded(storage, true);
+  if (settle(storage, Action::kKeep) <= limit) return true;
+  // It was computed again. Others are later then, and need more there than there is.
+  settle(storage, Action::kRecompute);
+  keep_where_offloaded(storage, false);
+  return false;
+}
+
+void PeakProfile::keep_where_offloaded(std::size_t storage, bool kept) {
+  for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
+    const RecordedStep::Absence& offloaded = profile_->memory.absences[each];
+    peaks_.put(offloaded.from, offloaded.to, offloaded.bytes, kept);
+  }
+  for (const std::size_t each : operands_.of_storage(storage)) {
+    const Operand& operand = profile_->memory.operands[each];
+    if (!operands_.in_use(each)) peaks_.put(operand.from, operand.to, operand.bytes, kept);
+  }
+}
+
+/// Backwards through the stretches, each before the other without a gap, in which the storage is
+/// offloaded up to `place`; until `visit`, called with when it may be back, the end and the bytes,
+/// says no.
+template <typename Visit>
+void PeakProfile::each_away_before(std::size_t place, std::size_t storage, Visit visit) const {
+  const auto& absences = profile_->memory.absences;
+  const auto& operands = profile_->memory.operands;
+  std::size_t offloaded = first_[storage + 1];
+  while (offloaded > first_[storage] && absences[offloaded - 1].to > place)
+    --offloaded;
+  auto as_operand = operands_.of_storage(storage);
+  while (!as_operand.empty() && operands[as_operand.front()].to > place)
+    as_operand = as_operand.subspan(1);
+  for (bool more = true; more;) {
+    if (offloaded > first_[storage] && absences[offloaded - 1].to == place) {
+      --offloaded;
+      const std::size_t leaves = offloaded == first_[storage] ? 1 : 0;
+      more =
+          visit(absences[offloaded].from + leaves, place, absences[offloaded].bytes) && leaves == 0;
+      place = absences[offloaded].from;
+    } else if (!as_operand.empty() && operands[as_operand.front()].to == place &&
+               !operands_.in_use(as_operand.front())) {
+      const Operand& operand = operands[as_operand.front()];
+      as_operand = as_operand.subspan(1);
+      more = visit(operand.from, place, operand.bytes);
+      place = operand.from;
+    } else {
+      return;
+    }
+  }
+}
+
+std::size_t PeakProfile::fetch(std::size_t storage,
+                               Bytes limit,
+                               std::size_t earliest,
+                               const Uses& uses) {
+  const std::size_t wanted = uses.wanted[storage];
+  std::size_t free = wanted;
+  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+    const std::size_t first = std::max(earliest, from);
+    if (bytes > limit.count() || first >= to) return false;
+    free = peaks_.free_since(first, to, limit.count() - bytes);
+    return free == from;
+  });
+  const std::size_t back = std::min(uses.next[free], wanted);
+  if (back == wanted) return wanted;
+  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+    if (back < to) peaks_.add(std::max(back, from), to, bytes);
+    return back < from;
+  });
+  return back;
+}
+
+void complete(const StepProfile& profile,
+              const Uses& known,
+              PeakProfile& room,
+              Bytes budget,
+              BudgetPlan& plan) {
+  std::optional<Uses> shifted;
+  if (!profile.memory.operands.empty()) shifted.emplace(room.wanted(), profile.places());
+  const Uses& uses = shifted ? *shifted : known;
+  plan.wanted = plan.fetch = uses.wanted;
+  std::size_t earliest = profile.turn;
+  for (const std::size_t storage : uses.in_order) {
+    const std::size_t wanted = uses.wanted[storage];
+    if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
+    const Bytes limit{std::max(budget.count(), room.most())};
+    plan.fetch[storage] = room.fetch(storage, limit, earliest, uses);
+    earliest = std::max(earliest, plan.fetch[storage]);
+  }
+  plan.budget = budget;
+  plan.peak = Bytes{room.most()};
+  if (profile.timed()) plan.timing = simulate(profile, plan, budget);
+}
+
+}  // namespace spillway

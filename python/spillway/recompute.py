@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions whose cheap activations are computed again instead of kept."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+from spillway._load import glue
+from spillway._region import Region
+from spillway.cpu_offload import end_steps_with_optimizers
+
+__all__ = ["RecomputeRegion", "note_fused_steps", "recompute"]
+
+
+@functools.cache
+def note_fused_steps() -> None:
+    """From now on what an optimizer with ``fused=True`` steps counts as changed in place, as it does with
+    every other one: a weight that an operator needs again must not pass for the one that it was."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            if group.get("fused"):
+                changed = [each for each in group["params"] if each.grad is not None]
+                with contextlib.suppress(RuntimeError):  # some have no versions
+                    torch.autograd.graph.increment_version(changed)
+
+    register_optimizer_step_post_hook(stepped)
+
+
+class RecomputeRegion(Region):
+    """What :func:`recompute` gives."""
+
+    def _entry(self) -> Callable[[], int]:
+        end_steps_with_optimizers()
+        note_fused_steps()
+        return glue().enter_recomputing_region
+
+
+def recompute() -> RecomputeRegion:
+    """A region whose saved activations are computed again where that is cheap, bit for bit.
+
+    Around the forward pass, or as a decorator of it::
+
+        with spillway.recompute():
+            loss = model(batch)
+        loss.backward()
+
+    Many tensors that autograd keeps are cheap functions of others that it keeps anyway: the result of an
+    activation function of its input, of a normalization, autocast's copy of a weight, a dropout mask of the
+    random numbers that it was drawn from. They are let go, and the operator that made them runs again when
+    the backward pass asks for them; no layer runs twice, and nothing moves. What has no rule is kept, as
+    without the region.
+
+    Regions nest: inside another one, or around it, what cannot be computed again moves as that one says.
+
+    The backward pass raises RuntimeError where something that an operator needs again has been changed in
+    place meanwhile: a weight by an optimizer's step between the forward and the backward pass, for instance.
+    What autograd does not see is not seen here: changes through ``.data``.
+    """
+    return RecomputeRegion()

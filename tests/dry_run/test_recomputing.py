@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What recomputing saves and costs in models of full size."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import spillway
+
+PROBE = Path(__file__).parents[2] / "bench" / "figures" / "probes" / "recompute.py"
+# The blocks' closed forms: what norms, activation functions, products and masks take of what is kept.
+LEAST = {"llama": 0.43, "gpt2-xl": 0.40, "vit": 0.37, "resnet50": 0.35, "unet": 0.50}
+
+
+@cache
+def step(model: str, way: str) -> dict[str, Any]:
+    result = spillway("run", "--emulate", "h200", "--shape-only", "--", sys.executable, PROBE, model, way)
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[0])
+    return found
+
+
+@pytest.mark.parametrize("model", LEAST)
+def test_the_share_of_a_models_blocks_is_let_go_and_comes_back_once(model: str) -> None:
+    plain, recomputed = step(model, "plain"), step(model, "recompute")
+
+    assert recomputed["kept"] + recomputed["left_to_recompute"] == plain["kept"]
+    assert recomputed["left_to_recompute"] >= LEAST[model] * plain["kept"]
+    assert recomputed["recomputed"] == recomputed["left_to_recompute"]
+
+
+def test_the_peak_of_llamas_blocks_falls_with_it() -> None:
+    plain, recomputed = step("llama", "plain"), step("llama", "recompute")
+
+    assert plain["peak"] - recomputed["peak"] >= 0.9 * recomputed["left_to_recompute"]
+
+
+def test_the_predicted_time_of_a_step_hardly_grows() -> None:
+    plain, recomputed = step("llama-with-head", "plain"), step("llama-with-head", "recompute")
+
+    assert plain["ms"] < recomputed["ms"] <= 1.02 * plain["ms"]

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/lifetime/allocation_curve.h"
+
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+using Levels = std::vector<std::uint64_t>;
+
+TEST(AllocationCurveTest, ItHasWhatIsLiveAfterEachEvent) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.died(1, 20_B);
+
+  const StepCurve step = curve.end();
+
+  EXPECT_EQ(step.live, (Levels{100, 150, 130}));
+  EXPECT_EQ(step.peak(), 150_B);
+  EXPECT_FALSE(curve.on());
+}
+
+TEST(AllocationCurveTest, AStorageIsAwayFromItsDeathUntilItIsThereAgain) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+  curve.born(5_B);
+  curve.born(40_B);
+  curve.present(7, 3);
+
+  const StepCurve step = curve.end();
+
+  ASSERT_EQ(step.absences.size(), 1U);
+  EXPECT_EQ(step.absences[0].storage, 3U);
+  EXPECT_EQ(step.absences[0].from, 1U);
+  EXPECT_EQ(step.absences[0].to, 3U);
+  EXPECT_EQ(step.absences[0].bytes, 40U);
+}
+
+TEST(AllocationCurveTest, APartThatIsThereAgainLeavesTheRestAway) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+  curve.born(15_B);
+  curve.present(7, 3, 25_B);
+  curve.watch(7, 0x2000, 3);
+  curve.died(0x2000, 15_B);
+  curve.born(5_B);
+  curve.present(7, 3);
+
+  const StepCurve step = curve.end();
+
+  std::vector<Levels> absences;
+  for (const StepCurve::Absence& offloaded : step.absences)
+    absences.push_back({offloaded.from, offloaded.to, offloaded.bytes});
+  EXPECT_EQ(absences, (std::vector<Levels>{{1, 2, 40}, {2, 3, 25}, {3, 4, 40}}));
+}
+
+TEST(AllocationCurveTest, WhatNeverComesBackIsAwayUntilTheEnd) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 0);
+  curve.died(0x1000, 40_B);
+
+  const StepCurve step = curve.end();
+
+  ASSERT_EQ(step.absences.size(), 1U);
+  EXPECT_EQ(step.absences[0].to, step.live.size());
+}
+
+TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(6, 0x1000, 0);
+  curve.died(0x1000, 40_B);
+
+  EXPECT_TRUE(curve.end().absences.empty());
+}
+
+TEST(AllocationCurveTest, WhatIsAskedForIsToldWithItsPlaceAndWhatItIsFor) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.asked(7, 3, 4);
+  curve.asked(6, 5, 4);  // of another step
+  curve.born(50_B);
+  curve.asked(7, 4, StepCurve::Ask::kNoProduct);
+
+  std::vector<Levels> asks;
+  for (const StepCurve::Ask& ask : curve.end().asks)
+    asks.push_back({ask.storage, ask.place, ask.product});
+  EXPECT_EQ(asks, (std::vector<Levels>{{3, 1, 4}, {4, 2, StepCurve::Ask::kNoProduct}}));
+}
+
+TEST(AllocationCurveTest, AStepIsToldSoFarAsIfItEndedThereAndGoesOn) {
+  AllocationCurve curve;
+  EXPECT_TRUE(curve.so_far().live.empty());
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 3);
+  curve.died(0x1000, 40_B);
+
+  const StepCurve so_far = curve.so_far();
+  curve.born(40_B);
+  curve.present(7, 3);
+  const StepCurve whole = curve.end();
+
+  EXPECT_EQ(so_far.live, (Levels{100, 60}));
+  EXPECT_EQ(so_far.tail, 2u);
+  ASSERT_EQ(so_far.absences.size(), 1u);
+  EXPECT_EQ(so_far.absences[0].to, 2u);
+  EXPECT_EQ(whole.live, (Levels{100, 60, 100}));
+  EXPECT_EQ(whole.absences.size(), 1u);
+  EXPECT_TRUE(curve.so_far().live.empty());
+}
+
+TEST(AllocationCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOptimizers) {
+  for (const bool optimized : {true, false}) {
+    AllocationCurve curve;
+    curve.begin(7, 100_B);
+    curve.watch(7, 0x1000, 0);
+    curve.died(0x1000, 40_B);
+    EXPECT_FALSE(curve.in_optimizer_phase());
+    curve.begin_optimizer_phase();
+    curve.born(900_B);
+    EXPECT_TRUE(curve.in_optimizer_phase());
+
+    const StepCurve step = curve.end(optimized);
+
+    EXPECT_EQ(step.live, optimized ? (Levels{100, 60, 960}) : (Levels{100, 60}));
+    EXPECT_EQ(step.absences.front().to, step.live.size());
+    EXPECT_EQ(step.optimizer_phase_peak(), optimized ? 960_B : 0_B);
+  }
+}
+
+TEST(AllocationCurveTest, AnAllocatorMayCorrectTheLastLevel) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.settle(170_B);
+  curve.born(1_B);
+
+  EXPECT_EQ(curve.end().live, (Levels{100, 170, 171}));
+}
+
+TEST(AllocationCurveTest, WhatAStorageTakesWhileItIsComputedIsCountedBesidesWhatIsThereThen) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  const std::size_t since = curve.place();
+  curve.born(30_B);  // on the way
+  curve.born(50_B);  // the result
+  curve.died(1, 30_B);
+  curve.computed(7, 2, since);
+  curve.computed(6, 4, since);  // of another step
+  curve.computed(7, 2, curve.place());
+
+  EXPECT_EQ(curve.end().besides, (Levels{0, 0, 30}));
+}
+
+}  // namespace
+}  // namespace spillway

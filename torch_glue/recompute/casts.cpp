@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/recompute/rules.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+namespace spillway {
+
+namespace nodes = torch::autograd::generated;
+
+/// Casts and clones. A cast saves nothing. Of a parameter it takes the parameter, as autocast's do;
+/// of the result of another operator here that one; and of anything smaller than what it gives,
+/// that in its place.
+void add_casts(Rules& rules) {
+  rules.add<nodes::ToCopyBackward0>([](const nodes::ToCopyBackward0& node, Recipe& recipe) {
+    const auto source = source_of_cast(node);
+    if (!source) return recipe.impossible();
+    const auto type = node.input_metadata(0).dtype().toScalarType();
+    const bool there = source->tensor.defined();
+    if (there && source->tensor.is_leaf()) {
+      recipe.needs_kept(source->tensor, source->version);
+    } else if (there && c10::elementSize(source->type) < c10::elementSize(type)) {
+      recipe.needs_substitute(source->tensor);
+    } else {
+      recipe.needs_result(node.next_edge(0), source->version);
+    }
+    recipe.computed_by([type](Recipe::Values values) { return at::_to_copy(values[0], type); });
+  });
+  // Autograd clones what an operator in place writes over and its gradient needs.
+  rules.add<nodes::CloneBackward0>([](const nodes::CloneBackward0& node, Recipe& recipe) {
+    const auto versions = versions_of_operands(node);
+    if (!versions) return recipe.impossible();
+    recipe.needs_result(node.next_edge(0), versions->self);
+    recipe.computed_by([](Recipe::Values values) { return at::clone(values[0]); });
+  });
+}
+
+}  // namespace spillway

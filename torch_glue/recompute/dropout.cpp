@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/recompute/operator_notes.h"
+#include "torch_glue/recompute/rules.h"
+
+#include <ATen/Functions.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// While it lives, the device's generator goes on from where a dropout began.
+class DrawAgain {
+ public:
+  explicit DrawAgain(const OperatorNote::Drawn& drawn)
+      : one_at_a_time_(mutex()),
+        generator_(at::cuda::detail::getDefaultCUDAGenerator(drawn.options.device().index())) {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    seed_ = generator_.current_seed();
+    offset_ = generator_.get_offset();
+    set(drawn.seed, drawn.offset);
+  }
+
+  ~DrawAgain() {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    set(seed_, offset_);
+  }
+
+  DrawAgain(const DrawAgain&) = delete;
+  DrawAgain& operator=(const DrawAgain&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static auto* const all = new std::mutex;
+    return *all;
+  }
+
+  void set(std::uint64_t seed, std::uint64_t offset) {
+    if (generator_.current_seed() != seed) generator_.set_current_seed(seed);
+    generator_.set_offset(offset);
+  }
+
+  const std::lock_guard<std::mutex> one_at_a_time_;
+  at::Generator generator_;
+  std::uint64_t seed_ = 0;
+  std::uint64_t offset_ = 0;
+};
+
+/// What the dropout gave and its mask, of what it was given; for the mask alone anything that lies
+/// as that did.
+std::tuple<at::Tensor, at::Tensor> drop_again(const OperatorNote::Drawn& drawn,
+                                              const at::Tensor& input) {
+  const DrawAgain generator(drawn);
+  return at::native_dropout(input, drawn.p, true);
+}
+
+at::Tensor like_its_input(const OperatorNote::Drawn& drawn) {
+  return at::empty_strided(drawn.sizes, drawn.strides, drawn.options);
+}
+
+}  // namespace
+
+void add_dropout(Rules& rules) {
+  using torch::autograd::generated::NativeDropoutBackward0;
+  rules.add<NativeDropoutBackward0>([](const NativeDropoutBackward0& node, Recipe& recipe) {
+    auto note = note_of(node.result1_);
+    if (note == nullptr || !note->drawn || !note->input_version) return recipe.impossible();
+    recipe.cheaply();  // a product of matrices comes again for itself, not for a sum behind it
+    recipe.needs_result(node.next_edge(0), *note->input_version);
+    recipe.computed_by([note = std::move(note)](Recipe::Values values) {
+      const auto& drawn = *note->drawn;
+      if (values[0].strides().equals(drawn.strides)) {
+        return std::get<0>(drop_again(drawn, values[0]));
+      }
+      const at::Tensor input = like_its_input(drawn);
+      input.copy_(values[0]);
+      return std::get<0>(drop_again(drawn, input));
+    });
+  });
+}
+
+std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
+  const auto& note = current_note();
+  if (note == nullptr || !note->drawn || mask.scalar_type() != at::kBool ||
+      !mask.sizes().equals(note->drawn->sizes)) {
+    return nullptr;
+  }
+  return Recipe::of_nothing([note](Recipe::Values) {
+    // Which numbers a kernel draws depends on how its input lies, not on what is in it.
+    return std::get<1>(drop_again(*note->drawn, like_its_input(*note->drawn)));
+  });
+}
+
+}  // namespace spillway

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/compat.h"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+namespace spillway {
+
+/// What is known of the nodes that were added last, without holding them. Threads: confined.
+template <typename Known, std::size_t kMax>
+class Latest {
+ public:
+  void add(const compat::NodePtr& node, Known known) {
+    last_[next_++ % kMax].emplace(Entry{compat::WeakNodePtr(node), node.get(), std::move(known)});
+  }
+
+  /// One of the node that `suits`; null for a node of longer ago, and where none does.
+  template <typename Suits>
+  [[nodiscard]] const Known* find(const torch::autograd::Node& node, Suits suits) const {
+    for (const auto& entry : last_) {
+      const bool its = entry && entry->address == &node && !entry->node.expired();
+      if (its && suits(entry->known)) return &entry->known;
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] const Known* find(const torch::autograd::Node& node) const {
+    return find(node, [](const Known&) { return true; });
+  }
+
+ private:
+  struct Entry {
+    compat::WeakNodePtr node;
+    const torch::autograd::Node* address;
+    Known known;
+  };
+
+  std::array<std::optional<Entry>, kMax> last_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/recompute/operand_notes.h"
+
+#include "torch_glue/recompute/latest.h"
+#include "torch_glue/saved_tensors/skip.h"
+
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/clone_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/gelu_ops.h>
+#include <ATen/ops/hardsigmoid_ops.h>
+#include <ATen/ops/hardswish_ops.h>
+#include <ATen/ops/hardtanh_ops.h>
+#include <ATen/ops/mish_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/silu_ops.h>
+#include <ATen/ops/sub_ops.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+namespace nodes = torch::autograd::generated;
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+bool has_version(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
+bool is_known(const at::Tensor& tensor) {
+  return tensor.is_cuda() && !is_wrapper(tensor) && has_version(tensor);
+}
+
+/// The first one of a node stays: inside autocast an operator is called again with what it has
+/// cast, and that is what its node was made for.
+template <typename Given, std::size_t kMax>
+void add_first(Latest<Given, kMax>& those, const at::Tensor& result, Given given) {
+  const auto& node = result.grad_fn();
+  if (node == nullptr || those.find(*node) != nullptr) return;
+  those.add(node, std::move(given));
+}
+
+/// A tensor that was given, without holding it.
+struct WeakSource {
+  explicit WeakSource(const at::Tensor& given)
+      : tensor(given.getIntrusivePtr()), type(given.scalar_type()), version(version_of(given)) {}
+
+  [[nodiscard]] Source source() const {
+    at::Tensor alive(tensor.lock());
+    if (alive.defined() && version_of(alive) != version) alive.reset();
+    return {std::move(alive), type, version};
+  }
+
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  at::ScalarType type;
+  std::uint32_t version;
+};
+
+/// A ReLU that ends a residual block comes right after its sum, and attention after the products
+/// that give what it is given, with their adapters.
+Latest<OperandVersions, 32>& operands() {
+  thread_local Latest<OperandVersions, 32> those;
+  return those;
+}
+
+/// What they gave is saved by what is computed next.
+Latest<WeakSource, 16>& casts() {
+  thread_local Latest<WeakSource, 16> those;
+  return those;
+}
+
+/// A cast that no gradient needs, and so no node has. Its address is no other tensor's while the
+/// reference lives.
+struct FrozenCast {
+  c10::weak_intrusive_ptr<c10::TensorImpl> cast;
+  WeakSource source;
+};
+
+/// Autocast's of a frozen layer come right before its product.
+std::array<std::optional<FrozenCast>, 8>& frozen_casts() {
+  thread_local std::array<std::optional<FrozenCast>, 8> those;
+  return those;
+}
+
+void add_frozen_cast(const at::Tensor& cast, const WeakSource& source) {
+  thread_local std::size_t next = 0;
+  auto& those = frozen_casts();
+  those.at(next++ % those.size())
+      .emplace(
+          FrozenCast{c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()), source});
+}
+
+std::optional<WeakSource> source_of_frozen_cast(const at::Tensor& tensor) {
+  for (const auto& each : frozen_casts()) {
+    if (each && each->cast._unsafe_get_target() == tensor.unsafeGetTensorImpl()) {
+      return each->source;
+    }
+  }
+  return std::nullopt;
+}
+
+struct WeakBias {
+  WeakSource given;
+  std::optional<WeakSource> cast_of;
+};
+
+Latest<WeakBias, 16>& biases() {
+  thread_local Latest<WeakBias, 16> those;
+  return those;
+}
+
+at::Tensor to_copy(c10::DispatchKeySet keys,
+                   const at::Tensor& self,
+                   std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout,
+                   std::optional<at::Device> device,
+                   std::optional<bool> pinned,
+                   bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  std::optional<WeakSource> source;
+  const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
+  if (as_it_lies && is_known(self)) source.emplace(self);
+  at::Tensor result = at::_ops::_to_copy::redispatch(
+      keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
+  if (!source || result.device() != self.device()) return result;
+  if (result.grad_fn() != nullptr) {
+    add_first(casts(), result, std::move(*source));
+  } else if (self.is_leaf()) {
+    add_frozen_cast(result, *source);
+  }
+  return result;
+}
+
+/// What Python makes a tensor of to add it; none where it is another tensor.
+std::optional<at::Scalar> number_in(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.is_cpu()) return std::nullopt;
+  if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
+  if (tensor.scalar_type() == at::kLong) return *tensor.const_data_ptr<std::int64_t>();
+  return std::nullopt;
+}
+
+/// The versions before the operator; none where nothing is to be learnt. Where no node is made the
+/// result's is that of an earlier operator, which did not give what an edit has left.
+std::optional<OperandVersions> before(const at::Tensor& self, const at::Tensor& other) {
+  if (!at::GradMode::is_enabled() || !(self.requires_grad() || other.requires_grad())) return {};
+  if (!is_known(self)) return std::nullopt;
+  if (is_known(other)) return OperandVersions{version_of(self), version_of(other), 0};
+  auto number = number_in(other);
+  if (!number) return std::nullopt;
+  return OperandVersions{version_of(self), 0, 0, std::move(number)};
+}
+
+std::optional<OperandVersions> before(const at::Tensor& self) {
+  if (!at::GradMode::is_enabled() || !self.requires_grad() || !is_known(self)) return std::nullopt;
+  return OperandVersions{version_of(self), 0, 0};
+}
+
+void note(std::optional<OperandVersions> before, const at::Tensor& result) {
+  if (!before) return;
+  before->result = version_of(result);
+  add_first(operands(), result, std::move(*before));
+}
+
+/// Of a sum or a difference.
+template <typename Operator>
+at::Tensor sum(c10::DispatchKeySet keys,
+               const at::Tensor& self,
+               const at::Tensor& other,
+               const at::Scalar& alpha) {
+  auto versions = before(self, other);
+  at::Tensor result = Operator::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
+  return result;
+}
+
+template <typename Operator>
+at::Tensor& sum_in_place(c10::DispatchKeySet keys,
+                         at::Tensor& self,
+                         const at::Tensor& other,
+                         const at::Scalar& alpha) {
+  auto versions = before(self, other);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
+  return result;
+}
+
+/// Of an operator that writes its result over its operand. Where the gradient needs the operand,
+/// autograd saves a clone of it.
+template <typename Operator, typename... Given>
+at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& self, Given... given) {
+  auto versions = before(self);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, given...);
+  note(std::move(versions), result);
+  return result;
+}
+
+template <typename Operator>
+at::Tensor& of_two_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& other) {
+  auto versions = before(self, other);
+  at::Tensor& result = Operator::redispatch(keys & kBehindNoting, self, other);
+  note(std::move(versions), result);
+  return result;
+}
+
+/// Of one that lies otherwise than what it was made of, nothing is noted.
+at::Tensor clone(c10::DispatchKeySet keys,
+                 const at::Tensor& self,
+                 std::optional<at::MemoryFormat> format) {
+  const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
+  auto versions = as_it_lies ? before(self) : std::nullopt;
+  at::Tensor result = at::_ops::clone::redispatch(keys & kBehindNoting, self, format);
+  note(std::move(versions), result);
+  return result;
+}
+
+at::Tensor taken_from_number(c10::DispatchKeySet keys,
+                             const at::Tensor& self,
+                             const at::Scalar& other,
+                             const at::Scalar& alpha) {
+  auto versions = before(self);
+  if (versions) versions->number = other;
+  at::Tensor result = at::_ops::rsub_Scalar::redispatch(keys & kBehindNoting, self, other, alpha);
+  note(std::move(versions), result);
+  return result;
+}
+
+at::Tensor neg(c10::DispatchKeySet keys, const at::Tensor& self) {
+  auto versions = before(self);
+  at::Tensor result = at::_ops::neg::redispatch(keys & kBehindNoting, self);
+  note(std::move(versions), result);
+  return result;
+}
+
+/// Of an operator whose node keeps the one of two tensors that the gradient of the other needs. A
+/// number, which autograd keeps as it is, has no versions to look at.
+std::optional<OperandVersions> before_half(const at::Tensor& self, const at::Tensor& other) {
+  if (!at::GradMode::is_enabled() || self.requires_grad() == other.requires_grad()) return {};
+  const at::Tensor& unsaved = self.requires_grad() ? self : other;
+  if (!is_known(unsaved)) return std::nullopt;
+  const auto version = [&](const at::Tensor& each) {
+    return has_version(each) ? version_of(each) : 0;
+  };
+  return OperandVersions{version(self), version(other), 0};
+}
+
+template <typename Operator>
+at::Tensor of_two(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
+  const auto versions = before_half(self, other);
+  at::Tensor result = Operator::redispatch(keys & kBehindNoting, self, other);
+  note(versions, result);
+  return result;
+}
+
+at::Tensor addmm(c10::DispatchKeySet keys,
+                 const at::Tensor& bias,
+                 const at::Tensor& self,
+                 const at::Tensor& other,
+                 const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  const auto versions = before_half(self, other);
+  std::optional<WeakBias> source;
+  if (at::GradMode::is_enabled() && is_known(bias)) {
+    source.emplace(WeakBias{WeakSource(bias), source_of_frozen_cast(bias)});
+  }
+  at::Tensor result =
+      at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
+  note(versions, result);
+  if (source) add_first(biases(), result, std::move(*source));
+  return result;
+}
+
+template <typename... Views>
+bool is_one_of(const torch::autograd::Node& node) {
+  return ((typeid(node) == typeid(Views)) || ...);
+}
+
+}  // namespace
+
+std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node) {
+  const OperandVersions* const versions = operands().find(node);
+  return versions != nullptr ? std::optional(*versions) : std::nullopt;
+}
+
+std::optional<Source> source_of_cast(const torch::autograd::Node& node) {
+  const WeakSource* const cast = casts().find(node);
+  return cast != nullptr ? std::optional(cast->source()) : std::nullopt;
+}
+
+std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
+  const WeakBias* const bias = biases().find(node);
+  if (bias == nullptr) return std::nullopt;
+  Source source = bias->given.source();
+  if (source.tensor.defined() || !bias->cast_of) return source;
+  const at::ScalarType type = source.type;
+  source = bias->cast_of->source();
+  source.type = type;
+  return source;
+}
+
+std::uint32_t version_of_result(const torch::autograd::Node& node) {
+  const torch::autograd::Node* made = &node;
+  while (is_one_of<nodes::ViewBackward0, nodes::ReshapeAliasBackward0>(*made) &&
+         made->next_edge(0).function != nullptr) {
+    made = made->next_edge(0).function.get();
+  }
+  const auto versions = versions_of_operands(*made);
+  return versions ? versions->result : 0;
+}
+
+void note_operands(torch::Library& noting) {
+  noting.impl("_to_copy", &to_copy);
+  noting.impl("add.Tensor", &sum<at::_ops::add_Tensor>);
+  noting.impl("add_.Tensor", &sum_in_place<at::_ops::add__Tensor>);
+  noting.impl("sub.Tensor", &sum<at::_ops::sub_Tensor>);
+  noting.impl("sub_.Tensor", &sum_in_place<at::_ops::sub__Tensor>);
+  noting.impl("rsub.Scalar", &taken_from_number);
+  noting.impl("neg", &neg);
+  noting.impl("clone", &clone);
+  noting.impl("silu_", &of_one_in_place<at::_ops::silu_>);
+  noting.impl("mish_", &of_one_in_place<at::_ops::mish_>);
+  noting.impl("hardswish_", &of_one_in_place<at::_ops::hardswish_>);
+  noting.impl("hardsigmoid_", &of_one_in_place<at::_ops::hardsigmoid_>);
+  noting.impl("hardtanh_",
+              &of_one_in_place<at::_ops::hardtanh_, const at::Scalar&, const at::Scalar&>);
+  noting.impl("gelu_", &of_one_in_place<at::_ops::gelu_, c10::string_view>);
+  noting.impl("mul_.Tensor", &of_two_in_place<at::_ops::mul__Tensor>);
+  noting.impl("div_.Tensor", &of_two_in_place<at::_ops::div__Tensor>);
+  noting.impl("mul.Tensor", &of_two<at::_ops::mul_Tensor>);
+  noting.impl("div.Tensor", &of_two<at::_ops::div_Tensor>);
+  noting.impl("mm", &of_two<at::_ops::mm>);
+  noting.impl("addmm", &addmm);
+}
+
+}  // namespace spillway

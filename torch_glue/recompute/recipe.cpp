@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/recompute/recipe.h"
+
+#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/recompute/results_elsewhere.h"
+#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_tensors/pack_hook.h"
+#include "torch_glue/saved_tensors/region_options.h"
+#include "torch_glue/saved_tensors/skip.h"
+
+#include <c10/util/Type.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace spillway {
+
+namespace autograd = torch::autograd;
+
+std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
+                                   std::uint32_t output,
+                                   const RegionOptions& region,
+                                   int depth,
+                                   bool expensive) {
+  expensive = expensive && region.budget;
+  const Rule* const rule = Rules::instance().find(node, output, expensive);
+  if (rule == nullptr) return nullptr;
+  // A node that runs has its lock: it saves a result of its own where its pass is recorded.
+  const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
+  recipe->made_by_ = &typeid(node);
+  (*rule)(node, *recipe);
+  const int longest = !region.budget                                 ? kLongestChain
+                      : Rules::instance().is_expensive(node, output) ? kLongestBeforeDear
+                                                                     : kLongestPlanned;
+  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
+  return whole ? std::move(recipe) : nullptr;
+}
+
+std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
+  std::unique_ptr<Recipe> recipe(new Recipe(nullptr, 0, false));
+  recipe->computed_by(std::move(function));
+  return recipe;
+}
+
+bool Recipe::take(const autograd::SavedVariable& saved) {
+  if (auto* const hooks = compat::hooks_of(saved)) {
+    auto* const ours = dynamic_cast<PackHook*>(hooks);
+    Handle handle = ours != nullptr && !ours->changed() ? ours->share() : nullptr;
+    if (handle == nullptr) return false;
+    take(std::move(handle));
+    return true;
+  }
+  const auto kept = saved.get_raw_data();
+  if (!kept || !kept->defined()) return false;
+  Handle handle = PackHook::of_kept(*kept, compat::version_of(saved));
+  if (handle == nullptr) return false;
+  take(std::move(handle));
+  return true;
+}
+
+void Recipe::take(Handle handle) {
+  chain_ = std::max(chain_, handle->chain());
+  values_.push_back({std::move(handle), nullptr});
+}
+
+void Recipe::needs(const autograd::SavedVariable& saved) {
+  if (possible_ && !take(saved)) possible_ = false;
+}
+
+void Recipe::needs_operand(const autograd::Node& node,
+                           const autograd::SavedVariable& saved,
+                           std::uint32_t edge,
+                           std::uint32_t OperandVersions::*version) {
+  if (!compat::never_saved(saved)) return needs(saved);
+  const auto versions = versions_of_operands(node);
+  if (!versions) return impossible();
+  needs_result(node.next_edge(edge), (*versions).*version);
+}
+
+void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
+  if (!possible_) return;
+  possible_ = false;
+  if (edge.function == nullptr || depth_ >= kDeepest) return;
+  if (const auto* leaf = dynamic_cast<const autograd::AccumulateGrad*>(edge.function.get())) {
+    possible_ = !is_wrapper(leaf->variable);
+    return needs_kept(leaf->variable, version);  // the graph has it anyway
+  }
+  const autograd::SavedVariable* const saved =
+      Rules::instance().saved_result(*edge.function, edge.input_nr);
+  if (saved != nullptr) {
+    const std::unique_lock<std::mutex> lock(compat::mutex_of(*edge.function), std::try_to_lock);
+    possible_ = lock.owns_lock() && take(*saved);  // which looks whether it has changed
+    return;
+  }
+  if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
+    possible_ = true;
+    return take(std::move(handle));
+  }
+  if (version != version_of_result(*edge.function)) return;
+  auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, expensive_);
+  if (recipe == nullptr) return;
+  possible_ = true;
+  chain_ = std::max(chain_, recipe->chain_);
+  saves_instead_ = saves_instead_ || recipe->saves_instead_;
+  values_.push_back({nullptr, std::move(recipe)});
+}
+
+void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
+  if (!possible_) return;
+  Handle handle = PackHook::of_kept(tensor, version);
+  possible_ = handle != nullptr;
+  if (possible_) take(std::move(handle));
+}
+
+void Recipe::needs_substitute(const at::Tensor& tensor) {
+  if (!possible_) return;
+  saves_instead_ = true;
+  auto handle = make_pooled<PackHook>(region_);
+  handle->call_pack_hook(tensor);
+  // The result counts as the tensor in its place: hardly anything is computed on the way.
+  const int chain = handle->chain() - 1;
+  chain_ = values_.empty() ? chain : std::max(chain_, chain);
+  values_.push_back({std::move(handle), nullptr});
+}
+
+void Recipe::optional_input(const autograd::SavedVariable& saved) {
+  if (!possible_) return;
+  if (compat::never_saved(saved)) {
+    values_.push_back({});
+  } else {
+    needs(saved);
+  }
+}
+
+void Recipe::optional_input(Handle noted) {
+  if (!possible_) return;
+  if (noted == nullptr) {
+    values_.push_back({});
+  } else {
+    take(std::move(noted));
+  }
+}
+
+std::string Recipe::made_by() const {
+  if (made_by_ == nullptr) return "an operator";
+  const std::string name = c10::demangle(made_by_->name());
+  return name.substr(name.rfind(':') + 1);
+}
+
+at::Tensor Recipe::run() const {
+  c10::SmallVector<at::Tensor, 4> values;
+  for (const Value& value : values_) {
+    if (value.recipe != nullptr) {
+      values.push_back(value.recipe->run());
+    } else {
+      values.push_back(value.handle != nullptr ? value.handle->unpack() : at::Tensor());
+    }
+  }
+  return function_(values);
+}
+
+}  // namespace spillway

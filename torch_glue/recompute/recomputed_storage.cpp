@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/recompute/recomputed_storage.h"
+
+#include "allocator/base/pooled.h"
+#include "allocator/driver/span_log.h"
+#include "allocator/runtime/runtime.h"
+#include "allocator/tag/tag.h"
+#include "torch_glue/recompute/again.h"
+#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_tensors/region_options.h"
+#include "torch_glue/saved_tensors/storage_table.h"
+#include "torch_glue/streams.h"
+
+#include <ATen/Functions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <utility>
+
+namespace spillway {
+namespace {
+
+std::uint64_t address_of(const void* data) {
+  return driver::DevicePtr(data).address();
+}
+
+/// Times what computes a storage again, where its step is recorded.
+class TimedRecompute {
+ public:
+  TimedRecompute(DeviceRuntime& device, std::size_t storage)
+      : device_(device.device()),
+        stream_(stream_of(current_stream(device_.id))),
+        begun_(
+            driver::SpanLog::instance().begin(device_, stream_, driver::Span::Kind::kRecompute)) {
+    begun_.span.storage = storage;
+  }
+
+  ~TimedRecompute() { driver::SpanLog::instance().end(device_, stream_, begun_); }
+
+  TimedRecompute(const TimedRecompute&) = delete;
+  TimedRecompute& operator=(const TimedRecompute&) = delete;
+
+ private:
+  const driver::Device device_;
+  const driver::Stream stream_;
+  driver::SpanLog::Begun begun_;
+};
+
+/// What made the tensor's storage runs again; null where it cannot.
+std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
+  const auto& node = whole.grad_fn();
+  if (node == nullptr) return recipe_of_mask(whole);
+  const auto output = static_cast<std::uint32_t>(whole.output_nr());
+  // A change in place that no graph has seen is not in the recipe. A node that saves its own result
+  // does so right after it has computed it.
+  if (whole._version() != version_of_result(*node) &&
+      Rules::instance().saved_result(*node, output) == nullptr) {
+    return nullptr;
+  }
+  return Recipe::of(*node, output, region);
+}
+
+}  // namespace
+
+std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tensor,
+                                                         const RegionOptions& region,
+                                                         driver::Stream stream,
+                                                         std::optional<Decision>& decided,
+                                                         int& chain) {
+  auto* const key = tensor.storage().unsafeGetStorageImpl();
+  auto& table = StorageTable<RecomputedStorage>::instance();
+  if (auto known = table.find(key)) {
+    const bool same = known->version_.is(SavedVersion(tensor)) && known->original();
+    return same ? std::move(known) : nullptr;
+  }
+  const at::Tensor* const base = compat::view_base(tensor);
+  const at::Tensor& whole = base != nullptr ? *base : tensor;
+  if (!is_whole(whole)) return nullptr;
+  auto recipe = recipe_of(whole, region);
+  if (recipe == nullptr) return nullptr;
+  Site site{region.tag};
+  // What is saved in its place is there already.
+  if (region.budget && !recipe->save_substitute()) {
+    decided = decide_recomputable(whole, region, stream);
+    chain = recipe->chain() + 1;
+    if (!decided || !decided->recompute) return nullptr;
+    site = decided->site;
+  }
+  auto made = make_pooled<RecomputedStorage>(whole, std::move(recipe), site);
+  table.put(key, made);
+  Runtime::instance().left_to_recompute(region.tag, Bytes{made->size_});
+  return made;
+}
+
+RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
+                                     std::unique_ptr<Recipe> recipe,
+                                     Site site)
+    : source_(whole.storage().getWeakStorageImpl()),
+      key_(whole.storage().unsafeGetStorageImpl()),
+      data_(whole.storage().data()),
+      size_(whole.storage().nbytes()),
+      version_(whole),
+      site_(site),
+      device_(whole.device()),
+      sizes_(whole.sizes()),
+      strides_(whole.strides()),
+      dtype_(whole.dtype()),
+      recipe_(std::move(recipe)) {
+  if (site_.watched) runtime().curve().watch(site_.step, address_of(data_), site_.index);
+}
+
+RecomputedStorage::~RecomputedStorage() {
+  StorageTable<RecomputedStorage>::instance().forget(key_);
+  if (site_.watched) runtime().curve().present(site_.step, site_.index);
+}
+
+DeviceRuntime& RecomputedStorage::runtime() const {
+  DeviceRuntime* const made = Runtime::instance().device_if_made(DeviceId{device_.index()});
+  TORCH_INTERNAL_ASSERT(made != nullptr);
+  return *made;
+}
+
+void RecomputedStorage::add_hook(std::uint64_t& round) {
+  const LightLock lock(mutex_);
+  ++hooks_;
+  round = round_;
+}
+
+void RecomputedStorage::remove_hook(std::uint64_t round) {
+  const LightLock lock(mutex_);
+  --hooks_;
+  if (round != round_) release_waiter();
+}
+
+void RecomputedStorage::release_waiter() {
+  if (--waiting_ <= 0) held_ = c10::Storage();
+}
+
+c10::Storage RecomputedStorage::original() const {
+  auto alive = source_.lock();
+  const bool same = alive && alive->data() == data_ && alive->nbytes() == size_;
+  return same ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
+c10::Storage RecomputedStorage::get(std::uint64_t& round) {
+  if (!site_.watched) return get_storage(round);
+  report_misses_after_backward();
+  const bool first = !used_.exchange(true);
+  c10::Storage storage = get_storage(round);
+  on_access(runtime(), site_);
+  if (first) on_first_use(runtime(), site_, c10::cuda::getCurrentCUDAStream(device_.index()));
+  return storage;
+}
+
+c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
+  if (auto alive = original()) return alive;
+  const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  const LightLock lock(mutex_);
+  if (!held_ || stream_ != stream) {
+    // What another stream has made is held for those who follow there.
+    const bool elsewhere = static_cast<bool>(held_);
+    c10::Storage made = make_again();
+    Runtime::instance().recomputed(site_.tag, Bytes{size_});
+    if (elsewhere) return made;
+    held_ = std::move(made);
+    stream_ = stream;
+    waiting_ = hooks_;
+    ++round_;
+  }
+  c10::Storage made = held_;
+  if (round != round_) {
+    round = round_;
+    release_waiter();
+  }
+  return made;
+}
+
+at::Tensor RecomputedStorage::run_again() const {
+  try {
+    return recipe_->run();
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("Spillway let go of a tensor of shape ",
+                               at::IntArrayRef(sizes_),
+                               " and computes it again (",
+                               recipe_->made_by(),
+                               "): what that needs, parameters too, must stay as it is until the "
+                               "backward pass is over"));
+    throw;
+  }
+}
+
+c10::Storage RecomputedStorage::make_again() {
+  const InternalOpsGuard unseen;
+  const c10::cuda::OptionalCUDAGuard guard(device_);
+  const TagScope tag(site_.tag);
+  std::optional<TimedRecompute> timed;
+  if (site_.watched) timed.emplace(runtime(), site_.index);
+  const ComputingAgain computing(site_.watched ? std::optional(site_) : std::nullopt);
+  const std::size_t since = site_.watched ? runtime().curve().place() : 0;
+  at::Tensor made = run_again();
+  TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
+              "Spillway: an operator gave another tensor when it ran again: ",
+              made.sizes(),
+              " of ",
+              made.dtype().name(),
+              " instead of ",
+              at::IntArrayRef(sizes_),
+              " of ",
+              dtype_.name());
+  if (!made.strides().equals(strides_) || !is_whole(made)) {
+    const at::Tensor laid_out = at::empty_strided(sizes_, strides_, made.options());
+    laid_out.copy_(made);
+    made = laid_out;
+  }
+  if (site_.watched) {
+    AllocationCurve& curve = runtime().curve();
+    curve.present(site_.step, site_.index);
+    curve.computed(site_.step, site_.index, since);
+    curve.watch(site_.step, address_of(made.storage().data()), site_.index);
+  }
+  return made.storage();
+}
+
+}  // namespace spillway

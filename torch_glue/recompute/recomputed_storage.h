@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/ids.h"
+#include "allocator/base/mutex.h"
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/recompute/recipe.h"
+#include "torch_glue/saved_tensors/saved_version.h"
+
+#include <c10/core/Storage.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+namespace spillway {
+
+/// One storage that is not kept for the backward pass: the operator that made it runs again when a
+/// hook of it is unpacked, once for all hooks that are alive then. The hooks own it together.
+///
+/// The identity is the storage object: a weak reference keeps its address from being used again.
+///
+/// Threads: safe. Its lock is held while operators run: those of one storage that another one
+/// needs inside that one's lock, and never the other way round.
+class RecomputedStorage {
+ public:
+  /// The one for the storage of a tensor that autograd saves in `region`; null where the
+  /// tensor cannot be computed again, or has been changed in place since its storage was first
+  /// saved. In a region with a budget null, too, where the step's plan keeps or moves it: then
+  /// that is `decided`, and `chain` what its chain would have been. Requires: a strided tensor with
+  /// memory on a CUDA device, which is no parameter, on whose `stream` it is saved.
+  static std::shared_ptr<RecomputedStorage> of(const at::Tensor& tensor,
+                                               const RegionOptions& region,
+                                               driver::Stream stream,
+                                               std::optional<Decision>& decided,
+                                               int& chain);
+
+  RecomputedStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, Site site);
+  ~RecomputedStorage();
+  RecomputedStorage(const RecomputedStorage&) = delete;
+  RecomputedStorage& operator=(const RecomputedStorage&) = delete;
+
+  /// One more hook; `round` is its own until remove_hook().
+  void add_hook(std::uint64_t& round);
+  void remove_hook(std::uint64_t round);
+
+  /// Its bytes: the storage itself where somebody has kept it, and otherwise made again.
+  /// Stream: usable on the current stream; no host wait. Errors: as Recipe::run, and
+  /// c10::OutOfMemoryError; nothing has changed then.
+  c10::Storage get(std::uint64_t& round);
+
+  /// As Recipe::chain, with this one.
+  [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
+
+ private:
+  c10::Storage get_storage(std::uint64_t& round);
+  [[nodiscard]] c10::Storage original() const;
+  [[nodiscard]] DeviceRuntime& runtime() const;
+  c10::Storage make_again();
+  [[nodiscard]] at::Tensor run_again() const;
+  void release_waiter() SPILLWAY_REQUIRES(mutex_);
+
+  const c10::weak_intrusive_ptr<c10::StorageImpl> source_;
+  c10::StorageImpl* const key_;
+  const void* const data_;
+  const std::size_t size_;
+  const SavedVersion version_;
+  const Site site_;  // its tag; of a step with a budget, its place there
+  const at::Device device_;
+  const c10::DimVector sizes_;
+  const c10::DimVector strides_;
+  const caffe2::TypeMeta dtype_;
+  const std::unique_ptr<Recipe> recipe_;
+
+  std::atomic<bool> used_{false};
+  LightMutex mutex_;
+  /// Made again on this stream, and held until every hook of that time has had it or ended.
+  c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<c10::cuda::CUDAStream> stream_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more each time
+  std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t waiting_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace spillway

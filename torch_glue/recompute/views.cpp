@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views have no bytes of their own: they stand between an operator and what it was given.
+#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/recompute/rules.h"
+
+#include <c10/core/SymIntArrayRef.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+namespace spillway {
+namespace {
+
+namespace nodes = torch::autograd::generated;
+
+/// The result behind the node, at this version, in the node's shape.
+void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Recipe& recipe) {
+  const auto sizes = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
+  if (!sizes) return recipe.impossible();
+  recipe.needs_result(node.next_edge(0), version);
+  recipe.computed_by(
+      [sizes = c10::DimVector(*sizes)](Recipe::Values values) { return values[0].view(sizes); });
+}
+
+/// A view shares its versions with what it views, so that who was given it has compared them with
+/// those of the result behind it (version_of_result), and there is nothing to compare here.
+template <typename Node>
+void add_view(Rules& rules) {
+  rules.add<Node>([](const Node& node, Recipe& recipe) {
+    const auto& viewed = node.next_edge(0).function;
+    if (viewed == nullptr) return recipe.impossible();
+    in_its_shape(node, version_of_result(*viewed), recipe);
+  });
+}
+
+}  // namespace
+
+void add_views(Rules& rules) {
+  add_view<nodes::ViewBackward0>(rules);
+  add_view<nodes::ReshapeAliasBackward0>(rules);
+  // What torch.nn.Linear makes of a product of a batch: no view to autograd. ATen makes it of
+  // results that nobody else has.
+  rules.add_expensive<nodes::UnsafeViewBackward0>(
+      [](const nodes::UnsafeViewBackward0& node, Recipe& recipe) {
+        in_its_shape(node, 0, recipe);
+      });
+}
+
+}  // namespace spillway
