@@ -21,7 +21,7 @@ MODEL = "llama-8b-8-layers"
 GIB = 2**30
 #: What becomes of the bytes, from the axis up.
 PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("recomputed", "#55a868"))
-NAMES = {"kept": "kept", "moved": "moved", "recomputed": "computed again"}
+NAMES = {"kept": "kept", "moved": "moved", "recomputed": "recomputed"}
 
 
 def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:

@@ -29,7 +29,7 @@ void plan(benchmark::State& state) {
 
 BENCHMARK(plan)->Arg(1000)->Arg(5000)->Arg(20000)->Unit(benchmark::kNanosecond);
 
-/// Half of the storages can be computed again, each from one or two near it.
+/// Half of the storages can be recomputed, each from one or two near it.
 void plan_with_operands(benchmark::State& state) {
   std::mt19937_64 random(1);
   const StepProfile step =

@@ -28,7 +28,7 @@ int spillway_emulator_rng_is_cpu();        // SPILLWAY_EMULATE_RNG=cpu
 int spillway_emulator_clock_is_virtual();  // SPILLWAY_EMULATE_CLOCK=virtual
 int spillway_emulator_shape_only();        // SPILLWAY_EMULATE_SHAPE_ONLY
 
-/// What a dry run takes for true where values are asked for that nobody has computed
+/// What a dry run takes for true where values are asked for that nothing has computed
 /// (SPILLWAY_EMULATE_ASSUME).
 struct spillway_emulator_assumptions {  // NOLINT(readability-identifier-naming): C
   double nonzero;                       // the share of a mask that selects
@@ -50,7 +50,7 @@ void spillway_emulator_drain(CUstream stream);
 /// A new operation begins on `stream`: its clock advances and joins the host's. Called again after
 /// an allocation inside the operation, which may have waited.
 void spillway_emulator_begin(CUstream stream);
-/// The operation reads or writes these bytes. `name` must live for ever (operator names are
+/// The operation reads or writes these bytes. `name` must live indefinitely (operator names are
 /// interned by the caller).
 void spillway_emulator_access(
     CUstream stream, const void* at, size_t bytes, int write, const char* name);
@@ -84,10 +84,11 @@ void spillway_emulator_host_access_view(const struct spillway_emulator_view* vie
 /// What the calling thread works for ("layer.3"), until the next call; null for nothing. Reports
 /// name it for each operation that the thread queues. Copied.
 void spillway_emulator_tag(const char* tag);
-/// Where in the program the calling thread is, until the next call; null for nowhere. Must live for
-/// ever.
+/// Where in the program the calling thread is, until the next call; null for nowhere. Must live
+/// indefinitely
+/// .
 void spillway_emulator_place(const char* place);
-/// 1: until the call with 0, locks and semaphores that the calling thread uses order nobody.
+/// 1: until the call with 0, locks and semaphores that the calling thread uses order nothing.
 void spillway_emulator_pause_threads(int pause);
 /// A kernel failed on the device: `error` (a CUresult) stays with the process. Calls that found an
 /// earlier one keep it.
@@ -101,8 +102,8 @@ int spillway_emulator_capturing(CUstream stream);
 /// called in its stream's order, without the machine's lock: it computes, and calls nothing of
 /// CUDA. `destroy(state)` is called once, after the graph, all executables made from it and all
 /// launches have gone; it may be called under the machine's lock and calls nothing of CUDA either.
-/// `name` lives for ever; `accesses` is copied. Errors: a CUresult other than 0 where the stream
-/// captures nothing, or its capture is invalid; `destroy` is not called then.
+/// `name` lives indefinitely; `accesses` is copied. Errors: a CUresult other than 0 where the
+/// stream captures nothing, or its capture is invalid; `destroy` is not called then.
 int spillway_emulator_add_node(CUstream stream,
                                const char* name,
                                void (*run)(void* state),
@@ -117,12 +118,12 @@ int spillway_emulator_add_node(CUstream stream,
 /// matrix product or convolution, 2 attention, 3 its backward pass.
 void spillway_emulator_cost(
     CUstream stream, uint64_t bytes, double flops, int arithmetic, int kernel);
-/// What a collective operation on `stream` costs it, with a virtual clock: so many bytes go from
+/// What a collective operation on `stream` costs it, with a virtual clock: this many bytes go from
 /// this device to others.
 void spillway_emulator_collective(CUstream stream, uint64_t bytes);
 /// The host's time in milliseconds: virtual, or since the machine was made where the clock is real.
 double spillway_emulator_now_ms();
-/// Virtual: the host's time advances by so many seconds, in which it does nothing; no real time
+/// Virtual: the host's time advances by this many seconds, in which it does nothing; no real time
 /// passes. Returns 1 then, and 0, having done nothing, where the clock is real.
 int spillway_emulator_sleep(double seconds);
 /// Virtual: when all that was given to the device so far has ended, and the host is there. To ask

@@ -38,7 +38,7 @@ struct LaunchCounts {
 /// Threads: safe. One for the process: all share SpanLog's kernels.
 class LaunchRecorder {
  public:
-  /// Forgets what was not taken, and all counts. Requires: `driver` lives for ever.
+  /// Forgets what was not taken, and all counts. Requires: `driver` lives indefinitely.
   void begin(const driver::Api& driver);
 
   /// The two ends of a call that launches a kernel, on the thread that makes it. What comes between

@@ -13,15 +13,15 @@
 namespace spillway::hooks {
 
 /// Names and times the kernels that this process launches, through CUPTI's callbacks and our own
-/// events, for a few steps. CUPTI has room for one subscriber: whoever profiles comes first, and
-/// until the steps are over a profiler that starts finds CUPTI taken. Off, nothing is registered.
-/// A launch costs two recorded events while it is on; nothing waits for the device.
+/// events, for a few steps. CUPTI has room for one subscriber: the code that profiles comes first,
+/// and until the steps are over a profiler that starts finds CUPTI taken. Off, nothing is
+/// registered. A launch costs two recorded events while it is on; nothing waits for the device.
 ///
 /// Threads: safe. One for the process; never destroyed. A forked child has none.
 class LaunchWatch {
  public:
   struct Options {
-    int steps = 3;  // after as many `step_ended` CUPTI is given back
+    int steps = 3;  // after as many `step_ended` CUPTI is released
   };
 
   LaunchWatch(const LaunchWatch&) = delete;
@@ -31,12 +31,12 @@ class LaunchWatch {
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  /// What was not taken of the last watch is forgotten. Requires: `driver` lives for ever.
+  /// What was not taken of the last watch is forgotten. Requires: `driver` lives indefinitely.
   /// Errors: kNotReady (a profiler has CUPTI or is to have it, this watch is on, a forked child),
   /// kInvalidArgument (steps), kDriver (CUPTI refuses). Nothing is subscribed then.
   Status start(const CuptiApi& cupti, const driver::Api& driver, const Options& options);
 
-  /// CUPTI is given back; kernels that were launched can still be taken.
+  /// CUPTI is released; kernels that were launched can still be taken.
   void stop();
 
   /// A step of training ends. Off, this is one relaxed load.

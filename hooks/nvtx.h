@@ -15,8 +15,8 @@ struct RangeListener {
   void (*pop)(const void* domain) = nullptr;
 };
 
-/// From now on; one for the process, which must stay. Ranges that are open are told when they end.
-/// Threads: safe.
+/// From now on; one for the process, which must stay. Ranges that are open are reported when they
+/// end. Threads: safe.
 void set_range_listener(const RangeListener* listener);
 
 /// What NVTX calls InitializeInjectionNvtx2: attaches to one copy of NVTX in this process, of which

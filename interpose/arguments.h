@@ -77,7 +77,7 @@ struct Product {
   }
 };
 
-/// So many items of `kEach` bytes.
+/// This many items of `kEach` bytes.
 template <std::size_t kPlace, std::size_t kEach>
 struct Items {
   static constexpr bool kReads = false;

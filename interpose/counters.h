@@ -25,8 +25,8 @@ struct Count {
   }
 };
 
-/// What one thread has done. Kept for good, so that whoever sums up need not wait; a thread that
-/// has ended leaves its counters to a later one.
+/// What one thread has done. Kept for good, so that the code that sums up need not wait; a thread
+/// that has ended leaves its counters to a later one.
 struct ThreadCounters {
   std::array<Count, kEntries> counts;
   Ring ring;
@@ -56,8 +56,8 @@ ThreadCounters* my_counters();
 /// The first of all counters; `next` leads to the others. Threads: safe.
 ThreadCounters* all_counters();
 
-/// Has a thread's counters given back when it ends, after `at_end`. Call once, before threads are
-/// watched. Errors: false where there is no key left: counters are then made and never given back.
+/// Has a thread's counters released when it ends, after `at_end`. Call once, before threads are
+/// watched. Errors: false where there is no key left: counters are then made and never released.
 bool give_counters_back(void (*at_end)(ThreadCounters&));
 
 }  // namespace spillway::interpose

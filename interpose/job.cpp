@@ -82,7 +82,7 @@ void say_if_not_started() {
                setting);
 }
 
-/// The job works with two, but each is told half of what happens.
+/// The job works with two, but each is reported half of what happens.
 void say_if_two() {
   const std::string other = asked_for() == nullptr ? "" : copy_behind();
   if (other.empty()) return;

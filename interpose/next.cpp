@@ -57,7 +57,7 @@ void* next_definition(Entry entry) {
     void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) continue;
     void* found = plain_dlsym(handle, name);
-    dlclose(handle);  // gives back our reference only: whoever loaded the library keeps it
+    dlclose(handle);  // releases our reference only: the code that loaded the library keeps it
     if (found != nullptr) return found;
   }
   return nullptr;

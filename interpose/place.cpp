@@ -52,7 +52,7 @@ std::string own_path() {
 }
 
 bool comes_first() {
-  // Not RTLD_DEFAULT, which begins with whoever asks: this library is linked with -Bsymbolic.
+  // Not RTLD_DEFAULT, which begins with the code that asks: this library is linked with -Bsymbolic.
   void* program = dlopen(nullptr, RTLD_LAZY);
   const std::string first = path_of(plain_dlsym(program, kOfACopy));
   dlclose(program);

@@ -22,7 +22,7 @@ const char* spillway_preload_stopped();
 /// served, or why none will be; "" if neither. Valid for good.
 const char* spillway_preload_refusal();
 
-/// The Python package has set this process up, or has said why not: nobody else need say a word.
+/// The Python package has set this process up, or has said why not: nothing else need say a word.
 void spillway_preload_job_started();
 
 /// Records every call from now on to a file (docs/preload_trace.md); "%p" in the path becomes the
@@ -31,6 +31,6 @@ void spillway_preload_job_started();
 int spillway_preload_trace_begin(const char* path);
 
 /// Writes what is left and ends it. Errors: a number other than 0 where none is being written, and
-/// where the file could not be made or written; it has ended all the same.
+/// where the file could not be made or written; it has ended anyway.
 int spillway_preload_trace_end();
 }

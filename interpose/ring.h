@@ -23,8 +23,8 @@ struct Event {
 
 static_assert(sizeof(Event) == 40);
 
-/// The last events of one thread: one thread writes, and whoever takes them out claims them first.
-/// No lock, and no memory before the first event.
+/// The last events of one thread: one thread writes, and the code that takes them out claims them
+/// first. No lock, and no memory before the first event.
 class Ring {
  public:
   static constexpr std::uint64_t kEvents = 1U << 14U;
@@ -51,8 +51,8 @@ class Ring {
 
   [[nodiscard]] std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
-  /// Gives `write` what nobody has taken out yet, in at most two pieces. Threads: safe; of two at a
-  /// time one gets it, and the other one false.
+  /// Gives `write` what nothing has taken out yet, in at most two pieces. Threads: safe; of two at
+  /// a time one gets it, and the other one false.
   template <typename Write>
   bool drain(Write write) {
     if (tail_.load() == head_.load()) return true;

@@ -31,7 +31,7 @@ void say(const Status& of_trace) {
   std::fprintf(stderr, "spillway: SPILLWAY_PRELOAD_TRACE: %s\n", of_trace.detail().c_str());
 }
 
-/// In the child of a fork: it must not use CUDA, and what it calls all the same passes through.
+/// In the child of a fork: it must not use CUDA, and what it calls anyway passes through.
 void be_inert() {
   stop(Stop::kForked);
   forget_substitution();
@@ -54,8 +54,8 @@ __attribute__((constructor)) void start() {
 }
 
 // Behind everything that the program has registered for its end, because it was here first. A
-// thread is waited for only while it writes what it has recorded (trace_end), and nothing is given
-// back: the driver may be gone.
+// thread is waited for only while it writes what it has recorded (trace_end), and nothing is
+// released : the driver may be gone.
 __attribute__((destructor)) void finish() {
   const auto why = stopped();
   stop(Stop::kExit);

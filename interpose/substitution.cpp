@@ -48,7 +48,7 @@ struct Served {
 };
 
 Served& served() {
-  static auto* only = new Served;  // never freed: blocks are given back while the process ends
+  static auto* only = new Served;  // never freed: blocks are released while the process ends
   return *only;
 }
 
@@ -150,7 +150,7 @@ bool serve_allocate(Library library, void** out, std::size_t bytes, int& result)
 
 bool serve_free(Library library, void* at, int& result) {
   if (at == nullptr || !anything_served.load() || !served().take(at)) return false;
-  // As cudaFree: nobody knows which streams have used it.
+  // As cudaFree: nothing knows which streams have used it.
   if (const Context* context = context_of(library); context != nullptr) {
     result = context->synchronize();
   }

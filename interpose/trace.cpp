@@ -175,7 +175,7 @@ Status trace_begin(std::string path) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "a trace is being written to " + to.path + ": end it first");
   }
-  // What an earlier trace has left in the rings is nobody's.
+  // What an earlier trace has left in the rings is unused.
   for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
     each->ring.drain([](const Event* /*unused*/, std::size_t /*unused*/) {});
   }

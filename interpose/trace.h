@@ -32,7 +32,7 @@ Event* trace_make_room(ThreadCounters& counters);
   return place != nullptr ? place : trace_make_room(counters);
 }
 
-/// For a thread that ends: whoever gets its counters next is another thread.
+/// For a thread that ends: the code that gets its counters next is another thread.
 void trace_thread_ends(ThreadCounters& counters);
 
 }  // namespace spillway::interpose

@@ -3,7 +3,7 @@
 
 namespace spillway {
 
-/// Throws BudgetError where a step of a BudgetRegion has missed its budget, and nobody was told.
+/// Throws BudgetError where a step of a BudgetRegion has missed its budget, and nothing was told.
 void throw_where_missed();
 
 }  // namespace spillway

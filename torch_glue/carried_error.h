@@ -15,13 +15,13 @@ namespace spillway {
 
 /// A Python error on its way from a thread of autograd's to the one that began the backward pass.
 ///
-/// Up to Python 3.11 it is made where it is caught, of its class and arguments, so that whoever
-/// still has this one holds no frames, and with them no tensors. From 3.12 on an error that is set
-/// must be made already: PyTorch sets it twice, and the second time would make it with the first
-/// one set. So autograd's thread, which may let go of it later than the other goes on, holds frames
-/// until then.
+/// Up to Python 3.11 it is made where it is caught, of its class and arguments, so that the code
+/// that still has this one holds no frames, and with them no tensors. From 3.12 on an error that is
+/// set must be made already: PyTorch sets it twice, and the second time would make it with the
+/// first one set. So autograd's thread, which may release it later than the other goes on, holds
+/// frames until then.
 ///
-/// Whoever lets go of it last needs no Python lock: a thread that waited for it while the
+/// The code that releases it last needs no Python lock: a thread that waited for it while the
 /// interpreter ends would end the process. Python drops what it holds at its next occasion.
 class CarriedError : public python_error {
  public:
@@ -50,8 +50,8 @@ class CarriedError : public python_error {
   }
 
   /// Waits a moment for threads that still have one, so that what frames hold is gone when a step
-  /// begins. Requires: the Python lock, which it lets go meanwhile.
-  static void let_go() {
+  /// begins. Requires: the Python lock, which it releases meanwhile.
+  static void released() {
     if (alive() == 0) return;
     {
       const pybind11::gil_scoped_release released;

@@ -31,8 +31,8 @@ bool is_capturing(c10::cuda::CUDAStream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Lets whoever registered one (PyTorch's IPC, Spillway's pending sources) give memory back; true
-/// where somebody did.
+/// Lets the code that registered one (PyTorch's IPC, Spillway's pending sources) give memory back;
+/// true where something did.
 bool run_free_memory_callbacks() {
   bool freed = false;
   for (const std::string& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {

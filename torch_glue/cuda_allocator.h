@@ -86,7 +86,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   void popCompileContext() override;
   void setUserMetadata(const std::string& text) override;
   std::string getUserMetadata() override;
-  /// Called without a lock of ours, and also for what is recorded by nobody.
+  /// Called without a lock of ours, and also for what is recorded by nothing.
   void attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) override;
 
   // CUDAAllocator: between devices and processes
@@ -141,7 +141,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                        size_t size,
                        cudaStream_t stream,
                        const Status& why);
-  /// Memory that others give back, and pools that lend theirs.
+  /// Memory that others release, and pools that lend theirs.
   Result<void*> allocate_elsewhere(c10::DeviceIndex index,
                                    const TorchPool& pool,
                                    size_t size,
@@ -162,7 +162,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   bool free_block(DeviceRuntime& runtime, void* at);
   /// The memory with a provider of its own that has a live block around `at`.
   std::shared_ptr<ProviderMemory> provider_of(void* at);
-  /// Gives the memory of pools that nobody uses any more back to their providers.
+  /// Gives the memory of pools that nothing uses any more back to their providers.
   void trim_providers();
   bool free_provided(ProviderMemory& memory, void* at);
   /// The live blocks of a pool, less those that only a checkpoint keeps.

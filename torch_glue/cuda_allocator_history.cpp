@@ -47,8 +47,8 @@ void SpillwayAllocator::tell_allocated(c10::DeviceIndex index,
 }
 
 void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
-  // Both before it is free: the next one to get it is told of afterwards. Fences go with the block,
-  // so that it can be handed out at once.
+  // Both before it is free: the next one to get it is reported of afterwards. Fences go with the
+  // block, so that it can be handed out at once.
   const StackRef stack = history_.gather(RecordContext::ALL);
   const auto address = static_cast<size_t>(block.at.address());
   const size_t size = block.requested.count();

@@ -24,7 +24,7 @@ py::dict dict_of(const PauseReport& report) {
   dict["blocks"] = report.blocks;
   dict["bytes"] = report.bytes.count();
   dict["copied_bytes"] = report.copied.count();
-  dict["given_back_bytes"] = report.given_back.count();
+  dict["released_bytes"] = report.released.count();
   return dict;
 }
 

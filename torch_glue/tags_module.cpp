@@ -93,7 +93,7 @@ bool fed(const at::Tensor& tensor, bool outermost) {
   return tag == TagId::kUntagged || (outermost && tag == bare);
 }
 
-/// A module is called: memory is for `role` from now on, and tensors that nobody has given a tag
+/// A module is called: memory is for `role` from now on, and tensors that nothing has given a tag
 /// are its input.
 std::uint32_t enter_module(std::uint32_t role, const py::tuple& arguments, bool outermost) {
   static const TagId input = intern_tag("input");

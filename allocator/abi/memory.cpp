@@ -39,7 +39,7 @@ Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
     return not_ours(call,
                     at,
                     " does not lie in a live block of Spillway's: it comes from somewhere else, or "
-                    "was given back before");
+                    "was released before");
   }
   return owner;
 }
@@ -52,7 +52,7 @@ Status release(void* block) {
     return not_ours("spillway_release", block, " lies inside a block, and is not its beginning");
   }
   if (owner->free(at)) return {};
-  return not_ours("spillway_release", block, " was given back by another thread at the same time");
+  return not_ours("spillway_release", block, " was released by another thread at the same time");
 }
 
 Status use(void* at, void* stream) {

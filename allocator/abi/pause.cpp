@@ -11,7 +11,7 @@ Status pattern_of(const char* call, const char* pattern) {
                         std::string(call) + ": pattern must be a tag or a pattern of tags");
 }
 
-Status pause(const char* pattern, uint32_t flags, uint64_t* given_back) {
+Status pause(const char* pattern, uint32_t flags, uint64_t* released) {
   SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_pause", pattern));
   if ((flags & ~static_cast<uint32_t>(SPILLWAY_PAUSE_DISCARD)) != 0) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
@@ -21,7 +21,7 @@ Status pause(const char* pattern, uint32_t flags, uint64_t* given_back) {
   SPILLWAY_ASSIGN_OR_RETURN(
       const PauseReport report,
       Runtime::instance().pause({{pattern, discard ? Contents::kDiscarded : Contents::kKept}}));
-  if (given_back != nullptr) *given_back = report.given_back.count();
+  if (released != nullptr) *released = report.released.count();
   return {};
 }
 
@@ -44,8 +44,8 @@ Status allow(const char* pattern, int allowed) {
 }  // namespace
 }  // namespace spillway::abi
 
-int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back) {
-  return spillway::abi::at_edge([&] { return spillway::abi::pause(pattern, flags, given_back); });
+int spillway_pause(const char* pattern, uint32_t flags, uint64_t* released) {
+  return spillway::abi::at_edge([&] { return spillway::abi::pause(pattern, flags, released); });
 }
 
 int spillway_resume(const char* pattern) {

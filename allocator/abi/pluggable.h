@@ -21,7 +21,7 @@ bool pluggable_has_served();
 }  // namespace spillway
 
 /// The functions of PyTorch's CUDAPluggableAllocator. They know nothing of torch, and throw what it
-/// expects all the same.
+/// expects anyway.
 extern "C" {
 
 /// Memory for work on `stream`; null for 0 bytes only. Threads: safe.

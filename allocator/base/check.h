@@ -8,6 +8,6 @@ namespace spillway {
 
 }  // namespace spillway
 
-/// Active in release builds too: continuing would corrupt somebody's training run.
+/// Active in release builds too: continuing would corrupt another owner's training run.
 #define SPILLWAY_CHECK(condition) \
   ((condition) ? static_cast<void>(0) : ::spillway::check_failed(#condition, __FILE__, __LINE__))

@@ -109,9 +109,8 @@ Result<std::optional<long>> whole(const char* name, long least, long most) {
   const auto read = std::from_chars(value->data(), end, parsed);
   const bool digits = is_digit(value->front()) && read.ec == std::errc() && read.ptr == end;
   if (!digits || parsed < least || parsed > most) {
-    return bad(name,
-               *value,
-               "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    return bad(
+        name, *value, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return std::optional<long>(parsed);
 }

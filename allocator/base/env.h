@@ -13,7 +13,7 @@ namespace spillway::env {
 
 /// The only readers of the environment. A variable that is unset or empty gives nothing; a value
 /// that cannot be read is kInvalidArgument naming variable, value and what is allowed. Threads:
-/// safe unless somebody calls setenv at the same time.
+/// safe unless something calls setenv at the same time.
 Result<std::optional<std::string>> text(const char* name);
 /// Of another project, where empty is not the same as unset.
 std::optional<std::string> foreign(const char* name);
@@ -33,7 +33,7 @@ std::optional<double> read_decimal(std::string_view& text);
 /// B, KiB, MiB, GiB or TiB; for negative sizes; and past 2^63.
 Result<Bytes> parse_size(std::string_view value, std::string_view name);
 
-/// Fails for a variable that begins with SPILLWAY_ and that nobody knows: a misspelt setting must
+/// Fails for a variable that begins with SPILLWAY_ and that nothing knows: a misspelt setting must
 /// not be silently ignored. The list of known names is in env.cpp.
 Status check_names();
 

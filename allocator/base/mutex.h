@@ -52,7 +52,7 @@ class SPILLWAY_ATTRIBUTE(scoped_lockable) Lock {
 };
 
 /// A mutex for sections that most often take some tens of nanoseconds, or that threads seldom meet
-/// in: one exchange where nobody else is inside. Waiters spin for a while, then yield, so that a
+/// in: one exchange where nothing else is inside. Waiters spin for a while, then yield, so that a
 /// holder without a processor gets one, and sleep where it is still inside.
 class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
  public:

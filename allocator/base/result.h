@@ -13,7 +13,7 @@ namespace spillway {
 enum class Code {
   kOk,
   kInvalidArgument,    // the caller's value; the detail names option, value and what is allowed
-  kOutOfDeviceMemory,  // after cached memory was given back
+  kOutOfDeviceMemory,  // after cached memory was released
   kOutOfHostMemory,    // the pinned budget or the machine
   kDriver,             // a CUDA driver call failed; `driver_error` says how
   kNoDriver,           // no driver library, or a function is missing from it

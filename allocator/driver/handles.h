@@ -9,7 +9,7 @@
 
 namespace spillway::driver {
 
-/// A CUDA stream that somebody else owns. Not constructible from a literal 0.
+/// A CUDA stream that another owner owns. Not constructible from a literal 0.
 /// The legacy default stream is Stream{CUstream{nullptr}, device} and is written so on purpose:
 /// every device has one, and all of them have the same handle.
 class Stream {
@@ -62,9 +62,9 @@ class DevicePtr {
 };
 
 /// Makes a device's primary context current on this thread for a scope. Nothing is asked of the
-/// driver inside another such scope of the same device: whoever opens a scope calls nobody that
-/// could make another context current.
-/// Errors are sticky driver states; they show in the next call, so construction cannot fail.
+/// driver inside another such scope of the same device: the code that opens a scope calls nothing
+/// that could make another context current. Errors are sticky driver states; they show in the next
+/// call, so construction cannot fail.
 class CurrentDevice {
  public:
   CurrentDevice(const Api& api, CUcontext context);

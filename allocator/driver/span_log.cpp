@@ -260,7 +260,7 @@ std::vector<Span> SpanLog::take(Span::Kind kind, Reader reader, std::optional<De
     if (device && *device != id) continue;
     const CurrentDevice current(*clock.device.api, clock.device.context);
     const OutsideCaptures outside(*clock.device.api);
-    // Whoever asks, both are looked at: a time is exact only near the origin.
+    // The code that asks, both are looked at: a time is exact only near the origin.
     clock.resolve(clock.kernels);
     clock.resolve(clock.others);
     std::vector<Span>& ended = clock.of(kind).ended.at(index_of(reader));

@@ -30,7 +30,7 @@ struct Span {
     kSaved,      // a place, where a step saved `storage` at the place `other` of its curve,
     kWanted,     // or wanted it again,
     kEnded,      // or was at the end of its backward pass
-    kRecompute,  // the storage was computed again
+    kRecompute,  // the storage was recomputed
     kStep,       // a step under a budget, from its first saved storage to its backward pass's end
   };
 

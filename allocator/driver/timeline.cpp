@@ -8,7 +8,7 @@
 namespace spillway::driver {
 namespace {
 
-/// Markers above this many are queried when the next one is made, so that a stream nobody asks
+/// Markers above this many are queried when the next one is made, so that a stream nothing asks
 /// about stays bounded.
 constexpr std::size_t kOutstandingBeforeQuery = 64;
 
@@ -196,7 +196,7 @@ void Timeline::retire_passed() {
 
 void Timeline::retire_oldest() {
   passed_ = outstanding_.front().point;
-  // An event that is recorded again while somebody waits for it would be waited for twice.
+  // An event that is recorded again while something waits for it would be waited for twice.
   (host_waiters_ == 0 ? spare_ : waited_for_).push_back(outstanding_.front().event);
   outstanding_.pop_front();
 }

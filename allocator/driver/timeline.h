@@ -64,7 +64,7 @@ class Timeline {
   static Status wait(Stream waiter, Fence fence);
 
   /// Makes `later` wait, on the device, for everything this stream was given so far: as a wait for
-  /// mark(), which nobody can ask about afterwards. Requires: `later` is not being captured.
+  /// mark(), which nothing can ask about afterwards. Requires: `later` is not being captured.
   /// Stream: no host wait. Errors: as mark().
   Status order_before(Stream later);
 

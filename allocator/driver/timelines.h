@@ -10,7 +10,7 @@
 
 namespace spillway::driver {
 
-/// One timeline for each stream whose order somebody on this device has to know, made when first
+/// One timeline for each stream whose order something on this device has to know, made when first
 /// asked for. Threads: safe. Ownership: owns the timelines.
 class Timelines {
  public:

@@ -117,7 +117,7 @@ void Accounting::settle(Account& account, TagId tag) {
   all.settle(tags_.of(tag).bytes, *bytes(account), bytes);
 }
 
-/// From what is allowed to nobody.
+/// From what is allowed to nothing.
 bool Accounting::grant(Account& account, TagId tag) {
   const LightLock lock(account.mutex_);
   return live_.grant(account.live_) && requested_.grant(account.requested_) &&

@@ -37,7 +37,7 @@ class Accounting {
   /// The account of a stream's blocks, as long as the accounting.
   Account& account_of(CUstream stream);
 
-  /// So many were handed out and taken back again.
+  /// This many were handed out and taken back again.
   void passed(const StepTotals& most);
 
   void mapped(Bytes size, std::uint64_t chunks);
@@ -104,7 +104,7 @@ class Accounting {
 
   alignas(64) mutable Mutex totals_mutex_;
   std::vector<std::unique_ptr<Account>> accounts_ SPILLWAY_GUARDED_BY(totals_mutex_);
-  // Brought up to now by whoever reads them.
+  // Brought up to now by the code that reads them.
   mutable SharedTotal live_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal requested_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal blocks_ SPILLWAY_GUARDED_BY(totals_mutex_);

@@ -9,7 +9,7 @@ namespace spillway {
 namespace {
 
 /// About how many chunks a device's memory is made of. Mapping costs time by the chunk, once; but a
-/// chunk with one small block left in it is memory that nobody else can have.
+/// chunk with one small block left in it is memory that nothing else can have.
 constexpr std::size_t kChunks = 16384;
 
 }  // namespace

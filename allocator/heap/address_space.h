@@ -52,7 +52,7 @@ class AddressSpace {
   const driver::Device device_;
   CUmemAllocationProp memory_{};
   Bytes granularity_;  // physical memory comes in multiples of this
-  Bytes most_chunk_;   // a chunk is given back only whole: small ones strand little
+  Bytes most_chunk_;   // a chunk is released only whole: small ones strand little
   Bytes range_size_;
   std::vector<Range> reserved_;
   Bytes given_;  // of the latest reservation

@@ -26,7 +26,7 @@ using Access = std::vector<CUmemAccessDesc>;
 /// The memory behind a range of addresses: chunks.
 ///
 /// Threads: confined; the region's lock is held, and the heap's for what maps.
-/// Ownership: owns the chunks; borrows `access` and `accounting`, which it tells of them. The
+/// Ownership: owns the chunks; borrows `access` and `accounting`, which it reports them. The
 /// device must be done with them when it is destroyed.
 class Backing {
  public:
@@ -53,11 +53,11 @@ class Backing {
 
   [[nodiscard]] const std::map<driver::DevicePtr, Chunk>& chunks() const { return chunks_; }
 
-  /// Mapped, but neither accessible nor given back, because the driver refused to undo a mapping
+  /// Mapped, but neither accessible nor released, because the driver refused to undo a mapping
   /// that had failed half way.
   [[nodiscard]] const std::vector<Range>& stuck() const { return stuck_; }
 
-  /// No longer mapped, but the driver refused to take it back: held for ever.
+  /// No longer mapped, but the driver refused to take it back: held indefinitely.
   [[nodiscard]] Bytes lost() const { return lost_; }
 
   /// The chunk that `at` lies in; the end where there is none.

@@ -16,12 +16,12 @@
 namespace spillway {
 
 /// Who a piece of a region's addresses belongs to.
-///   kGap: nobody, and no memory is behind it: whole granules, for growth. Becomes kFree.
+///   kGap: nothing, and no memory is behind it: whole granules, for growth. Becomes kFree.
 ///   kFree: the region. Becomes kLive when it is handed out, kGap or kHole when its chunk goes.
 ///   kLive: a client. Becomes kFree when it is freed; a part of an evicted one that has no memory
-///   becomes kGap or kHole. kHole: nobody, without memory, in a granule that an evicted block
+///   becomes kGap or kHole. kHole: nothing, without memory, in a granule that an evicted block
 ///   touches too. Becomes kFree when that granule is mapped, kGap when the evicted block is freed.
-///   kStuck: nobody, for ever: the driver refused to undo a mapping that had failed half way.
+///   kStuck: nothing, indefinitely: the driver refused to undo a mapping that had failed half way.
 enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
 /// What a block is tied to besides its region's stream.
@@ -42,7 +42,7 @@ struct Block {
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
   bool evicted = false;               // live ones
-  bool held = false;                  // live ones: a free takes effect at Heap::let_go
+  bool held = false;                  // live ones: a free takes effect at Heap::released
   bool freed = false;                 // held ones: by their owner
   bool shared = false;                // live ones: other processes may have its memory
   std::unique_ptr<PendingUses> ties;  // free and live ones; null: none

@@ -27,7 +27,7 @@ struct ReplayEvent {
 /// A planned step as a sequence of events, and how far the running step has come in it. While each
 /// request and each free is the next event, that place in the sequence is all that is known of the
 /// step's blocks: what a step so far amounts to is written down later, or never.
-/// Threads: take and give are for any; the others for whoever holds the region's lock.
+/// Threads: take and give are for any; the others for the code that holds the region's lock.
 class ReplayCursor {
  public:
   /// Where a step is written down, each for readers of its own.
@@ -54,7 +54,7 @@ class ReplayCursor {
     return is_next;
   }
 
-  /// Takes up another sequence, of so many requests, and does not begin it.
+  /// Takes up another sequence, of this many requests, and does not begin it.
   void plan(std::vector<ReplayEvent> events, std::uint32_t requests) {
     stop();
     events.push_back(kNone);

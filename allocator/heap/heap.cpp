@@ -181,7 +181,7 @@ bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
   if (state_->replays.load(std::memory_order_relaxed)) {
     PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
-    if (planned != nullptr && planned->give_back_next(at)) return true;
+    if (planned != nullptr && planned->release_next(at)) return true;
     if (state_->free_in_step(at)) return true;
   }
   return free_anywhere(at);

@@ -112,8 +112,8 @@ struct SharedMemory {
 /// move. Blocks are 512-byte aligned.
 ///
 /// Free memory is reused at once on its own stream. A block that was freed while a copy or another
-/// stream still uses it carries those fences; whoever is handed that block gets it after a stream
-/// wait on them, and nobody else waits.
+/// stream still uses it carries those fences; the code that is handed that block gets it after a
+/// stream wait on them, and nothing else waits.
 ///
 /// Threads: safe. Its locks are innermost: nothing is called back under them.
 /// Ownership: owns the reservation, the chunks and the timelines it makes for record_use. Never
@@ -122,7 +122,7 @@ struct SharedMemory {
 /// at no fence: their timelines may be gone.
 class Heap {
  public:
-  /// Targets and budgets of fewer pages (granularity()) are for tests: what lies between blocks is
+  /// Targets and budgets of fewer pages (granularity()) are for tests: fragmentation is
   /// no small share of them, and they count what is allocated.
   static constexpr std::uint64_t kFewestPages = 16;
 
@@ -135,7 +135,7 @@ class Heap {
   /// A block of at least `size` for work on `stream`. Zero bytes give a null pointer. Live blocks
   /// of different pools never share a chunk; a pool begins with its first block.
   /// Stream: usable on `stream` at once; no host wait, except before the out-of-memory error.
-  /// Errors: kOutOfDeviceMemory after all cached memory was given back; the detail is a report:
+  /// Errors: kOutOfDeviceMemory after all cached memory was released; the detail is a report:
   /// asked, held, live and cached bytes, and live bytes per tag. kInvalidArgument where `stream` is
   /// found to be none, at its first block or where it had to wait. kDriver. The heap is then as it
   /// was.
@@ -147,10 +147,10 @@ class Heap {
   /// Gives a block back (null is ignored). Returns false, counts it, and does nothing where `at` is
   /// not the start of a live block.
   /// Stream: work already submitted to its own stream, its uses and its fences come first for
-  /// whoever gets it next.
+  /// the code that gets it next.
   bool free(driver::DevicePtr at);
 
-  /// Nothing more will be allocated from `pool`: its free chunks are given back now, the others
+  /// Nothing more will be allocated from `pool`: its free chunks are released now, the others
   /// when a block in it is freed. Unknown pools and kShared are ignored.
   /// Stream: may block the host, as may the frees (counted in driver::Counters::host_syncs).
   void release_pool(PoolId pool);
@@ -177,20 +177,20 @@ class Heap {
   /// Every live block with this tag, in no order.
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
-  /// Holds the live blocks with these tags that are evicted, or those that are not: until let_go()
-  /// no free takes one offloaded, so that it can be copied, evicted or restored meanwhile. Blocks
-  /// that are held already are left out.
+  /// Holds the live blocks with these tags that are evicted, or those that are not: until
+  /// released() no free takes one offloaded, so that it can be copied, evicted or restored
+  /// meanwhile. Blocks that are held already are left out.
   std::vector<HeapBlockInfo> hold(std::span<const TagId> tags, bool evicted);
 
   /// Ends hold() for these blocks. Those that their owners freed meanwhile are freed now, and
   /// returned. Requires: they are held.
-  std::vector<driver::DevicePtr> let_go(std::span<const driver::DevicePtr> blocks);
+  std::vector<driver::DevicePtr> released(std::span<const driver::DevicePtr> blocks);
 
   /// After these fences the device is done with all work on the blocks that their streams and other
   /// users have been given so far. Requires: live blocks. Errors: as Timeline::mark.
   Result<driver::FenceSet> last_uses(std::span<const driver::DevicePtr> blocks);
 
-  /// How many bytes evicting all blocks with these tags would give back to the driver, as far as no
+  /// How many bytes evicting all blocks with these tags would release to the driver, as far as no
   /// other live block is in their chunks; none where one of them is shared.
   [[nodiscard]] Bytes reclaimable(std::span<const TagId> tags) const;
 
@@ -199,8 +199,8 @@ class Heap {
   /// block stays mapped, as does one that holds free memory of a pool where that is written to.
   /// Touching an evicted block is undefined (it faults where its chunk has gone). Gives the bytes
   /// that went back. Blocks that are evicted already stay so. Requires: the device is done with the
-  /// blocks, and nobody issues work on them before restore(). Stream: where such a chunk holds free
-  /// memory too, blocks the host until its last users are done (counted in
+  /// blocks, and nothing issues work on them before restore(). Stream: where such a chunk holds
+  /// free memory too, blocks the host until its last users are done (counted in
   /// driver::Counters::host_syncs); what cannot be waited for stays mapped. Errors:
   /// kInvalidArgument where one of them is not the start of a live block; kNotReady where one is
   /// shared; nothing has changed then.
@@ -209,7 +209,7 @@ class Heap {
   /// Gives evicted blocks memory again at the same addresses, with unspecified contents; blocks
   /// that are not evicted are left alone. All or nothing: on failure they stay evicted. An evicted
   /// block may be freed instead. Stream: usable at once; no host wait, except before the
-  /// out-of-memory error. Errors: kOutOfDeviceMemory after all cached memory was given back;
+  /// out-of-memory error. Errors: kOutOfDeviceMemory after all cached memory was released;
   /// kDriver; kInvalidArgument where one of them is not the start of a live block.
   Status restore(std::span<const driver::DevicePtr> blocks);
 
@@ -243,13 +243,13 @@ class Heap {
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
 
-  /// Cached memory is given back before the heap grows past this many bytes, which may block the
+  /// Cached memory is released before the heap grows past this many bytes, which may block the
   /// host; it still grows where that is not enough. Zero: never.
   void set_soft_limit(Bytes limit);
 
   /// The heap may hold that much, and rather does than let a stream wait for memory that a copy
   /// still reads: up to there it grows first, and free memory that need not be waited for lies
-  /// apart from what must be. Where more is held, cached memory is given back, which may block the
+  /// apart from what must be. Where more is held, cached memory is released, which may block the
   /// host: in the first few of the calls with one target, which come between steps.
   /// Zero: streams wait before the heap grows. end_step() ends a target that was not set again in
   /// the step.
@@ -275,8 +275,8 @@ class Heap {
   /// By how much the last plan was too large for the target that there is, and was not followed
   /// therefore, which happens a few times for each target; tells it once.
   Bytes take_plan_shortfall();
-  /// What steps that were planned with a target make again while that of the step before is still
-  /// there, as a batch: plans leave so much of the room. Zero until it is known.
+  /// What steps that were planned with a target remake while that of the step before is still
+  /// there, as a batch: plans leave this much of the room. Zero until it is known.
   [[nodiscard]] Bytes double_buffered() const;
   /// What an optimizer makes in its first step stays. From now on to the step's end large blocks
   /// share no chunk with those from before, which go; no more once end_step() has found nothing new

@@ -26,7 +26,7 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 /// recorder.
 class Replay {
  public:
-  /// A plan is given up after so many steps in a row that were not it.
+  /// A plan is given up after this many steps in a row that were not it.
   static constexpr int kMaxDiffering = 3;
 
   [[nodiscard]] bool stopped() const { return stopped_; }
@@ -38,7 +38,7 @@ class Replay {
   }
 
   /// All memory is needed, that of a plan too. `may_plan`: where there is a target the next plan
-  /// needs no more than any step, and is looked for, but not for ever.
+  /// needs no more than any step, and is looked for, but not indefinitely.
   void ran_out(bool may_plan) {
     if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
   }
@@ -59,7 +59,7 @@ class Replay {
 };
 
 /// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
-/// handed out and given back with its region's lock only. Locks are taken in this order: mutex, one
+/// handed out and released with its region's lock only. Locks are taken in this order: mutex, one
 /// region's, those of the accounting and timelines.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the accounting have lines of their own
 struct Heap::State {
@@ -79,7 +79,7 @@ struct Heap::State {
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
-  /// Gives back what is free, plans and all.
+  /// Releases what is free, plans and all.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// The same, but for the memory of plans.
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
@@ -123,7 +123,7 @@ struct Heap::State {
   /// Null where too many others are known.
   KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);
   std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);
-  /// A block that nobody need wait for, from what is free or, up to the target, from new memory;
+  /// A block that nothing need wait for, from what is free or, up to the target, from new memory;
   /// none where there is none.
   std::optional<Result<Block*>> take_unfenced(
       Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const

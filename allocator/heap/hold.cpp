@@ -45,7 +45,7 @@ Result<driver::FenceSet> Heap::last_uses(std::span<const driver::DevicePtr> bloc
   return uses;
 }
 
-std::vector<driver::DevicePtr> Heap::let_go(std::span<const driver::DevicePtr> blocks) {
+std::vector<driver::DevicePtr> Heap::released(std::span<const driver::DevicePtr> blocks) {
   std::vector<driver::DevicePtr> freed;
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);

@@ -48,7 +48,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
   PlannedRegion* const latest = planned.load(std::memory_order_acquire);
   if (latest != nullptr && latest->range().contains(at)) {
     const LightLock lock(latest->mutex);
-    return latest->give_back(at);
+    return latest->release(at);
   }
   write_accounting();
   Region* const region = regions.around(at);
@@ -56,7 +56,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
   if (region->key().tier == Tier::kPlanned) {
     auto* const earlier = static_cast<PlannedRegion*>(region);
     const LightLock lock(earlier->mutex);
-    return earlier->give_back(at);
+    return earlier->release(at);
   }
   if (!replay.recorder.on()) return false;
   const LightLock lock(region->mutex);
@@ -90,7 +90,7 @@ void Heap::State::end_step() {
   std::optional<StepSequence> sequence = replay.recorder.end_step();
   if (!sequence) return;
   const std::optional<Bytes> room = room_for(*sequence);
-  // Takes long, so that nobody waits for it.
+  // Takes long, so that nothing waits for it.
   const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
@@ -100,19 +100,19 @@ void Heap::State::end_step() {
 
 /// What a plan for this step may hold, where there is a target: the rest of it goes to what is
 /// neither free nor will be when the planned step has begun, and a little to what other streams
-/// and requests without a place will need, as what steps make again or plans before this one have
+/// and requests without a place will need, as what steps remake or plans before this one have
 /// shown.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
   trim_cached();
   Bytes room = accounting.room_to_target();
-  Bytes made_again;  // is there twice, until the last step's goes
+  Bytes remade;  // is there twice, until the last step's goes
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
-    if (request.end == BlockEnd::kNone) made_again += request.size;
+    if (request.end == BlockEnd::kNone) remade += request.size;
   }
-  double_buffered = made_again.count();
+  double_buffered = remade.count();
   // What the next step frees strands more until then.
   if (accounting.target() > beside_plans) room = std::max(room, accounting.target() - beside_plans);
   replay.room = room;
@@ -123,7 +123,7 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   return saturating_sub(room, slack);
 }
 
-/// Nobody wants plans any more, for now.
+/// Nothing wants plans any more, for now.
 void Heap::State::rest() {
   replay.recorder.turn(false);
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);

@@ -138,7 +138,7 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
   return request.block.at;
 }
 
-/// Whether nobody has anything in this place any more. The region's stream waits for what still
+/// Whether nothing has anything in this place any more. The region's stream waits for what still
 /// uses what is freed already.
 bool PlannedRegion::vacate(const Request& place) {
   for (const Range& part : parts_of(place)) {
@@ -176,8 +176,8 @@ void PlannedRegion::fall_back() {
   ++counts_.plan_mismatches;
 }
 
-/// As give_back, for what the course does not know.
-bool PlannedRegion::give_back_checked(driver::DevicePtr at) {
+/// As release, for what the course does not know.
+bool PlannedRegion::release_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
   if (block == nullptr || block->held) return false;

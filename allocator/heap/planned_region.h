@@ -17,12 +17,13 @@ namespace spillway {
 /// Blocks of one stream at the places of a plan. Request by request it is checked that the step is
 /// the one that was planned and that what had the place before is free; the first difference ends
 /// the plan for the rest of that step. A block keeps its place until it is freed; where a copy or
-/// another stream uses it then, whoever gets the place next waits for that. A place may be a view
-/// of pages that lie apart (Backing::view), behind the addresses where those are mapped themselves.
+/// another stream uses it then, the code that gets the place next waits for that. A place may be a
+/// view of pages that lie apart (Backing::view), behind the addresses where those are mapped
+/// themselves.
 ///
 /// As long as a step of a plain plan does exactly what was planned, frees included, only how far it
-/// has come is kept (ReplayCursor): blocks and accounting are brought up to that when somebody
-/// looks at them. Where it does anything else, or somebody changes its blocks, each of its further
+/// has come is kept (ReplayCursor): blocks and accounting are brought up to that when something
+/// looks at them. Where it does anything else, or something changes its blocks, each of its further
 /// requests is looked up and written down; it is the planned one still as long as its requests are.
 ///
 /// Its blocks are records of the plan, not parts of a list: evict marks them and gives nothing
@@ -71,8 +72,8 @@ class PlannedRegion final : public Region {
   }
 
   /// The owner of a block gives it back. False where it is not live, or held.
-  bool give_back(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
-    return course_.give(at) || give_back_checked(at);
+  bool release(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
+    return course_.give(at) || release_checked(at);
   }
 
   /// take for a request that is exactly the next event that was planned; null for any other, and
@@ -82,14 +83,14 @@ class PlannedRegion final : public Region {
     return course_.take(requested, tag);
   }
 
-  /// give_back, where that is exactly the next event, as take_next.
-  bool give_back_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
+  /// release, where that is exactly the next event, as take_next.
+  bool release_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
 
   /// The step is over. False where it was not the one that was planned.
   bool end_step() SPILLWAY_REQUIRES(mutex);
 
-  /// Brings the heap's accounting up to now. Whoever changes or reads them calls it before, so that
-  /// peaks are exact.
+  /// Brings the heap's accounting up to now. The code that changes or reads them calls it before,
+  /// so that peaks are exact.
   void write_accounting() SPILLWAY_REQUIRES(mutex);
 
   void show() override SPILLWAY_REQUIRES(mutex);
@@ -125,7 +126,7 @@ class PlannedRegion final : public Region {
   };
 
   driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
-  bool give_back_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
+  bool release_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
   void free_place(Block* block) SPILLWAY_REQUIRES(mutex);
   void free_passed() SPILLWAY_REQUIRES(mutex);

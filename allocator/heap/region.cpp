@@ -175,7 +175,7 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   return block;
 }
 
-/// What the users of a block that is given back have been given so far becomes its fences.
+/// What the users of a block that is released have been given so far becomes its fences.
 void Region::promise_fences(Block* block) {
   for (driver::Timeline* const user : block->ties->users)
     block->ties->fences.add(user->promise());

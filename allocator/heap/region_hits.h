@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a region does for every block that is handed out or given back: in a header, so that it is
+// What a region does for every block that is handed out or released: in a header, so that it is
 // compiled into its two callers.
 #pragma once
 

@@ -13,7 +13,7 @@
 namespace spillway {
 
 /// A heap's regions, by what their blocks have in common and by address. They live as long as the
-/// heap. Threads: look-ups take no lock; whoever adds holds the heap's.
+/// heap. Threads: look-ups take no lock; the code that adds holds the heap's.
 class Regions {
  public:
   Regions() : by_key_(new_table(64)) {}
@@ -73,7 +73,7 @@ class Regions {
   static void enter(Table& table, Region* region);
 
   std::vector<std::unique_ptr<Region>> all_;
-  std::vector<std::unique_ptr<Table>> tables_;  // old ones too: somebody may be reading them
+  std::vector<std::unique_ptr<Table>> tables_;  // old ones too: something may be reading them
   std::atomic<Table*> by_key_;
   std::array<Piece, kMaxPieces> pieces_;
   std::atomic<std::size_t> piece_count_{0};

@@ -11,8 +11,8 @@ struct Share {
   std::int64_t spare = 0;    // negative: it has gone further than that
   std::int64_t allowed = 0;  // what `spare` was when the total was last brought up to now
 
-  /// What it may still do; where that is negative, the total may have passed its peak, and whoever
-  /// owns the share asks for more.
+  /// What it may still do; where that is negative, the total may have passed its peak, and the code
+  /// that owns the share asks for more.
   std::int64_t add(std::uint64_t count) { return spare -= static_cast<std::int64_t>(count); }
 
   void remove(std::uint64_t count) { spare += static_cast<std::int64_t>(count); }
@@ -24,16 +24,16 @@ struct Share {
 /// A number that several shares make up, and the most that it has been.
 ///
 /// `value` and all that shares are allowed stay within `peak` together. So as long as no share
-/// passes what it is allowed, the number cannot have passed its peak, and nobody needs to know what
-/// the others do. A share that has passed it counts as one that is just about to.
-/// Threads: publish, and what is said to need it, with all shares locked since; grant with its own.
+/// passes what it is allowed, the number cannot have passed its peak, and nothing needs to know
+/// what the others do. A share that has passed it counts as one that is just about to. Threads:
+/// publish, and what is said to need it, with all shares locked since; grant with its own.
 class SharedTotal {
  public:
   [[nodiscard]] std::uint64_t value() const { return value_; }
 
   [[nodiscard]] std::uint64_t peak() const { return peak_; }
 
-  /// Allows a share what it has done, out of what is allowed to nobody. False where that is less.
+  /// Allows a share what it has done, out of what is allowed to nothing. False where that is less.
   bool grant(Share& share) {
     const std::int64_t need = -share.spare;
     if (need <= 0) return true;

@@ -66,7 +66,7 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
   return lives;
 }
 
-/// So often what lies between blocks is made room for.
+/// So often fragmentation is made room for.
 constexpr int kMaxTries = 4;
 
 StepPlan without_places(StepSequence sequence) {

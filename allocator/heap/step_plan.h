@@ -27,7 +27,7 @@ struct StepPlan {
 StepPlan plan_of(StepSequence sequence);
 
 /// The same for those too that the step after theirs frees, and that copies or other streams still
-/// use then. Such memory is left alone for as long as all of it fits `room`, so that nobody waits
+/// use then. Such memory is left alone for as long as all of it fits `room`, so that nothing waits
 /// for a copy who need not; then what was freed first goes first. Larger than `room` only where
 /// more lives at one time, or by some pages, which are multiples of `granularity`.
 StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity);

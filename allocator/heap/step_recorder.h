@@ -19,7 +19,7 @@ namespace spillway {
 enum class BlockEnd : std::uint8_t {
   kNone,      // it was not freed before the end of the next step
   kOwnStep,   // freed in its own step
-  kNextStep,  // freed in the step after it, before the same request was made again
+  kNextStep,  // freed in the step after it, before the same request was remade
 };
 
 /// One of a step's requests of one stream. Time is counted in the stream's requests.

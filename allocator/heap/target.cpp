@@ -10,8 +10,8 @@
 namespace spillway {
 namespace {
 
-/// Steps that go by a new target leave memory in other pieces than those before them; after so many
-/// the pieces are what they will be.
+/// Steps that go by a new target leave memory in other pieces than those before them; after this
+/// many the pieces are what they will be.
 constexpr int kMaxTrims = 4;
 constexpr std::size_t kMaxTargets = 256;
 /// The first step of a plan also holds what its blocks were in before.

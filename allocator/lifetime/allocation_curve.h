@@ -25,7 +25,7 @@ struct StepCurve {
   };
 
   /// A storage of the step was wanted, as soon as it was there: by the backward pass, or, only so
-  /// that `product` could be computed again from it.
+  /// that `product` could be recomputed from it.
   struct Ask {
     static constexpr std::size_t kNoProduct = static_cast<std::size_t>(-1);
 
@@ -40,7 +40,7 @@ struct StepCurve {
   std::size_t tail = 0;
   std::vector<Absence> absences;  // in the order of their ends
   std::vector<Ask> asks;          // in their order
-  /// By storage, as far as any was computed again: the most bytes that it took besides what was
+  /// By storage, as far as any was recomputed: the most bytes that it took besides what was
   /// there when it was done.
   std::vector<std::uint64_t> besides;
 
@@ -55,7 +55,7 @@ class AllocationCurve {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// A step begins, with so many bytes live; does nothing where one is running.
+  /// A step begins, with this many bytes live; does nothing where one is running.
   void begin(std::uint64_t step, Bytes live);
   /// Its backward pass is over; what follows may be its optimizer's step, or none of it.
   void begin_optimizer_phase();
@@ -68,20 +68,20 @@ class AllocationCurve {
   /// again.
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
-  /// So many bytes are live now: for allocators that tell the sizes of blocks only afterwards.
+  /// This many bytes are live now: for allocators that tell the sizes of blocks only afterwards.
   void settle(Bytes live);
 
   /// The memory of moved storage `storage` of that step is the block at `address` from now on: its
   /// death begins an absence.
   void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
-  /// It is on the device again, or nobody wants it any more: its absence, if any, ends. What is
+  /// It is on the device again, or nothing wants it any more: its absence, if any, ends. What is
   /// there again may have fewer bytes: `lacking` of them are still offloaded.
   void present(std::uint64_t step, std::size_t storage, Bytes lacking = Bytes{});
 
   /// It has been asked for, and is there: StepCurve::Ask.
   void asked(std::uint64_t step, std::size_t storage, std::size_t product);
 
-  /// It has been computed again since that place(); what it took besides counts.
+  /// It has been recomputed since that place(); what it took besides counts.
   void computed(std::uint64_t step, std::size_t storage, std::size_t since);
 
   /// The running step up to here, as if it ended now; empty where none is.

@@ -69,8 +69,9 @@ class LifetimeRecorder {
   Status start(const RecordingOptions& options);
 
   /// Ends it; its records stay until the next one. Errors: kNotReady where none is on;
-  /// kInvalidArgument where the file could not be written to its end (the recording has ended all
-  /// the same).
+  /// kInvalidArgument where the file could not be written to its end (the recording has ended
+  /// anyway
+  /// ).
   Status stop();
 
   /// What happened. Call them where on(); what concerns other devices, or blocks that were born

@@ -30,8 +30,8 @@ double where_least(double most, double width, Function function) {
   return (low + high) / 2;
 }
 
-/// The least that giving up memory costs, where each part costs so much and parts of parts do their
-/// share: the cheapest per byte first.
+/// The least that giving up memory costs, where each part costs this much and parts of parts do
+/// their share: the cheapest per byte first.
 class CheapestFirst {
  public:
   void add(std::uint64_t bytes, double seconds) {
@@ -108,7 +108,7 @@ class Bound {
       if (place <= turn_) {
         out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[place]);
       }
-      // What is offloaded once more has come back before.
+      // What is offloaded once more has are fetched before.
       const double first =
           over_[place] - again_[place] - std::min(recomputed, recomputable_first_[place]);
       const double back = in_.seconds(first);
@@ -140,7 +140,7 @@ class Bound {
   }
 
  private:
-  /// What is offloaded for the first time at this place has left by then, or is computed again
+  /// What is offloaded for the first time at this place has left by then, or is recomputed
   /// after it, with all that runs from there on.
   [[nodiscard]] double through(std::size_t place, double recomputed) const {
     const double offloaded = over_[place] - again_[place] - recomputed;
@@ -175,7 +175,7 @@ class Bound {
       offloaded[each.storage] = std::max(offloaded[each.storage], each.bytes);
     for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
-      // What is never wanted again, or only so that others can be computed, need not come back.
+      // What is never wanted again, or only so that others can be computed, need not be fetched.
       const bool wanted = wanted_[storage] < profile_.places();
       out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
       in_.add(offloaded[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
@@ -186,7 +186,7 @@ class Bound {
     recompute_.order();
   }
 
-  /// A stretch in which a storage is or may be offloaded; `first`: it has not come back before.
+  /// A stretch in which a storage is or may be offloaded; `first`: it has not be fetched before.
   template <typename Stretch>
   void count(const Stretch& stretch, bool first) {
     const auto add = [&](std::vector<double>& change) {
@@ -236,7 +236,7 @@ class Bound {
   std::vector<double> recomputable_first_;  // of it what is offloaded for the first time
   std::vector<double> again_;               // what is offloaded, and was before
   std::vector<double> before_;              // t(k), and t_end
-  const std::vector<std::size_t> wanted_;   // by storage, where nothing is computed again
+  const std::vector<std::size_t> wanted_;   // by storage, where nothing is recomputed
   std::size_t turn_;
   double first_ = 0;
   double last_ = 0;

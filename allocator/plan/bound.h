@@ -19,15 +19,15 @@ struct StepBound {
 };
 
 /// The least that the step can take with at most `budget` live, whatever moves and whatever is
-/// computed again.
+/// recomputed.
 ///
 /// With K(k) the bytes that are live at place k where everything is kept, t(k) the seconds of
-/// computing before it, R(k) the bytes that are offloaded there and can be computed again, and
-/// C(r), O(b), I(b) the least seconds in which memory of so many bytes is computed again, copied
+/// computing before it, R(k) the bytes that are offloaded there and can be recomputed, and
+/// C(r), O(b), I(b) the least seconds in which memory of this many bytes is recomputed, copied
 /// out and copied in, storages and parts of them, the cheapest per byte first: where r bytes are
 /// recomputed, E(k) = K(k) - budget - min(r, R(k)) bytes must be on the host at place k, if that is
-/// positive. R(k) has operands (Operand) as if nothing were computed again from them. They have
-/// left since the first storage was saved, and come back before the last use, or never where they
+/// positive. R(k) has operands (Operand) as if nothing were recomputed from them. They have
+/// left since the first storage was saved, and are fetched before the last use, or never where they
 /// are never wanted again (I and C of those are zero), so
 ///
 ///   forward  >= max(t_f, max over k in it of: t_first + O(E(k)) + t_f - t(k))

@@ -14,13 +14,13 @@ struct Budget {
   Bytes bytes{};      // zero where it is a share
   double share = 0;   // of all that the device has
   bool rest = false;  // the share is of what the device has for this process
-  /// Above zero: the step is to need as little as it can while it takes at most so many times what
-  /// it takes with everything kept.
+  /// Above zero: the step is to need as little as it can while it takes at most this many times
+  /// what it takes with everything kept.
   double slowdown = 0;
   /// A step that exceeds it is a warning, not an error.
   bool warns = false;
 
-  /// The share of "auto": what lies between blocks needs room too.
+  /// The share of "auto": fragmentation needs room too.
   static constexpr double kAuto = 0.95;
 
   /// Of "20GiB", "80%" and "auto". Errors: kInvalidArgument for anything else, naming `name`.

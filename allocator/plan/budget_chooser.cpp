@@ -13,14 +13,14 @@ namespace {
 /// Steps take a little more or less each, on a device whose clocks follow its power.
 constexpr std::size_t kMaxSeconds = 9;
 
-/// Where reserved memory exceeds a budget, plans are made for so much less besides: a share of the
-/// smallest budget that counts what is reserved, a few pages.
+/// Where reserved memory exceeds a budget, plans are made for this much less besides: a share of
+/// the smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
 /// Steps of the device that may be timed after later ones have ended on the host.
 constexpr std::size_t kMaxUntimed = 16;
 
-/// When each storage is wanted, those begin to come back whose place it is.
+/// When each storage is wanted, those begin to be fetched whose place it is.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
   const auto& wanted = plan.wanted;
@@ -319,7 +319,7 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   if (std::exchange(shape.learnt, false) && shape.allocated_at_begin < shape.recorded->begin) {
     shape.plan.reset();  // from here on what is live is what steps begin with
   } else if (whole_ && !shape.plan) {
-    // The first recording is the one that may have to be made again.
+    // The first recording is the one that may have to be remade.
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (exceeds(curve.peak())) {

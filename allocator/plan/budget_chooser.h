@@ -43,7 +43,7 @@ struct PlannedStep {
 /// Chooses which of a step's offloadable storages move, so that one device needs at most a budget.
 /// Pure: no clock, no CUDA.
 ///
-/// A sequence of sizes that is new is recorded: everything is offloaded, computed again where it
+/// A sequence of sizes that is new is recorded: everything is offloaded, recomputed where it
 /// can be and moved otherwise. Steps in which recomputing would take too much room offload instead
 /// (RecomputeTrial). A known one follows the plan made from its recording (plan_step), for what is
 /// live when it begins. While a step may still become several known ones, what any of them moves is
@@ -63,10 +63,10 @@ class BudgetChooser {
   [[nodiscard]] Bytes budget() const { return budget_; }
 
   /// What becomes of the next offloadable storage of this step. `live`: when the step began.
-  /// `recomputable`: it can be computed again instead.
+  /// `recomputable`: it can be recomputed instead.
   Action choose(Bytes size, Bytes live, bool recomputable = false);
 
-  /// The storages that are to begin to come back when that one of this step is wanted.
+  /// The storages that are to begin to be fetched when that one of this step is wanted.
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
 
   /// So far this step is, or may become, one whose times are wanted.
@@ -114,7 +114,7 @@ class BudgetChooser {
   void foresee(const PredictedReserved& held) { foreseen_ = held; }
 
   /// What the device held at the peak of the step that is to end, and will again in steps like
-  /// that. Where a planned one held more than the budget, plans are made for so much less, and a
+  /// that. Where a planned one held more than the budget, plans are made for this much less, and a
   /// little.
   void held(Bytes most) { held_ = most; }
 
@@ -127,10 +127,10 @@ class BudgetChooser {
   }
 
   /// Its memory has no places within the budget for steps like the one that is to end: plans are
-  /// made for so much less.
+  /// made for this much less.
   void lacks(Bytes bytes) { lacking_ = bytes; }
 
-  /// Whether the step that is to end has exceeded the budget: with so many bytes allocated at its
+  /// Whether the step that is to end has exceeded the budget: with this many bytes allocated at its
   /// peak, or by what was reserved.
   [[nodiscard]] bool exceeds(Bytes peak) const;
 

@@ -15,12 +15,12 @@ std::optional<std::string> check_storage(const StepProfile& profile,
   const StepProfile::Storage& known = profile.storages[storage];
   const std::string name = "storage " + std::to_string(storage);
   if (plan.actions[storage] == Action::kRecompute && !known.recompute) {
-    return name + " cannot be computed again";
+    return name + " cannot be recomputed";
   }
   if (plan.actions[storage] != Action::kMove) return std::nullopt;
-  if (plan.fetch[storage] > wanted) return name + " comes back after it is wanted";
+  if (plan.fetch[storage] > wanted) return name + " is fetched after it is wanted";
   if (plan.fetch[storage] < std::min(wanted, profile.turn)) {
-    return name + " comes back before the backward pass";
+    return name + " is fetched before the backward pass";
   }
   return std::nullopt;
 }

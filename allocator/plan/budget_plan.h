@@ -17,7 +17,7 @@ struct StepTiming {
   double compute = 0;
   double recompute = 0;
   double stall_out = 0;  // for memory that still leaves
-  double stall_in = 0;   // for what still comes back
+  double stall_in = 0;   // for what still is fetched
 
   [[nodiscard]] double total() const { return compute + recompute + stall_out + stall_in; }
 };

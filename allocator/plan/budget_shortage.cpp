@@ -9,8 +9,8 @@
 namespace spillway {
 namespace {
 
-/// So much more than one step reserved may the next one need, whose blocks lie otherwise: a share,
-/// and a quarter of the smallest budget that counts what is reserved, a few pages.
+/// This much more than one step reserved may the next one need, whose blocks lie otherwise: a
+/// share, and a quarter of the smallest budget that counts what is reserved, a few pages.
 constexpr std::uint64_t kReservedShare = 128;
 constexpr std::uint64_t kPagesShare = 4;
 
@@ -90,7 +90,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   return BudgetShortage{smallest_for(needed, curve), begin, !known && !optimized};
 }
 
-/// The budget for steps that need so many bytes allocated: what this one reserved beyond what it
+/// The budget for steps that need this many bytes allocated: what this one reserved beyond what it
 /// had allocated the next ones will, too, and a little more where their blocks lie otherwise.
 Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
   if (!counts_reserved(needed)) return needed;

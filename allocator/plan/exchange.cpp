@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Of a step with a thousand storages so many are tried another way; the more of them, the fewer,
+/// Of a step with a thousand storages this many are tried another way; the more of them, the fewer,
 /// by their square: each try looks at all of them.
 constexpr double kMaxTries = 20;
 
@@ -85,7 +85,7 @@ class Exchange {
     if (other != one) follow(plan, other, room);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
-    // What is computed again may need others at the same time.
+    // What is recomputed may need others at the same time.
     if (plan.peak > std::max(best_.peak, best_.budget)) return false;
     best_ = std::move(plan);
     follow(best_, one, room_);

@@ -9,14 +9,14 @@
 
 namespace spillway {
 
-/// Whether computing the storage again costs so much that the link, where it is free, is the better
-/// way. Requires: it can be computed again.
+/// Whether computing the storage again costs this much that the link, where it is free, is the
+/// better way. Requires: it can be recomputed.
 bool is_expensive(const StepProfile& profile, std::size_t storage);
 
 /// What computing takes up to the turn.
 double forward_seconds(const StepProfile& profile);
 
-/// What is expensive and offloaded may move or be computed again, whatever the rest of the plan:
+/// What is expensive and offloaded may move or be recomputed, whatever the rest of the plan:
 /// takes the other way for one after another, then for one of each kind, where that makes the step
 /// quicker, and tries it as often as planning has time for. What is kept stays so.
 ///

@@ -9,20 +9,20 @@
 namespace spillway {
 namespace {
 
-/// The median of so many is believed.
+/// The median of this many is believed.
 constexpr std::size_t kSeen = 3;
 /// What changes by a smaller share than this, or by less than such steps differ, makes no plan
 /// again.
 constexpr double kSurprise = 0.001;
 /// So often something else is believed at most.
 constexpr int kMaxRounds = 6;
-/// Where so many in a row are held up the quickest is believed for now: some jobs hold up each
+/// Where this many in a row are held up the quickest is believed for now: some jobs hold up each
 /// step.
 constexpr int kMaxHeldUp = 8;
 /// And some hold up every third one.
 constexpr int kMaxSteps = 64;
 
-/// Of computing, and of computing again what `like` has computed again.
+/// Of computing, and of recomputing what `like` has recomputed.
 double seconds_of(const StepTimes& times, const StepTimes& like) {
   double seconds = times.end;
   for (std::size_t i = 0; i < std::min(times.recompute.size(), like.recompute.size()); ++i)

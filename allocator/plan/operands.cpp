@@ -85,7 +85,7 @@ class Operands {
     return next == of_product.end() ? nullptr : &*next;
   }
 
-  /// Who has it from when it comes back on, until it is wanted by itself or goes.
+  /// Who has it from when it is fetched on, until it is wanted by itself or goes.
   [[nodiscard]] std::vector<Stretch> stretches_of(const Presence& presence) const {
     std::vector<Stretch> stretches;
     std::size_t end = presence.to;
@@ -135,7 +135,7 @@ class Operands {
 
   const Presences presences_;
   std::vector<Operand> found_;
-  /// Of `found_`, from the first to one behind the last, of what came back there.
+  /// Of `found_`, from the first to one behind the last, of what was fetched there.
   std::map<std::pair<std::size_t, std::size_t>, std::pair<std::size_t, std::size_t>> found_at_;
 };
 

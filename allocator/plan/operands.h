@@ -15,8 +15,8 @@ struct RecordedStep;
 struct StepProfile;
 enum class Action : std::uint8_t;
 
-/// The storage was on the device at the places from <= p < to only because others were computed
-/// again from it. Where the plan moves or keeps all of these, it stays offloaded for so long.
+/// The storage was on the device at the places from <= p < to only because others were recomputed
+///  from it. Where the plan moves or keeps all of these, it stays offloaded for so long.
 struct Operand {
   static constexpr std::size_t kAlways = std::numeric_limits<std::size_t>::max();
 
@@ -39,15 +39,15 @@ struct Operand {
 /// Those of a recorded step, in places of its curve. Of one storage a later place comes first.
 std::vector<Operand> operands_of(const StepCurve& curve);
 
-/// What is live where the curve ends, without what nobody but products has asked for.
+/// What is live where the curve ends, without what nothing but products has asked for.
 Bytes needed_so_far(const StepCurve& curve);
 
-/// Whether something is computed again from each operand of the profile in a step with these
+/// Whether something is recomputed from each operand of the profile in a step with these
 /// actions.
 std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<Action>& actions);
 
-/// What an operand's storage that is computed again takes where that is later than recorded,
-/// because nothing is computed again from it before: besides the storage, while it is computed.
+/// What an operand's storage that is recomputed takes where that is later than recorded,
+/// because nothing is recomputed from it before: besides the storage, while it is computed.
 struct ComputedLater {
   std::size_t place = 0;  // the number of places where it is not wanted any more
   std::uint64_t bytes = 0;
@@ -55,8 +55,8 @@ struct ComputedLater {
 
 ComputedLater computed_later(const RecordedStep& step, const Operand& operand);
 
-/// Where the operand's storage is wanted, if nothing is computed again from it: at its end, or,
-/// where the storage was let go then, when that was wanted again.
+/// Where the operand's storage is wanted, if nothing is recomputed from it: at its end, or,
+/// where the storage was released then, when that was wanted again.
 std::size_t offloaded_until(const RecordedStep& step, const Operand& operand);
 
 /// By storage where it is wanted for the first time in a step with these actions: at the beginning

@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-/// Which of a step's operands (Operand) something is computed again from, while it is being decided
-/// what becomes of its storages. To begin with all that can be is computed again. The profile must
+/// Which of a step's operands (Operand) something is recomputed from, while it is being decided
+/// what becomes of its storages. To begin with all that can be is recomputed. The profile must
 /// outlive it; copies are cheap where a step has no operands.
 class OperandsInUse {
  public:
@@ -34,7 +34,7 @@ class OperandsInUse {
 
   [[nodiscard]] bool kept(std::size_t storage) const { return actions_[storage] == Action::kKeep; }
 
-  /// What becomes of the storage from now on; gives the operands that something is computed again
+  /// What becomes of the storage from now on; gives the operands that something is recomputed
   /// from only since then, or nothing any more.
   std::vector<std::size_t> settle(std::size_t storage, Action action);
 

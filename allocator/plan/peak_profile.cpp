@@ -106,7 +106,7 @@ bool PeakProfile::keep(std::size_t storage, std::uint64_t limit) {
   }
   keep_where_offloaded(storage, true);
   if (settle(storage, Action::kKeep) <= limit) return true;
-  // It was computed again. Others are later then, and need more there than there is.
+  // It was recomputed. Others are later then, and need more there than there is.
   settle(storage, Action::kRecompute);
   keep_where_offloaded(storage, false);
   return false;

@@ -20,7 +20,7 @@ struct Uses {
   std::vector<std::size_t> wanted;    // by storage, as wanted_places
   std::vector<std::size_t> in_order;  // storages, the first one that is wanted first
   /// By place the first one from it on at which a storage is wanted; their number where there is
-  /// none. What comes back begins with a use: nothing else of a step is seen.
+  /// none. What is fetched begins with a use: nothing else of a step is seen.
   std::vector<std::size_t> next;
 };
 
@@ -28,7 +28,7 @@ struct Uses {
 /// it.
 class PeakProfile {
  public:
-  /// All that can be is computed again.
+  /// All that can be is recomputed.
   explicit PeakProfile(const StepProfile& profile);
   /// With what these actions keep, by storage, put back.
   PeakProfile(const StepProfile& profile, const std::vector<Action>& actions);
@@ -43,10 +43,10 @@ class PeakProfile {
   /// Keeps the storage where the step then needs at most `limit`.
   bool keep(std::size_t storage, std::uint64_t limit);
 
-  /// The storage moves, though it could be computed again: nothing is there for that any more.
+  /// The storage moves, though it could be recomputed: nothing is there for that any more.
   void move(std::size_t storage) { settle(storage, Action::kMove); }
 
-  /// It is computed again after all.
+  /// It is recomputed after all.
   void compute(std::size_t storage) { settle(storage, Action::kRecompute); }
 
   /// Keeps and moves what these actions do, by storage. Requires: nothing is kept or moves yet.
@@ -55,7 +55,7 @@ class PeakProfile {
   /// As wanted_places.
   [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
 
-  /// Bytes that are there at that place because `product` is computed again, and maybe others: none
+  /// Bytes that are there at that place because `product` is recomputed, and maybe others: none
   /// once it moves.
   [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
 
@@ -81,7 +81,7 @@ class PeakProfile {
   OperandsInUse operands_;
 };
 
-/// Writes what follows from the plan's actions: when what moves comes back, the peak and the time.
+/// Writes what follows from the plan's actions: when what moves is fetched, the peak and the time.
 /// `room`: with what is kept. `known`: of the profile.
 void complete(const StepProfile& profile,
               const Uses& known,

@@ -30,7 +30,7 @@ struct PlanPoint {
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 
 /// From everything offloaded to everything kept, at equal distances. `budget_for`: the budget that
-/// leaves so much for what is live. Requires: profile.timed(), and at least two points.
+/// leaves this much for what is live. Requires: profile.timed(), and at least two points.
 std::vector<PlanPoint> plan_curve(
     const StepProfile& profile,
     std::size_t points,

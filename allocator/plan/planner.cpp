@@ -56,13 +56,13 @@ class Planner {
         moved_.push_back(storage);
       }
     }
-    const auto dearer = [&](std::size_t left, std::size_t right) {
+    const auto more expensive = [&](std::size_t left, std::size_t right) {
       const auto& one = profile.storages[left];
       const auto& other = profile.storages[right];
       return *one.recompute * static_cast<double>(other.bytes) >
              *other.recompute * static_cast<double>(one.bytes);
     };
-    std::stable_sort(recomputable.begin(), recomputable.end(), dearer);
+    std::stable_sort(recomputable.begin(), recomputable.end(), more expensive);
     for (const std::size_t storage : recomputable)
       if (!all_offloaded_.keep(storage, most)) recomputed_.push_back(storage);
   }
@@ -115,7 +115,7 @@ class Planner {
     return true;
   }
 
-  /// Leaves of them those that may move: others are computed again later where one does, and may
+  /// Leaves of them those that may move: others are recomputed later where one does, and may
   /// need more then than the budget allows.
   void fit_in(std::vector<std::size_t>& expensive) {
     PeakProfile room = all_offloaded_;
@@ -159,11 +159,11 @@ class Planner {
 
   struct Tried {
     BudgetPlan plan;
-    std::size_t first;  // of what moves: so many were put back before what is computed again
+    std::size_t first;  // of what moves: this many were put back before what is recomputed
   };
 
-  /// Where even with everything offloaded the budget is too small: what is not to be computed
-  /// again, because that needs other storages on the device at once, but moves; in order.
+  /// Where even with everything offloaded the budget is too small: what is not to be recomputed
+  /// , because that needs other storages on the device at once, but moves; in order.
   std::vector<std::size_t> evict_for() {
     std::vector<std::size_t> moved;
     const std::uint64_t limit = std::max(budget_, least_);
@@ -204,7 +204,7 @@ class Planner {
     return tried_.emplace(first, plan_with(first).plan).first->second;
   }
 
-  /// Puts so many of what moves back before what is computed again has its turn, then the others.
+  /// Puts this many of what moves back before what is recomputed has its turn, then the others.
   Tried plan_with(std::size_t first) {
     PeakProfile& room = tried_room_;
     room = all_offloaded_;
@@ -247,7 +247,7 @@ class Planner {
   std::map<std::size_t, BudgetPlan> tried_;
 };
 
-/// A budget is found to so many parts of what may be saved.
+/// A budget is found to this many parts of what may be saved.
 constexpr std::uint64_t kParts = 1024;
 
 }  // namespace

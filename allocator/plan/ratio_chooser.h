@@ -81,7 +81,7 @@ class RatioChooser {
   /// The storage with that index in this step was still alive when it was unpacked. True where that
   /// is news to its shape.
   bool alive_at_unpack(std::size_t index);
-  /// Nobody else held it when it was unpacked, although it stayed as held elsewhere.
+  /// Nothing else held it when it was unpacked, although it stayed as held elsewhere.
   void not_held(std::size_t index);
   /// It was used again before anything of another node was saved or used: to move it only costs.
   void used_at_once(std::size_t index);

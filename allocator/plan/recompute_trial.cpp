@@ -9,7 +9,7 @@ namespace {
 /// There is room to recompute where this share of the budget is free with everything offloaded.
 constexpr std::uint64_t kRoomShare = 8;
 
-/// So many times as many steps only offload after recomputation has exceeded the budget again.
+/// This many times as many steps only offload after recomputation has exceeded the budget again.
 constexpr std::uint64_t kBackoff = 4;
 
 }  // namespace
@@ -28,7 +28,7 @@ void RecomputeTrial::needed(Bytes first, Bytes needed) {
   if (needed <= budget_) roomy_ = std::max(roomy_, first);
   const Bytes room = budget_ - Bytes{budget_.count() / kRoomShare};
   if (needed > room) return;
-  // A step that is so many times as large mostly needs at most so many times as much.
+  // A step that is this many times as large mostly needs at most this many times as much.
   const double times = static_cast<double>(room.count()) / static_cast<double>(needed.count());
   const double size = times * static_cast<double>(first.count());
   const bool any = !(size < static_cast<double>(budget_.count()));

@@ -39,8 +39,8 @@ struct RecordedStep {
 
   /// As if it had begun with more live, which its tail had made and the next step begins with.
   void begin_with(Bytes live);
-  /// A step that began like that needed so much less than was thought, before its tail: of what it
-  /// began with, some was made before the tail and in `peaks` already.
+  /// A step that began like that needed this much less than was thought, before its tail: of what
+  /// it began with, some was made before the tail and in `peaks` already.
   void needed_less(Bytes by);
 
   [[nodiscard]] Bytes most() const;

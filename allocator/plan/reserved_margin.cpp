@@ -10,12 +10,12 @@ namespace {
 constexpr std::uint64_t kSlackShare = 128;
 /// What differs by less than this share of the budget is alike.
 constexpr std::uint64_t kAlikeShare = 1024;
-/// Of the same plan so many steps in a row, and it holds too much: one may be on the way to where
+/// Of the same plan this many steps in a row, and it holds too much: one may be on the way to where
 /// its memory will be, and after two the heap has made room itself where it can.
 constexpr int kMaxOver = 3;
 /// So often, and nothing more is hoped for.
-constexpr int kMaxInVain = 3;
-/// What lies between blocks is such a share of a budget at most, or of what it leaves for what a
+constexpr int kMaxNeedlessly = 3;
+/// Fragmentation is such a share of a budget at most, or of what it leaves for what a
 /// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
 /// with planned places and without.
 constexpr std::uint64_t kBetween = 36;
@@ -67,7 +67,7 @@ bool ReservedMargin::held(Bytes most, Bytes budget, bool least) {
   if (chosen_) return false;
   if (most <= budget) {
     note(most);
-    over_ = in_vain_ = 0;
+    over_ = needlessly_ = 0;
     return false;
   }
   if (++over_ < kMaxOver) return false;
@@ -77,7 +77,7 @@ bool ReservedMargin::held(Bytes most, Bytes budget, bool least) {
     known_ = bytes_ + (most - budget) + Bytes{budget.count() / kSlackShare};
     return true;
   }
-  if (++in_vain_ < kMaxInVain) return false;
+  if (++needlessly_ < kMaxNeedlessly) return false;
   chosen_ = true;
   known_ = best(Bytes{budget.count() / kAlikeShare});
   return known_ != bytes_;

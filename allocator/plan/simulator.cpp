@@ -42,7 +42,7 @@ class Simulation {
         budget_(budget.count()),
         live_(allocated_bytes(profile, plan.actions, plan.fetch)),
         saved_(profile.places(), profile.storages.size()),
-        let_go_(profile.places(), profile.storages.size()),
+        released_(profile.places(), profile.storages.size()),
         fetched_(profile.places(), profile.storages.size()),
         wanted_(profile.places(), profile.storages.size()),
         moved_(profile.storages.size()) {
@@ -57,14 +57,14 @@ class Simulation {
       Moved& moved = moved_[offloaded.storage];
       if (plan.actions[offloaded.storage] != Action::kMove || moved.bytes != 0) continue;
       moved.bytes = offloaded.bytes;  // of its first absence
-      let_go_.put(offloaded.from, offloaded.storage);
+      released_.put(offloaded.from, offloaded.storage);
     }
   }
 
   StepTiming run() {
     for (std::size_t place = 0; place < profile_.places(); ++place) {
       saved_.each(place, [&](std::size_t storage) { copy_out(storage); });
-      let_go_.each(place, [&](std::size_t storage) { let_go(storage); });
+      released_.each(place, [&](std::size_t storage) { released(storage); });
       fetched_.each(place, [&](std::size_t storage) { copy_in(storage); });
       wait_for_memory(live_[place]);
       wanted_.each(place, [&](std::size_t storage) { use(storage); });
@@ -76,10 +76,10 @@ class Simulation {
 
  private:
   struct Moved {
-    std::uint64_t bytes = 0;  // that its copy out holds once it has been let go
+    std::uint64_t bytes = 0;  // that its copy out holds once it has been released
     double out = 0;           // when that has ended
     double in = 0;
-    bool let_go = false;
+    bool released = false;
   };
 
   void copy_out(std::size_t storage) {
@@ -89,10 +89,10 @@ class Simulation {
     leaving_.push_back(storage);
   }
 
-  void let_go(std::size_t storage) {
+  void released(std::size_t storage) {
     Moved& moved = moved_[storage];
     if (moved.out <= now_) return;
-    moved.let_go = true;
+    moved.released = true;
     in_flight_ += moved.bytes;
   }
 
@@ -109,7 +109,7 @@ class Simulation {
         if (live + in_flight_ <= budget_) return;
         timing_.stall_out += wait_until(next.out);
       }
-      if (next.let_go) in_flight_ -= next.bytes;
+      if (next.released) in_flight_ -= next.bytes;
     }
   }
 
@@ -134,13 +134,13 @@ class Simulation {
   const std::uint64_t budget_;
   const std::vector<std::uint64_t> live_;
   ByPlace saved_;
-  ByPlace let_go_;
+  ByPlace released_;
   ByPlace fetched_;
   ByPlace wanted_;
   std::vector<Moved> moved_;
   std::vector<std::size_t> leaving_;  // in the order of their copies
   std::size_t left_ = 0;              // of those
-  std::uint64_t in_flight_ = 0;       // let go, and not copied yet
+  std::uint64_t in_flight_ = 0;       // released, and not copied yet
   double now_ = 0;
   double link_out_ = 0;  // when the last copy ends
   double link_in_ = 0;

@@ -33,26 +33,26 @@ struct StepProfile {
     std::uint64_t bytes = 0;  // that a move copies, each way
     std::size_t saved = 0;    // at the beginning of this place
     std::size_t wanted = 0;   // again, for the first time; the number of places where never
-    std::optional<double> recompute{};  // seconds; none where it cannot be computed again
+    std::optional<double> recompute{};  // seconds; none where it cannot be recomputed
   };
 
   explicit StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {}
 
   [[nodiscard]] std::size_t places() const { return memory.peaks.size(); }
 
-  /// Whether its times are known. Without them a plan keeps to the budget all the same.
+  /// Whether its times are known. Without them a plan keeps to the budget anyway.
   [[nodiscard]] bool timed() const {
     return seconds.size() == places() && link.out > 0 && link.in > 0;
   }
 
   RecordedStep memory;
   std::vector<Storage> storages{};
-  /// What computing takes in each place, without copies, waits and what is computed again; empty
+  /// What computing takes in each place, without copies, waits and what is recomputed; empty
   /// where that is not known.
   std::vector<double> seconds{};
   std::size_t turn = 0;  // the first place of the backward pass
   /// Memory can be handed out as soon as its copy out has been queued. Where it cannot, what was
-  /// computed again when the step was recorded is not moved in a plan: that would free it later.
+  /// recomputed when the step was recorded is not moved in a plan: that would free it later.
   bool free_at_once = true;
   LinkRates link{};
 };
@@ -61,7 +61,7 @@ struct StepProfile {
 enum class Action : std::uint8_t {
   kKeep,
   kMove,       // to the host, and back
-  kRecompute,  // let go, and computed again
+  kRecompute,  // released, and recomputed
 };
 
 }  // namespace spillway

@@ -10,7 +10,7 @@
 namespace spillway {
 
 /// What was measured of a recorded step. Places are those of its StepCurve; seconds are of the
-/// stream that computes, without what it waited and what it computed again.
+/// stream that computes, without what it waited and what it recomputed.
 struct StepTimes {
   /// What a place is marked by; kNoStorage: by nothing that is known.
   static constexpr std::size_t kNoStorage = static_cast<std::size_t>(-1);
@@ -32,7 +32,7 @@ struct StepTimes {
 
 /// What was recorded, with the times of `seen`, later steps with the same storages, of which there
 /// is one at least: each mark lies where it does in their median. Marks that one of them lacks, or
-/// has in another order, lie between those beside them as they did before. What was computed again
+/// has in another order, lie between those beside them as they did before. What was recomputed
 /// takes the median, and what was not takes what it did.
 [[nodiscard]] StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen);
 

@@ -79,8 +79,8 @@ Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
 
 Bytes PauseManager::finish_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  const Result<Bytes> given_back = heap_.evict(all);
-  SPILLWAY_CHECK(given_back.ok());  // it fails only for blocks that are not live
+  const Result<Bytes> released = heap_.evict(all);
+  SPILLWAY_CHECK(released.ok());  // it fails only for blocks that are not live
   {
     const Lock lock(mutex_);
     for (const Block& block : blocks) {
@@ -88,8 +88,8 @@ Bytes PauseManager::finish_pause(Blocks blocks) {
     }
   }
   keep(std::move(blocks));
-  let_go(all);
-  return given_back.value();
+  released(all);
+  return released.value();
 }
 
 void PauseManager::cancel_pause(Blocks blocks) {
@@ -99,12 +99,12 @@ void PauseManager::cancel_pause(Blocks blocks) {
     if (block.moved.set()) heap_.add_fence(block.at, block.moved);
     drop_copy(std::move(block));
   }
-  let_go(all);
+  released(all);
 }
 
 Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> tags) {
   Blocks blocks = take(tags, heap_.hold(tags, true));
-  Status status = come_back(blocks);
+  Status status = are_fetched(blocks);
   if (status.ok()) return blocks;
   cancel_resume(std::move(blocks));
   return status;
@@ -142,12 +142,12 @@ PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
   }
   for (Block& block : gone)
     drop_copy(std::move(block));
-  let_go(leaving);
+  released(leaving);
   sort_by_address(blocks);
   return blocks;
 }
 
-Status PauseManager::come_back(Blocks& blocks) {
+Status PauseManager::are_fetched(Blocks& blocks) {
   SPILLWAY_RETURN_IF_ERROR(heap_.restore(addresses(blocks)));
   Status status = copy_in_sync(blocks);
   // The memory goes again, so nothing may write to it any more.
@@ -161,7 +161,7 @@ Status PauseManager::copy_in_sync(Blocks& blocks) {
     if (block.copy) copies.push_back({&*block.copy, block.moved, block.at});
   }
   if (copies.empty()) return {};
-  // Nobody has used the memory since, so the copies come after nothing but those out.
+  // Nothing has used the memory since, so the copies come after nothing but those out.
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
                             copies_.to_device(copies, copies_.in_stream()));
   for (Block& block : blocks)
@@ -178,14 +178,14 @@ void PauseManager::finish_resume(Blocks blocks) {
     }
     drop_copy(std::move(block));
   }
-  let_go(all);
+  released(all);
 }
 
 void PauseManager::cancel_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not live
   keep(std::move(blocks));
-  let_go(all);
+  released(all);
 }
 
 void PauseManager::keep(Blocks blocks) {
@@ -206,8 +206,8 @@ void PauseManager::keep(Blocks blocks) {
     drop_copy(std::move(block));
 }
 
-void PauseManager::let_go(std::span<const driver::DevicePtr> blocks) {
-  for (const driver::DevicePtr at : heap_.let_go(blocks))
+void PauseManager::released(std::span<const driver::DevicePtr> blocks) {
+  for (const driver::DevicePtr at : heap_.released(blocks))
     forget(at);
 }
 

@@ -17,7 +17,7 @@
 namespace spillway {
 
 /// What becomes of the contents of paused memory.
-///   kKept: a copy waits on the host and comes back. kDiscarded: unspecified after the resume.
+///   kKept: a copy waits on the host and is fetched. kDiscarded: unspecified after the resume.
 enum class Contents { kKept, kDiscarded };
 
 struct PauseStats {
@@ -28,8 +28,8 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
-/// regime R2, where the caller knows that nobody works on the blocks in between. A block that is
+/// Takes the memory of live blocks offloaded, by tag, and fetches it at the same addresses:
+/// regime R2, where the caller knows that nothing works on the blocks in between. A block that is
 /// touched while it is paused faults.
 ///
 /// A pause, as a resume, has two parts: the first may fail and changes nothing then, the second
@@ -104,11 +104,11 @@ class PauseManager {
   Status leave(Blocks& blocks, Contents contents);
   Result<driver::Fence> copy_out(Blocks& blocks);
   Blocks take(std::span<const TagId> tags, std::span<const HeapBlockInfo> held);
-  Status come_back(Blocks& blocks);
+  Status are_fetched(Blocks& blocks);
   Status copy_in_sync(Blocks& blocks);
   void keep(Blocks blocks);
   /// Owners may free these blocks again; what they have freed meanwhile goes, its copy too.
-  void let_go(std::span<const driver::DevicePtr> blocks);
+  void released(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);
   void drop_copy(Block block);
   void count(const Block& block) SPILLWAY_REQUIRES(mutex_);

@@ -67,7 +67,7 @@ Result<driver::Fence> Residency::fetch(Stash& stash,
       const driver::Fence read,
       copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
   heap_.add_fence(destination, read);
-  comes_back(stash, read);
+  is_fetched(stash, read);
   ++fetches_;
   return read;
 }
@@ -82,12 +82,12 @@ Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
   // The block may be freed before the copies have passed.
   heap_.add_fence(returns.front().destination, read);
   for (const Return& back : returns)
-    comes_back(*back.stash, read);
+    is_fetched(*back.stash, read);
   ++fetches_;
   return read;
 }
 
-void Residency::comes_back(Stash& stash, driver::Fence read) {
+void Residency::is_fetched(Stash& stash, driver::Fence read) {
   stash.slot.fences.add(read);
   stash.fetched = true;
   fetched_ += stash.slot.size.count();

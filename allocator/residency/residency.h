@@ -39,13 +39,13 @@ struct Leaving {
   Bytes size;
 };
 
-/// A stash that comes back. Borrows it for the call.
+/// A stash that is fetched. Borrows it for the call.
 struct Return {
   Stash* stash;
   driver::DevicePtr destination;
 };
 
-/// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
+/// Carries out moves of storages under R2 (nothing can issue new work on the bytes while they are
 /// offloaded). Decides nothing.
 ///
 /// Threads: safe for different stashes; one stash must not be used by two threads at once.
@@ -69,7 +69,7 @@ class Residency {
   /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
   /// host copy stays. The returned fence must be waited for (driver::Timeline::wait) by every
   /// stream that reads the destination.
-  /// `haste`: whether somebody waits for it already.
+  /// `haste`: whether something waits for it already.
   Result<driver::Fence> fetch(Stash& stash,
                               driver::DevicePtr destination,
                               driver::Stream consumer,
@@ -92,7 +92,7 @@ class Residency {
   Result<std::vector<HostSlot>> take_slots(std::span<const Leaving> parts);
   /// The copies out of, or back to, a part have been submitted.
   Stash leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written);
-  void comes_back(Stash& stash, driver::Fence read);
+  void is_fetched(Stash& stash, driver::Fence read);
 
   Heap& heap_;
   HostArena& arena_;

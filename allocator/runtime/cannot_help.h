@@ -50,7 +50,7 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
 /// Threads: confined.
 class HelplessSteps {
  public:
-  /// So many steps in a row with the same reason make the first answer.
+  /// This many steps in a row with the same reason make the first answer.
   static constexpr int kSteps = 3;
 
   /// The answer after a step for which `found` was.

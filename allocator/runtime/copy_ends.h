@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// When the last copies of each stream ended, which tells of a wait how long it was for one:
+/// When the last copies of each stream ended, which reports a wait how long it was for one:
 /// between a wait's two events there is always some time, whether it waited or not. By the same
 /// rules as python/spillway/report/copies.py, over the copies that it still knows.
 ///

@@ -75,7 +75,7 @@ class DeviceRuntime {
   DeviceRuntime(const DeviceRuntime&) = delete;
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
-  /// A block of the heap under this thread's tag: the one way in for whoever hands memory to
+  /// A block of the heap under this thread's tag: the one way in for the code that hands memory to
   /// programs. As Heap::allocate. Where the device, or the heap's budget, has no room, the
   /// reclaimer offloads what it can; then the heap exceeds its budget, or, where it is the device
   /// that has no memory, tags that may be paused (Evictable) are, and then it is tried again.
@@ -96,7 +96,7 @@ class DeviceRuntime {
   /// What the reclaimer has freed since the last call.
   Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
-  /// Gives back what allocate gave, with its host copy where it is paused; other processes cannot
+  /// Releases what allocate gave, with its host copy where it is paused; other processes cannot
   /// open it any more. As Heap::free.
   bool free(driver::DevicePtr at);
 
@@ -110,7 +110,7 @@ class DeviceRuntime {
 
   /// Limits of what the heap holds from the driver; of kFraction and kAbsolute the smaller counts.
   ///   kFraction: as PyTorch's per-process fraction has it. kAbsolute: the caller's own. kSoft:
-  ///   beyond it cached memory is given back before the heap grows, and then it grows.
+  ///   beyond it cached memory is released before the heap grows, and then it grows.
   enum class Limit { kFraction, kAbsolute, kSoft };
   /// Sets one of them; zero removes it. Where more is held, cached memory goes back now; what lives
   /// stays, and what cannot grow any more is out of memory at its next growth.

@@ -177,7 +177,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
   std::vector<TagId> paused;
   // Each round pauses at least one tag, or is the last.
   while (true) {
-    // At first as well: while this waited for its turn, somebody may have made room.
+    // At first as well: while this waited for its turn, something may have made room.
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     const Bytes lacking = missing(size);

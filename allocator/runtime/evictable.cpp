@@ -20,7 +20,7 @@ bool remove_one(std::vector<std::string>& patterns, std::string_view pattern) {
 Status Evictable::allow(std::string_view pattern) {
   if (pattern.empty()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "memory without a tag cannot be paused: nobody has said when it is not "
+                          "memory without a tag cannot be paused: nothing has said when it is not "
                           "used; give it a tag");
   }
   const Lock lock(mutex_);

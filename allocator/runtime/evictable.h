@@ -28,7 +28,8 @@ class Evictable {
   /// Whether memory under `tag` may be paused now.
   [[nodiscard]] bool allows(TagId tag) const;
 
-  /// Held by whoever pauses or resumes: one at a time in a process. Taken before all other locks.
+  /// Held by the code that pauses or resumes: one at a time in a process. Taken before all other
+  /// locks.
   Mutex& turn() { return turn_; }
 
  private:

@@ -8,7 +8,7 @@ namespace spillway {
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why) {
   const driver::Device& device = runtime.device();
   const auto memory = driver::memory_info(device);
-  // Where the driver cannot say, the error that is told is the first one.
+  // Where the driver cannot say, the error that is reported is the first one.
   const auto [available, total] = memory.ok() ? memory.value() : driver::MemoryInfo{};
   const Bytes limit = runtime.heap().limit();
   std::string text = "CUDA out of memory. Tried to allocate " + readable(size) + ". GPU " +

@@ -38,7 +38,7 @@ std::set<TagId> live_tags(Heap& heap) {
 Status named(const std::string& pattern) {
   if (!pattern.empty()) return {};
   return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "memory without a tag is not paused, because nobody has said when it is "
+                        "memory without a tag is not paused, because nothing has said when it is "
                         "not used: name a tag, or \"*\" for all that has one");
 }
 
@@ -102,7 +102,7 @@ Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
 
   // Nothing below may fail.
   for (Part& part : parts)
-    report.given_back += part.pauses->finish_pause(std::move(part.blocks));
+    report.released += part.pauses->finish_pause(std::move(part.blocks));
   return report;
 }
 
@@ -112,7 +112,7 @@ Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
     SPILLWAY_RETURN_IF_ERROR(named(pattern));
   }
   const Lock turn(evictable_.turn());
-  // What comes back must not make room for itself.
+  // What is fetched must not make room for itself.
   for (const std::string& pattern : patterns)
     evictable_.pin(pattern);
   auto resumed = resume_in_turn(patterns);

@@ -134,7 +134,7 @@ void RunLog::moved(const Move& move) {
   look();
 }
 
-void RunLog::came_back(std::uint64_t storage, DeviceId device, std::uint64_t address) {
+void RunLog::was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t address) {
   if (in_forked_child()) return;
   {
     const Lock lock(mutex_);

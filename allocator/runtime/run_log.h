@@ -73,8 +73,8 @@ class RunLog {
   /// died.
   void moved(const Move& move);
   /// It has a block again; offloaded once that has died.
-  void came_back(std::uint64_t storage, DeviceId device, std::uint64_t address);
-  /// Nobody wants it any more.
+  void was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t address);
+  /// Nothing wants it any more.
   void ended(std::uint64_t storage);
   /// Where a storage that moves was made: an operator, a line of the program; either may be empty.
   void came_from(std::uint64_t storage, const std::string& made_by, const std::string& line);

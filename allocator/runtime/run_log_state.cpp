@@ -18,7 +18,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kWriteAt = 1U << 16U;
-/// So much is written of single events; afterwards steps alone go on.
+/// This much is written of single events; afterwards steps alone go on.
 constexpr std::uint64_t kMaxDetail = 64ULL << 20U;
 
 std::string_view name_of(driver::Span::Kind kind) {

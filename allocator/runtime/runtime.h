@@ -32,13 +32,13 @@ struct Site {
   std::uint64_t step = 0;
   std::size_t index = 0;
   bool watched = false;  // it reports to the device's curve
-  bool held = false;     // it stays because somebody else held it: not_held() is to be told
+  bool held = false;     // it stays because another owner held it: not_held() is to be told
 };
 
 /// What to do with one storage that autograd saves.
 struct Decision {
   bool move = false;
-  bool recompute = false;  // it is let go, and computed again
+  bool recompute = false;  // it is released, and recomputed
   bool waits = false;      // it may have to move later in the step
   bool known = true;       // the step is, so far, one that is planned
   bool recording = false;  // the step's times are wanted, for a plan for the next ones
@@ -70,9 +70,9 @@ struct PauseRequest {
 /// What a pause or a resume came to, over all devices.
 struct PauseReport {
   std::uint64_t blocks = 0;
-  Bytes bytes;       // as their owners asked for them
-  Bytes copied;      // to or from the host
-  Bytes given_back;  // by a pause, to the driver
+  Bytes bytes;     // as their owners asked for them
+  Bytes copied;    // to or from the host
+  Bytes released;  // by a pause, to the driver
 };
 
 /// The process-wide joint of all stages: one DeviceRuntime per device, one ratio per tag, and the
@@ -124,7 +124,7 @@ class Runtime {
   Evictable& evictable() { return evictable_; }
 
   /// Until the matching leave_resident(), memory under `pattern` is on the device and stays there
-  /// when memory runs out: what is paused comes back now. Errors: as resume(); nothing has changed
+  /// when memory runs out: what is paused is fetched now. Errors: as resume(); nothing has changed
   /// then.
   Result<PauseReport> enter_resident(const std::string& pattern);
 
@@ -145,7 +145,7 @@ class Runtime {
                   DeviceId device,
                   Bytes size,
                   std::optional<std::uint64_t> node = std::nullopt);
-  /// The same for a storage that can be computed again, under a tag with a budget.
+  /// The same for a storage that can be recomputed, under a tag with a budget.
   Decision decide_recomputable(TagId tag, DeviceId device, Bytes size);
   /// The decision to move could not be carried out (no host memory): the storage stays.
   void not_moved(const Site& site, Bytes size);
@@ -154,11 +154,11 @@ class Runtime {
   /// The storage was alive at its unpack: aliased, and not moved again in this shape. Ignored for
   /// an ended step.
   void alive_at_unpack(const Site& site, Bytes size);
-  /// A storage that stays as held elsewhere was held by nobody else at its unpack.
+  /// A storage that stays as held elsewhere was held by nothing else at its unpack.
   void not_held(const Site& site);
   /// The storage is unpacked for the first time.
   void wanted(const Site& site);
-  /// Of a tag with a budget: the storages that begin to come back when that one has been wanted.
+  /// Of a tag with a budget: the storages that begin to be fetched when that one has been wanted.
   [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
   /// The plan of the last step of that tag that had one with times; none without.
   [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
@@ -182,12 +182,12 @@ class Runtime {
   void skipped(TagId tag, SkipReason reason, Bytes size);
   /// A storage that could be moved and stays, because its tag moves nothing.
   void stays(TagId tag, Bytes size);
-  /// A storage that is neither kept nor moved, because it can be computed again; and that it was.
+  /// A storage that is neither kept nor moved, because it can be recomputed; and that it was.
   void left_to_recompute(TagId tag, Bytes size);
   void recomputed(TagId tag, Bytes size);
   /// The storage has moved; `copied` of its bytes are copied to the host.
   void moved(const Site& site, Bytes size, Bytes copied);
-  /// So many more of its bytes are copied to the host, or back.
+  /// This many more of its bytes are copied to the host, or back.
   void copied(const Site& site, Bytes bytes);
   void fetched(const Site& site, Bytes bytes);
 
@@ -204,8 +204,8 @@ class Runtime {
 
   /// Whether a tag has a budget in bytes, or as a share of a device, that was not found too small.
   [[nodiscard]] bool has_budget() const;
-  /// Parameters, gradients and optimizer states of one optimizer have so many bytes on the device.
-  /// Where that exceeds a budget, offloading cannot meet it.
+  /// Parameters, gradients and optimizer states of one optimizer have this many bytes on the
+  /// device. Where that exceeds a budget, offloading cannot meet it.
   void model_state(DeviceId device, Bytes bytes);
   /// From now on, while offloading does not lower the peak, storages of that tag stay on the device
   /// and wait there (Decision::waits). They move again once they are offloaded under pressure, or

@@ -19,7 +19,7 @@ namespace spillway {
 /// Why a saved tensor is not among the bytes that can be moved.
 enum class SkipReason {
   kParameter,            // a parameter or a view of one: resident anyway
-  kReferencedElsewhere,  // was alive at its unpack before: somebody else keeps it
+  kReferencedElsewhere,  // was alive at its unpack before: another owner keeps it
   kNotOnDevice,          // CPU, meta, or no storage
   kNotStrided,           // sparse, quantised, nested, mkldnn
   kSubclass,             // Python subclass, functorch wrapper, fake tensor
@@ -44,7 +44,7 @@ struct TagStepStats {
   Bytes moved;              // of those that were
   Bytes copied;             // to the host
   Bytes fetched;            // back
-  Bytes left_to_recompute;  // of other storages, neither kept nor moved: each can be computed again
+  Bytes left_to_recompute;  // of other storages, neither kept nor moved: each can be recomputed
   Bytes recomputed;         // of those that were, each time
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
 

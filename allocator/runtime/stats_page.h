@@ -14,8 +14,9 @@
 namespace spillway {
 
 /// What `spillway top` reads of a running process: a file of this layout, which the process
-/// writes again and again. Whoever reads it takes a copy while `sequence` is even and the same
-/// before and after. All integers are little-endian; a change of the layout is another version.
+/// writes again and again. The code that reads it takes a copy while `sequence` is even and the
+/// same before and after. All integers are little-endian; a change of the layout is another
+/// version.
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
   static constexpr std::uint32_t kVersion = 2;
@@ -91,7 +92,7 @@ class StatsPage {
   void write_at(std::size_t place, const void* bytes, std::size_t size);
 
   std::string path_;
-  File file_;  // not mapped: a write into a page that somebody has cut off would end the process
+  File file_;  // not mapped: a write into a page that something has cut off would end the process
   std::uint64_t sequence_ = 0;
   std::uint64_t process_ = 0;
   std::uint64_t process_start_ = 0;

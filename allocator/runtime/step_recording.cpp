@@ -17,7 +17,7 @@ int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
 constexpr auto kNoStorage = StepTimes::kNoStorage;
 
 /// Bytes per second, both ways, where nothing was copied in a step: half of a PCIe 5 link, so that
-/// nobody plans on more than there is.
+/// nothing plans on more than there is.
 constexpr double kUnknownRate = 25e9;
 
 double seconds(std::uint64_t nanoseconds) {
@@ -73,7 +73,7 @@ bool is_pause(const Span& span) {
   return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRecompute;
 }
 
-/// Goes through a stream's spans in their order, leaving out what it waited or computed again.
+/// Goes through a stream's spans in their order, leaving out what it waited or recomputed.
 class Computing {
  public:
   /// Seconds of computing until `time`; later calls have later times.
@@ -98,7 +98,7 @@ class Computing {
   std::uint64_t end_ = 0;  // of the last pause
 };
 
-/// What each storage took to be computed again, without what was waited or computed for others
+/// What each storage took to be recomputed, without what was waited or computed for others
 /// meanwhile. Spans of a stream are nested.
 void add_recomputes(const std::vector<Span>& pauses, std::vector<double>& recompute) {
   std::vector<const Span*> open;

@@ -28,7 +28,7 @@ void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   budget.lacks(heap.take_plan_shortfall());
 }
 
-/// What is told needs so little more or less that it is not told twice.
+/// What is reported needs so little more or less that it is not told twice.
 constexpr std::uint64_t kAlikeShare = 1024;
 /// The same for warnings of different steps.
 constexpr std::uint64_t kAlikeWarnings = 16;

@@ -53,7 +53,7 @@ Result<Exports::Export> Exports::make(driver::DevicePtr at) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
   if (memory.pieces.size() > MemoryHandle::kMaxPieces) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in so many pieces cannot be shared");
+    return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in this many pieces cannot be shared");
   }
   MemoryHandle handle{getpid(), proof.number(), *started, next_serial(), {}};
   for (const SharedMemory::Piece& piece : memory.pieces)
@@ -68,7 +68,7 @@ void Exports::forget(driver::DevicePtr at) {
   const Lock lock(mutex_);
   const auto known = shared_.find(at);
   if (known == shared_.end()) return;
-  // Whoever has the memory's files and then finds the proof open has the right files.
+  // The code that has the memory's files and then finds the proof open has the right files.
   known->second.proof = File();
   shared_.erase(known);
   any_.store(!shared_.empty(), std::memory_order_relaxed);

@@ -110,7 +110,7 @@ void Imports::close(const std::string& handle, const Mapping& mapping) {
   {
     const Lock lock(mutex_);
     readers = readers_;
-    // Whoever opens it meanwhile maps it again.
+    // The code that opens it meanwhile maps it again.
     const auto known = known_.find(handle);
     if (known != known_.end() && known->second.memory.expired()) known_.erase(known);
   }
@@ -127,7 +127,7 @@ void Imports::close(const std::string& handle, const Mapping& mapping) {
 }
 
 Status Imports::enable_peer(const driver::Device& peer) {
-  // Let go after the lock, which the last owner takes.
+  // Released after the lock, which the last owner takes.
   std::vector<std::shared_ptr<void>> mapped;
   const Lock lock(mutex_);
   for (const driver::Device& reader : readers_) {

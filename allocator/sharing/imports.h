@@ -25,7 +25,7 @@ class Imports {
   /// The memory that a handle names (bytes of a MemoryHandle), mapped until its last owner lets it
   /// go; once, however often it is opened meanwhile. A handle of this process maps its memory
   /// again. It stays usable when the sender frees it or ends.
-  /// Stream: whoever lets go last blocks the host until the device is done with all its work
+  /// Stream: the code that releases last blocks the host until the device is done with all its work
   /// (counted in driver::Counters::host_syncs); what cannot be waited for stays mapped.
   /// Errors: kInvalidArgument for what is no handle; kNotReady where the sender has ended or does
   /// not share the memory any more, or the kernel does not permit it; kOutOfDeviceMemory, kDriver.

@@ -29,7 +29,7 @@ TagId current_tag();
 TagId current_scope();
 
 /// Told, on a thread whose current tag changes, of its name; "" where none is left. One for the
-/// process; null for none. Threads: safe. Scopes that are open already are told when they end.
+/// process; null for none. Threads: safe. Scopes that are open already are reported when they end.
 using TagWatcher = void (*)(const std::string& name);
 void watch_tags(TagWatcher watcher);
 

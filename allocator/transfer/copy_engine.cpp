@@ -48,7 +48,7 @@ struct CopyEngine::State {
   }
 
   /// Queues copies, as `submit(stream, queued)` does, behind `fences` and everything submitted to
-  /// `other` so far. Where a call fails, or nobody could wait for the copies because no fence can
+  /// `other` so far. Where a call fails, or nothing could wait for the copies because no fence can
   /// be had, those that were queued are waited for here.
   template <typename Submit>
   Result<Fence> copy(const Submit& submit,

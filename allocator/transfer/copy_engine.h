@@ -13,8 +13,8 @@ namespace spillway {
 /// Who waits for a copy. Each direction has a queue for both: a copy that is waited for passes
 /// those made ahead, between two of their parts.
 enum class CopyPriority {
-  kPrefetch,  // nobody waits yet: a stash, a prefetch
-  kDemand,    // somebody does: a fetch on demand
+  kPrefetch,  // nothing waits yet: a stash, a prefetch
+  kDemand,    // something does: a fetch on demand
 };
 
 /// One of several copies out. Borrows the slot for the call.
@@ -69,8 +69,8 @@ class CopyEngine {
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);
 
-  /// Blocks the host until no copy runs any more, whatever the driver says. For whoever cannot wait
-  /// for a fence (counted in driver::Counters::host_syncs).
+  /// Blocks the host until no copy runs any more, whatever the driver says. For the code that
+  /// cannot wait for a fence (counted in driver::Counters::host_syncs).
   void drain_sync();
 
   [[nodiscard]] driver::Stream out_stream(CopyPriority haste = CopyPriority::kPrefetch) const;

@@ -110,7 +110,7 @@ void FreeRanges::resize(ByAddress<Range>::iterator range, Bytes size) {
 }
 
 /// The first fenced bytes that begin at `at` or behind it. Slots are mostly taken from below and
-/// given back from above, so that it is the lowest of all.
+/// released from above, so that it is the lowest of all.
 FreeRanges::ByAddress<FreeRanges::Fenced>::iterator FreeRanges::fenced_from(std::byte* at) {
   const auto lowest = fences_.begin();
   if (lowest == fences_.end() || lowest->first >= at) return lowest;

@@ -71,7 +71,7 @@ class FreeRanges {
   ByAddress<Fenced>::iterator fenced_from(std::byte* at);
   driver::FenceSet take_fences(std::byte* at, Bytes size);
 
-  // By their ends, which stay where a slot is taken from a range's front or given back before it.
+  // By their ends, which stay where a slot is taken from a range's front or released before it.
   ByAddress<Range> ranges_;
   std::vector<Sized> by_size_;  // sizes and ends, in order; a handful, because neighbours merge
   ByAddress<Fenced> fences_;    // by their begins; disjoint, inside free ranges

@@ -17,15 +17,15 @@ namespace spillway {
 struct HostSlot {
   std::byte* data = nullptr;
   Bytes size;
-  /// What must pass before these bytes may be overwritten; whoever writes into the slot waits for
-  /// them on the device.
+  /// What must pass before these bytes may be overwritten; the code that writes into the slot waits
+  /// for them on the device.
   driver::FenceSet fences;
 };
 
 struct HostArenaStats {
   Bytes registered;  // pinned bytes now, those that are being pinned in the background included
   Bytes registered_peak;
-  Bytes in_slots;  // handed out now, plus given back with a fence that has not been seen to pass
+  Bytes in_slots;       // handed out now, plus released with a fence that has not been seen to pass
   Bytes in_slots_peak;  // most bytes handed out at once, in the steps that the arena is sized for
   std::uint64_t registrations = 0;
   Bytes huge;          // of the pinned bytes: in huge pages kept for programs that ask

@@ -34,8 +34,8 @@ struct HostPages {
 Result<HostPages> map_host_pages(Bytes size, int node);
 void unmap_host_pages(const HostPages& pages);
 
-/// The NUMA node of host memory that is nearest to the device, kNoNode where nobody knows: asked of
-/// the driver, then of the machine. `sysfs`: where the machine describes itself.
+/// The NUMA node of host memory that is nearest to the device, kNoNode where nothing knows: asked
+/// of the driver, then of the machine. `sysfs`: where the machine describes itself.
 int host_node_of(const driver::Device& device, const std::string& sysfs = "/sys");
 
 }  // namespace spillway

@@ -14,8 +14,9 @@ constexpr Bytes kNoMachineHasThis{1ULL << 50U};
 struct HostRoom {
   Bytes machine;  // all of its memory
   Bytes most;     // the least of that and of the limits of the process's control groups
-  /// What can be taken now without coming near any of them: memory that is pinned cannot be given
-  /// back when the machine or the group needs it, so a sixteenth of each limit stays (at most 1
+  /// What can be taken now without coming near any of them: memory that is pinned cannot be
+  /// released
+  ///  when the machine or the group needs it, so a sixteenth of each limit stays (at most 1
   /// GiB). Caches that can be dropped count as free.
   Bytes left;
 };

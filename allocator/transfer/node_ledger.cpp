@@ -168,7 +168,7 @@ Result<OpenLedger> OpenLedger::open(const std::string& path, std::atomic<bool>& 
   if (fstat(ledger.file_.number(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
     return distrusted(path, "it is no plain file of its own");
   }
-  if (about.st_uid != geteuid()) return distrusted(path, "it belongs to somebody else");
+  if (about.st_uid != geteuid()) return distrusted(path, "it belongs to another owner");
   if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return distrusted(path, "others may use it");
   }
@@ -263,7 +263,7 @@ Status NodeLedger::charge(Bytes size, Bytes limit) {
   return error == 0 ? Status() : failed(path_, "written", error);
 }
 
-void NodeLedger::give_back(Bytes size) {
+void NodeLedger::release(Bytes size) {
   Result<OpenLedger> ledger = OpenLedger::open(path_, stalled_);
   if (!ledger.ok()) return;
   Entry* const own = ledger.value().own();

@@ -34,7 +34,7 @@ class NodeLedger {
   Status charge(Bytes size, Bytes limit);
 
   /// Takes `size` from this process's entry; what cannot be written is taken back when it ends.
-  void give_back(Bytes size);
+  void release(Bytes size);
 
   [[nodiscard]] const std::string& path() const { return path_; }
 

@@ -85,7 +85,7 @@ Result<std::byte*> PinnedPieces::add(Bytes size) {
 void PinnedPieces::begin(Bytes size) {
   size = whole_pages(size);
   if (!charge(size).ok()) return;
-  if (!worker_.begin(size)) give_back(size);
+  if (!worker_.begin(size)) release(size);
 }
 
 Result<std::byte*> PinnedPieces::finish() {
@@ -95,7 +95,7 @@ Result<std::byte*> PinnedPieces::finish() {
 
 Result<std::byte*> PinnedPieces::keep(Bytes size, const Result<HostPages>& made) {
   if (!made.ok()) {
-    give_back(size);
+    release(size);
     const bool driver = made.status().code() != Code::kOutOfHostMemory;
     return driver ? refuse(PinRefusal::kDriver, size, made.status().message() + locked_memory())
                   : refuse(PinRefusal::kMachine, size, made.status().message());
@@ -110,9 +110,9 @@ void PinnedPieces::remove(std::byte* piece) {
   SPILLWAY_CHECK(at != pieces_.end());
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  // Addresses that the driver still takes for these pages must not become somebody else's.
+  // Addresses that the driver still takes for these pages must not become another owner's.
   if (device_.api->MemHostUnregister(piece) == CUDA_SUCCESS) unmap_host_pages(at->second);
-  give_back(at->second.size);
+  release(at->second.size);
   pieces_.erase(at);
 }
 
@@ -151,8 +151,8 @@ Status PinnedPieces::charge(Bytes size) {
   return {};
 }
 
-void PinnedPieces::give_back(Bytes size) {
-  if (!options_.node_limit.zero()) ledger_.give_back(size);
+void PinnedPieces::release(Bytes size) {
+  if (!options_.node_limit.zero()) ledger_.release(size);
   registered_ -= size;
 }
 

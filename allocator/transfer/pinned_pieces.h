@@ -97,7 +97,7 @@ class PinnedPieces {
   Status refuse(PinRefusal why, Bytes size, const std::string& text);
   /// Takes `size` out of every budget, or out of none. Errors: kOutOfHostMemory.
   Status charge(Bytes size);
-  void give_back(Bytes size);
+  void release(Bytes size);
   Result<std::byte*> keep(Bytes size, const Result<HostPages>& made);
 
   const driver::Device device_;

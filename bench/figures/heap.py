@@ -43,7 +43,7 @@ def hit_instructions(session: Session) -> float:
 
 @figure("heap_hit_ns", "ns of CPU for a cached 4 KiB block taken and freed, without PyTorch", "<= 150", "cpu")
 def heap_hit(session: Session) -> float:
-    """The heap alone takes some tens of nanoseconds for a cached block; on this machine, so many."""
+    """The heap alone takes some tens of nanoseconds for a cached block; on this machine, this many."""
     return session.benchmark("heap_bench")["BM_AllocateBlock/emulated/4096"]
 
 

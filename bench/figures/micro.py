@@ -18,9 +18,7 @@ def tensor_hit(session: Session) -> float:
     return spillway / torch
 
 
-@figure(
-    "arena_hit_over_malloc", "time of a slot taken and given back, 256 KiB, arena / malloc", "<= 8", "cpu"
-)
+@figure("arena_hit_over_malloc", "time of a slot taken and released, 256 KiB, arena / malloc", "<= 8", "cpu")
 def arena_hit(session: Session) -> float:
     """A pinned slot of a cached size costs no more than a few mallocs: nothing beside its copy."""
     times = session.benchmark("transfer_bench")

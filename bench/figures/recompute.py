@@ -14,7 +14,7 @@ def share(session: Session, model: str) -> float:
     return step(session, model, "recompute")["left_to_recompute"] / step(session, model, "plain")["kept"]
 
 
-SHARE = "bytes let go / bytes that plain PyTorch keeps"
+SHARE = "bytes released / bytes that plain PyTorch keeps"
 
 
 @figure("recompute_share_llama", SHARE, ">= 0.43", "cpu")
@@ -47,7 +47,7 @@ def unet(session: Session) -> float:
     return share(session, "unet")
 
 
-@figure("recompute_peak_llama", "what the peak falls by / bytes let go", ">= 0.9", "cpu")
+@figure("recompute_peak_llama", "what the peak falls by / bytes released", ">= 0.9", "cpu")
 def peak(session: Session) -> float:
     """Eight blocks of Llama 3 8B, batch 4, sequence 4096: the peak falls with the bytes (dry run)."""
     plain, recomputed = step(session, "llama", "plain"), step(session, "llama", "recompute")
@@ -61,7 +61,7 @@ def time(session: Session) -> float:
     return recomputed["ms"] / plain["ms"]
 
 
-@figure("recompute_host_us", "us of CPU time per tensor that is computed again", "<= 1", "emulated")
+@figure("recompute_host_us", "us of CPU time per tensor that is recomputed", "<= 1", "emulated")
 def host(session: Session) -> float:
     """Beyond its operator, a recomputed tensor costs the host next to nothing."""
     times = session.probe("recipes")

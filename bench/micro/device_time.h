@@ -16,7 +16,7 @@ struct Lane {
   std::function<Status()> submit;
 };
 
-/// When a lane's work began and ended on the device, from the moment that all lanes were let go.
+/// When a lane's work began and ended on the device, from the moment that all lanes were released.
 struct Span {
   Seconds begin{};
   Seconds end{};

@@ -34,7 +34,7 @@ Result<std::string> architecture(const driver::Device& device) {
   return digits;
 }
 
-/// What the emulated GPU is told instead of a launch.
+/// What the emulated GPU is reported instead of a launch.
 Status model(CUstream stream, const KernelWork& work) {
   static const auto kBegin = reinterpret_cast<decltype(&spillway_emulator_begin)>(
       dlsym(RTLD_DEFAULT, "spillway_emulator_begin"));

@@ -72,7 +72,8 @@ class Overlap {
  private:
   Overlap() = default;
 
-  /// The emulated GPU's stream is told what a kernel costs when it is queued: it cannot be held.
+  /// The emulated GPU's stream is reported what a kernel costs when it is queued: it cannot be
+  /// held.
   static DeviceTime::Hold hold() {
     return driver::emulated() ? DeviceTime::Hold::kNot : DeviceTime::Hold::kUntilQueued;
   }

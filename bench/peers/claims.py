@@ -25,7 +25,7 @@ def claim(what: str, value: float, most: float) -> dict[str, Any]:
 
 
 def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
-    """Of tensors that stay the most_expensive way, of those that move the dearer manager."""
+    """Of tensors that stay the most_expensive way, of those that move the more expensive manager."""
     for allocator, times in hooks.items():
         where = f"over {allocator}'s allocator"
         for kind, most in (("stay", 0.4), ("move", 1.0)):
@@ -38,7 +38,7 @@ def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
 
 
 def of_memory(memory: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Bytes out for each byte that is away after the forward pass: 1 where nothing moves in vain."""
+    """Bytes out for each byte that is away after the forward pass: 1 where nothing moves needlessly."""
     for model in next(iter(memory.values())):
         arms = [(name, arm) for models in memory.values() for name, arm in models[model].items()]
         moved = [(name, arm["out"] / arm["away"]) for name, arm in arms if arm.get("away", 0) > 0]

@@ -89,7 +89,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def predicted(names: list[str]) -> dict[str, Any]:
-    """The whole ledger, those of `names` made again. Raises ValueError where nothing could be made."""
+    """The whole ledger, those of `names` remade. Raises ValueError where nothing could be made."""
     found = predict(chosen(names))
     if not found:
         raise ValueError("no prediction was made")

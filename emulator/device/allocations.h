@@ -22,7 +22,7 @@ namespace spillway::emulator {
 ///
 /// A block below 1 MiB shares pages of 2 MiB with others, as on a GPU, and begins at a multiple of
 /// 512 bytes. Touching freed memory faults once its whole page is free and until the address is
-/// given to somebody else.
+/// given to another owner.
 ///
 /// Threads: under the machine's lock. Ownership: borrows `capacity` and `files` (one a device).
 class Allocations {

@@ -7,7 +7,7 @@
 
 namespace spillway::emulator {
 
-/// What a dry run takes for true where the program asks for values that nobody has computed.
+/// What a dry run takes for true where the program asks for values that nothing has computed.
 struct Assumptions {
   double nonzero = 1;  // the share of a mask that selects
   double unique = -1;  // the share of elements that differ from all others; below 0: is not assumed

@@ -18,7 +18,7 @@ struct Literal {
 };
 
 /// How often something happened. Threads: safe, and no lock, so that a fork cannot leave one
-/// behind. Ownership: lives for ever (a global), because it is found through a list.
+/// behind. Ownership: lives indefinitely (a global), because it is found through a list.
 class Counter {
  public:
   explicit constexpr Counter(const char* name) : name_(name) {}

@@ -37,7 +37,8 @@ Faults& current() {
   return *faults;
 }
 
-/// Where this library lies: its own functions are looked up in it, whoever else exports the name.
+/// Where this library lies: its own functions are looked up in it, the code that else exports the
+/// name.
 void* this_library() {
   Dl_info found{};
   if (dladdr(reinterpret_cast<void*>(&check_faults), &found) == 0) return nullptr;

@@ -10,7 +10,7 @@
 
 namespace spillway::emulator {
 
-/// Numbers that nobody uses: addresses or file offsets. Neighbours grow together; the smallest
+/// Numbers that nothing uses: addresses or file offsets. Neighbours grow together; the smallest
 /// range that fits is given first, of equal ones the lowest, so that what is asked for in a row
 /// lies in a row. Threads: under the machine's lock.
 class FreeRanges {

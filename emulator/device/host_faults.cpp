@@ -18,7 +18,7 @@ struct sigaction before_segv;
 struct sigaction before_bus;
 
 void print(std::string_view text) {
-  // A line that cannot be written is lost: there is nobody left to tell.
+  // A line that cannot be written is lost: there is nothing left to tell.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 

@@ -21,7 +21,7 @@ std::deque<MemoryFile> memory_files(const Visible& devices) {
   return files;
 }
 
-constinit std::atomic<bool> begun{false};  // somebody is making the machine, or has made it
+constinit std::atomic<bool> begun{false};  // something is making the machine, or has made it
 constinit std::atomic<Machine*> made{nullptr};
 constinit Machine* held_across_fork = nullptr;
 

@@ -37,7 +37,7 @@ class MemoryFile {
   /// The open file, -1 with a line on stderr where the machine refuses one.
   int descriptor();
 
-  /// An offset for so many bytes: the address itself where that is free and not 0. Nothing where
+  /// An offset for this many bytes: the address itself where that is free and not 0. Nothing where
   /// the file is full.
   std::optional<off_t> place(std::uintptr_t address, std::size_t bytes);
   /// Takes it back and gives its memory to the machine.

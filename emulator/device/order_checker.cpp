@@ -158,7 +158,7 @@ void OrderChecker::split(std::uintptr_t at) {
   segments_.emplace_hint(std::next(found), at, std::move(upper));
 }
 
-/// Makes segments where nobody was yet. Requires: no segment crosses an end of the range.
+/// Makes segments where nothing was yet. Requires: no segment crosses an end of the range.
 void OrderChecker::fill_gaps(Range range) {
   std::uintptr_t at = range.begin;
   auto each = segments_.lower_bound(range.begin);

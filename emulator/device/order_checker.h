@@ -16,8 +16,8 @@
 
 namespace spillway::emulator {
 
-/// What touches bytes, and where in the program. All texts live for ever; a tag or a place may be
-/// null.
+/// What touches bytes, and where in the program. All texts live indefinitely; a tag or a place may
+/// be null.
 struct AccessSite {
   const char* operation;
   const char* tag = nullptr;    // what the memory is for

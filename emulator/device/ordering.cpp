@@ -43,7 +43,7 @@ Actor Ordering::add_stream(std::string name) {
 }
 
 void Ordering::remove_stream(Actor stream) const {
-  if (check_) give_back_actor(stream);
+  if (check_) release_actor(stream);
 }
 
 void Ordering::order_after(Actor later, Actor earlier) {

@@ -36,8 +36,8 @@ class Ordering {
   /// A new operation on `stream`: it knows what the calling thread knows.
   void begin(Actor stream);
 
-  /// The operation on `stream`, or the calling thread, reads or writes. `operation` must live for
-  /// ever; tag and place are the calling thread's.
+  /// The operation on `stream`, or the calling thread, reads or writes. `operation` must live
+  /// indefinitely ; tag and place are the calling thread's.
   void access(Actor stream, const Strided& bytes, bool write, const char* operation);
   void host_access(const Strided& bytes, bool write, const char* operation);
   /// The bytes have gone back to the driver.

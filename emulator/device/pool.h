@@ -24,7 +24,7 @@ struct Tally {
 };
 
 /// Where blocks come from: a pool of stream-ordered memory, or cudaMalloc's own. Its small blocks
-/// share pages with each other and with nobody else.
+/// share pages with each other and with nothing else.
 struct Pool {
   int device = 0;
   bool by_default = false;                    // the device's own, which cannot be destroyed

@@ -37,7 +37,7 @@ struct Rates {
   double call = 1e-6;    // what a call costs the host
   double hop = 0;        // what a stream that waits loses behind the event that it waits for
 
-  /// Seconds of so many operations, where nothing else limits them.
+  /// Seconds of this many operations, where nothing else limits them.
   [[nodiscard]] double seconds(double flops, Arithmetic arithmetic, KernelKind kind) const;
 };
 

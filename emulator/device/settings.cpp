@@ -207,7 +207,7 @@ Result<Schedule> parse_schedule(const std::string& value) {
   }
   return SPILLWAY_ERROR(Code::kInvalidArgument,
                         "SPILLWAY_EMULATE_SCHEDULE=" + value +
-                            ": expected one of eager, late, shuffled:SEED with a whole number for "
+                            ": expected one of eager, late, shuffled:SEED with an integer for "
                             "SEED, such as shuffled:7");
 }
 

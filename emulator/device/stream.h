@@ -22,7 +22,7 @@ struct Stream;
 struct Access {
   Strided bytes;
   bool write;
-  const char* operation;  // lives for ever
+  const char* operation;  // lives indefinitely
 };
 
 /// What a stream is given: an entry of its queue, or, while it captures, a node of a graph.
@@ -35,7 +35,7 @@ struct Operation {
 
   std::function<void()> work;
   CUgraphNodeType kind = CU_GRAPH_NODE_TYPE_EMPTY;
-  const char* name = "";  // lives for ever
+  const char* name = "";  // lives indefinitely
   std::vector<Access> accesses;
   Runs runs = Runs::kUnderLock;
   Cost cost{};

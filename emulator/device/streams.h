@@ -23,7 +23,7 @@ inline constexpr int kGreatestPriority = -5;
 
 /// The queues, and when their entries run.
 ///
-/// eager: at once. late: when somebody needs it: a synchronise, an emulated operator on the stream
+/// eager: at once. late: when something needs it: a synchronise, an emulated operator on the stream
 /// or behind an event that it waits for, a host function, or the third query. shuffled: between the
 /// two; at every submission, wait, query and synchronise a generator decides how many entries of
 /// which streams run. There is no other thread, so a program with one thread has one outcome for a
@@ -132,7 +132,7 @@ class Streams {
   std::size_t value_waits_ = 0;  // queued entries with a `ready`
   std::vector<std::shared_ptr<Stream>> all_;
   std::size_t destroyed_ = 0;  // of these
-  std::size_t sweep_at_ = 1;   // so many destroyed ones
+  std::size_t sweep_at_ = 1;   // this many destroyed ones
   std::uint64_t created_ = 0;
   std::deque<std::shared_ptr<Stream>> gone_;  // the last ones
 

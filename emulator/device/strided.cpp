@@ -115,7 +115,7 @@ class Meeting {
   static constexpr int kMaxSteps = 1 << 20;
 
   /// Both repeat with one stride: whether any two of their rows can meet, wherever. Two columns of
-  /// a matrix are told apart without a look at its rows.
+  /// a matrix are distinguished without a look at its rows.
   // NOLINTNEXTLINE(misc-no-recursion): as above
   bool side_by_side(std::size_t axis_a, Wide at_a, std::size_t axis_b, Wide at_b) {
     const Wide stride = wide(a_.axis_[axis_a].stride);

@@ -63,7 +63,7 @@ CUresult IpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
 }
 
 // A record of such an event runs its stream up to there, so whatever another process can know of
-// has happened: its event is one that was never recorded, which nobody waits for.
+// has happened: its event is one that was never recorded, which nothing waits for.
 CUresult IpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return call_on_device<"cuIpcOpenEventHandle">([&](Machine& machine, int /*device*/) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -18,7 +18,7 @@ std::vector<bool> written_arguments(const c10::FunctionSchema& schema);
 /// Tells the order checker that the running operator on `stream` reads or writes exactly the bytes
 /// of the tensor: two views that interleave have none in common.
 ///
-/// Requires: `name` lives for ever.
+/// Requires: `name` lives indefinitely.
 void report_access(CUstream stream, const at::Tensor& tensor, bool write, const char* name);
 
 /// The same bytes, for a node of a graph: added to `records`.

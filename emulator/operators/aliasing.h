@@ -70,7 +70,7 @@ class Aliases {
   /// Where `fill` put what the CPU kernel made, arguments with a new size left out.
   [[nodiscard]] std::vector<Place> places() const;
 
-  /// What the caller gets: an argument that came back is that argument, a view of one keeps its
+  /// What the caller gets: an argument that was fetched is that argument, a view of one keeps its
   /// storage.
   [[nodiscard]] c10::IValue to_device(const c10::IValue& result) const;
 

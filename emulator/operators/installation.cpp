@@ -194,7 +194,7 @@ Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   return {"refused", boxed<RefusingKernel>()};
 }
 
-/// Never destroyed: taking the kernels offloaded at exit, when PyTorch is half gone, helps nobody.
+/// Never destroyed: taking the kernels offloaded at exit, when PyTorch is half gone, helps nothing.
 struct Installation {
   std::vector<c10::RegistrationHandleRAII> registrations;
   Coverage coverage;

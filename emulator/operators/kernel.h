@@ -15,7 +15,7 @@ namespace spillway::operators {
 /// what it touches.
 ///
 /// Shape-only: nothing is computed but what is small; the results are as large as they would be,
-/// and nobody touches them.
+/// and nothing touches them.
 ///
 /// Stream: the current one of the arguments' device; waits for it as the operator on a GPU would.
 /// Errors: raises what the CPU kernel raises, mixed devices, results that are not strided, out of
@@ -29,7 +29,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
 
-  /// The operator's name, which lives for ever.
+  /// The operator's name, which lives indefinitely.
   [[nodiscard]] const char* name() const { return name_; }
 
   /// Runs the body or the CPU kernel: arguments in, results out, all on the CPU. Draws where the
@@ -67,7 +67,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   bool random_;
   bool uses_cublas_;
   bool finds_infinities_;  // a gradient scaler's: it says so in its second argument
-  bool data_dependent_;    // what comes back depends on the values: the host waits for them
+  bool data_dependent_;    // what is fetched depends on the values: the host waits for them
 };
 
 /// The boxed CUDA kernel of an operator that is not emulated: raises an error with its name.

@@ -86,7 +86,7 @@ int role_now() {
   return in_backward ? SPILLWAY_ROLE_BACKWARD : SPILLWAY_ROLE_OTHER;
 }
 
-/// Called with the allocator's lock held: takes no lock that somebody has who wants memory.
+/// Called with the allocator's lock held: takes no lock that something has who wants memory.
 void note(const TraceEntry& entry) {
   Ledgers& all = ledgers();
   const std::lock_guard lock(all.mutex);

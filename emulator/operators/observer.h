@@ -10,7 +10,7 @@ void observe_operators();
 
 /// What the calling thread is at: the outermost operator or node of a backward pass, and the
 /// program's lines, of the forward pass where there are no others. Null where nothing is known.
-/// Both live for ever.
+/// Both live indefinitely.
 struct CurrentOp {
   const char* name = nullptr;
   const char* place = nullptr;

@@ -32,7 +32,7 @@ int spillway_operators_poison();
 /// tell. Not 0 where the allocator in use does not. Requires: CUDA was started in PyTorch.
 int spillway_operators_watch_memory();
 
-/// What memory is for, where nobody says so by the functions below: what a thread allocates in a
+/// What memory is for, where nothing says so by the functions below: what a thread allocates in a
 /// backward pass without a graph of its own is the pass's, with one, or in a forward pass that
 /// makes a graph, an activation's.
 enum spillway_operators_role {  // NOLINT(readability-identifier-naming): C
@@ -53,7 +53,7 @@ void spillway_operators_allocates_for(int role);
 void spillway_operators_give_role(const void* at, int role);
 
 /// A block of memory and who made it: an operator or a node of a backward pass, null where none
-/// did, and lines of the program, null where they are not known. Both live for ever.
+/// did, and lines of the program, null where they are not known. Both live indefinitely.
 struct spillway_operators_block {  // NOLINT(readability-identifier-naming): C
   uint64_t bytes;                  // as asked for
   const char* name;

@@ -20,7 +20,7 @@ at::Tensor page_locked_like(const at::Tensor& tensor) {
 }
 
 /// A receive into device memory: its bytes are on the host once `received` is done, and go on to
-/// the device when somebody asks for them.
+/// the device when something asks for them.
 ///
 /// Threads: any; the first that finds the bytes there sends them on.
 class Receive final : public c10d::Work {
@@ -79,7 +79,7 @@ class Receive final : public c10d::Work {
   c10::Event arrived_{c10::DeviceType::CUDA};
 };
 
-/// Gloo, where it is to move one CUDA tensor; null where somebody else decides.
+/// Gloo, where it is to move one CUDA tensor; null where another owner decides.
 c10::intrusive_ptr<c10d::Backend> gloo(const Group& group, at::TensorList tensors) {
   auto backend = group->getBackend(c10::DeviceType::CUDA);
   return backend->getBackendName() == "gloo" && tensors.size() == 1 ? backend : nullptr;

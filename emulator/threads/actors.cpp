@@ -36,7 +36,7 @@ Actor take_actor(const VectorClock& knows) {
   return next;
 }
 
-void give_back_actor(Actor actor) {
+void release_actor(Actor actor) {
   if (actor == kSharedActor) return;
   const SpinGuard guard(actors.lock);
   actors.free[actors.free_count++] = actor;

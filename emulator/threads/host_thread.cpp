@@ -97,7 +97,7 @@ HostThread* make_thread(const VectorClock* parent) {
 }
 
 void end_thread(HostThread* thread) {
-  give_back_actor(thread->actor);
+  release_actor(thread->actor);
   const SpinGuard guard(free_lock);
   thread->next_free = free_threads;
   free_threads = thread;

@@ -8,7 +8,8 @@
 namespace spillway::emulator {
 
 /// A host thread as the order checker sees it.
-/// Threads: touched by its own thread alone. Ownership: kept for ever and given to a later thread.
+/// Threads: touched by its own thread alone. Ownership: kept indefinitely and given to a later
+/// thread.
 struct HostThread {
   Actor actor = 0;
   VectorClock clock;
@@ -28,21 +29,21 @@ HostThread& this_host_thread();
 /// A thread that the caller is about to start: it knows what the caller knows. Null where threads
 /// are not followed.
 HostThread* prepare_host_thread();
-/// The calling thread is that one; until its end, when whoever joins it learns what it knew.
+/// The calling thread is that one; until its end, when the code that joins it learns what it knew.
 void become(HostThread* thread);
 /// The thread did not start.
 void discard(HostThread* thread);
 
 /// How threads learn from each other: at an object (a mutex, a semaphore, a thread's end) one says
 /// what it knows and another hears of all that was said there. Several objects may share a place,
-/// which orders more than the program does. Allocates nothing, waits for nobody.
+/// which orders more than the program does. Allocates nothing, waits for nothing.
 void release_at(const void* object);
 void acquire_at(const void* object);
 
 /// While the calling thread pauses, it neither says nor hears anything.
 void pause_this_thread(bool pause);
 
-/// Objects in here order nobody: the emulated machine's own lock.
+/// Objects in here order nothing: the emulated machine's own lock.
 void ignore_objects_in(const void* begin, const void* end);
 
 /// For a scope, the calling thread is a function that a stream runs: it knows what the stream knew

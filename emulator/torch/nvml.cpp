@@ -2,8 +2,8 @@
 
 // What PyTorch asks of libnvidia-ml.so.1. Newer versions call it without looking whether it is
 // there, as it is wherever a GPU is. This library has that name for the loader alone (its SONAME,
-// not its file's), so that nobody finds it but those who ask in a process that has loaded it by its
-// path.
+// not its file's), so that nothing finds it but those who ask in a process that has loaded it by
+// its path.
 //
 // Numbers and signatures are those of NVML's API reference.
 
@@ -27,7 +27,7 @@ SPILLWAY_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* /*id*/, void** 
   return kSuccess;
 }
 
-/// Out of memory is told with other processes on the device, of which there are none.
+/// Out of memory is reported with other processes on the device, of which there are none.
 SPILLWAY_EXPORT int nvmlDeviceGetComputeRunningProcesses(void* /*device*/,
                                                          unsigned* count,
                                                          void* /*processes*/) {

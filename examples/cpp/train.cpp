@@ -88,7 +88,7 @@ std::vector<float> train_with_activations_on_the_host() {
   });
 }
 
-/// What stays, moves or is computed again is planned, for the least time.
+/// What stays, moves or is recomputed is planned, for the least time.
 std::vector<float> train_within_a_budget() {
   const auto net = layers();
   for (const auto& layer : net)
@@ -122,7 +122,7 @@ std::vector<float> train_in_parts(const std::string& directory) {
   return losses;
 }
 
-/// The same without a loop of one's own: slices, whose activations are computed again.
+/// The same without a loop of one's own: slices, whose activations are recomputed.
 std::vector<float> train_in_slices() {
   torch::manual_seed(1);
   torch::nn::Sequential net;

@@ -52,9 +52,9 @@ enum spillway_code {
 SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, void** block);
 
 /* Gives a block back. Null is ignored. Stream: returns at once; work that its own stream, and the
- * streams of spillway_use, have been given comes before whoever gets the memory next. Errors:
+ * streams of spillway_use, have been given comes before the code that gets the memory next. Errors:
  * SPILLWAY_INVALID_ARGUMENT for what is not the beginning of a live block of spillway_allocate:
- * another library's pointer, the middle of a block, or one that was given back before. */
+ * another library's pointer, the middle of a block, or one that was released before. */
 SPILLWAY_API int spillway_release(void* block);
 
 /* The block around `at` is also used by work on `stream`: it is not reused before what that stream
@@ -88,21 +88,21 @@ SPILLWAY_API int spillway_tag_push(const char* tag);
  * where none is open. */
 SPILLWAY_API int spillway_tag_pop(void);
 
-/* ---- pause and resume: memory that goes and comes back at the same addresses ---- */
+/* ---- pause and resume: memory that goes and is fetched at the same addresses ---- */
 
 enum spillway_pause_flag {
-  SPILLWAY_PAUSE_DISCARD = 1 /* contents need not come back: nothing is copied */
+  SPILLWAY_PAUSE_DISCARD = 1 /* contents need not be fetched: nothing is copied */
 };
 
 /* Takes the memory offloaded of all live blocks, on all devices, whose tag fits `pattern`: a path,
  * which also fits what lies in it, or one with "*" in its components. The addresses stay. What the
  * blocks hold waits in host memory, unless flags say SPILLWAY_PAUSE_DISCARD. You know that nothing
- * works on the blocks until the resume: a touch faults. `*given_back` (may be null) gets the bytes
+ * works on the blocks until the resume: a touch faults. `*released` (may be null) gets the bytes
  * that went back to the driver. Stream: comes after all that the blocks' streams and spillway_use's
  * have been given; the host waits for them and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT
  * for an empty pattern and where no memory is under it, SPILLWAY_NOT_READY where all of it is
  * paused, SPILLWAY_OUT_OF_HOST_MEMORY, SPILLWAY_DRIVER_ERROR. All or nothing. */
-SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
+SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* released);
 
 /* Brings paused memory back with its contents; any stream may use it afterwards. Stream: the host
  * waits for the copies. Errors: as spillway_pause, and SPILLWAY_OUT_OF_DEVICE_MEMORY. All or
@@ -123,7 +123,7 @@ SPILLWAY_API int spillway_allow_eviction(const char* pattern, int allowed);
 SPILLWAY_API int spillway_trace_begin(int32_t device, const char* path);
 
 /* Ends it. Errors: SPILLWAY_NOT_READY where none is being written; SPILLWAY_INVALID_ARGUMENT where
- * the file could not be written to its end: it has ended all the same. */
+ * the file could not be written to its end: it has ended anyway. */
 SPILLWAY_API int spillway_trace_end(void);
 
 /* ---- statistics ---- */
@@ -132,7 +132,7 @@ SPILLWAY_API int spillway_trace_end(void);
  * Later versions add members at the end. */
 struct spillway_device_stats {
   uint64_t struct_size;
-  uint64_t allocated_bytes; /* handed out and not given back, as rounded */
+  uint64_t allocated_bytes; /* handed out and not released, as rounded */
   uint64_t reserved_bytes;  /* physical memory held from the driver */
   uint64_t reserved_peak_bytes;
   uint64_t offloaded_bytes; /* of storages that are on the host and not on the device */
@@ -142,7 +142,7 @@ struct spillway_device_stats {
   uint64_t pinned_peak_bytes;
   uint64_t in_slots_bytes; /* of the pinned bytes: in use, or waiting for a copy to pass */
   /* Since version 2: */
-  uint64_t requested_bytes; /* handed out and not given back, as asked for */
+  uint64_t requested_bytes; /* handed out and not released, as asked for */
   uint64_t allocated_blocks;
   uint64_t paused_bytes; /* as asked for, of blocks that are paused */
 };

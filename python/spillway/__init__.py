@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train with more memory than the GPU has.
 
-Saved activations wait in pinned host memory and come back bit for bit::
+Saved activations wait in pinned host memory and are fetched bit for bit::
 
     import spillway
 

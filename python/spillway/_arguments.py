@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["flag", "text_or_none", "whole_number"]
+__all__ = ["flag", "integer", "text_or_none"]
 
 #: What the engine's counters hold.
 _MOST = 2**63 - 1
@@ -25,10 +25,10 @@ def text_or_none(name: str, value: Any) -> str | None:
     return value
 
 
-def whole_number(name: str, value: Any, least: int, most: int = _MOST) -> int:
-    """`value`. Raises TypeError where it is no whole number, ValueError where it is outside the range."""
+def integer(name: str, value: Any, least: int, most: int = _MOST) -> int:
+    """`value`. Raises TypeError where it is no integer, ValueError where it is outside the range."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
+        raise TypeError(f"{name} must be an integer, not {value!r}")
     if not least <= value <= most:
         allowed = f"at least {least}" if most == _MOST and value < least else f"from {least} to {most}"
         raise ValueError(f"{name} must be {allowed}, not {value}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of which there is only the beginning, in dry runs: the header of a safetensors file has all
-types and shapes, and nobody reads the weights. A file of torch.save has them at its end."""
+types and shapes, and nothing reads the weights. A file of torch.save has them at its end."""
 
 from __future__ import annotations
 

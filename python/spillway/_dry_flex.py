@@ -35,7 +35,7 @@ def _forward(made: Sequence[torch.Tensor], arguments: Sequence[Any]) -> tuple[to
     out, sums, *largest = map(_like, made[:2] if not options.get("OUTPUT_MAX") else made)
     _cost(_ATTENTION, 1, (query, key, value), (out, sums, *largest))
     if not largest:
-        largest = [sums.view_as(sums) for _ in made[2:]]  # nobody reads them
+        largest = [sums.view_as(sums) for _ in made[2:]]  # nothing reads them
     return (out, sums, *largest)
 
 

@@ -12,7 +12,7 @@ from types import BuiltinFunctionType, FunctionType
 
 __all__ = ["start"]
 
-_READ = 1e-6  # seconds that a reading takes: whoever waits for a time comes to an end
+_READ = 1e-6  # seconds that a reading takes: the code that waits for a time comes to an end
 _NAMES = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep")
 _REAL = {name: getattr(_time, name) for name in _NAMES}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far ahead activations come back, found by trying."""
+"""How far ahead activations are fetched, found by trying."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a class that a program has made and told nobody of."""
+"""Objects of a class that a program has made and told nothing of."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from spillway._arguments import whole_number
+from spillway._arguments import integer
 from spillway._load import glue
 
 __all__ = ["check_tensors", "cuda_device", "directory_of", "parts_of", "split_by_bytes"]
@@ -23,7 +23,7 @@ def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
     if isinstance(model, nn.Sequential):
         _check_that_layers_follow_each_other(model)
         _check_that_there_are_some(model)
-        whole_number("num_slices", num_slices, 1, len(model))
+        integer("num_slices", num_slices, 1, len(model))
         # One half of a slice runs while the next one comes in: together they take a slice's memory.
         halves = min(2 * num_slices, len(model))
         return [nn.Sequential(*part) for part in split_by_bytes(list(model), halves)]
@@ -33,7 +33,7 @@ def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
     for place, part in enumerate(model):
         if not isinstance(part, nn.Module):
             raise TypeError(f"model must be a list of modules: number {place} is {type(part).__name__}")
-    whole_number("num_slices", num_slices, 1)  # it has its parts already
+    integer("num_slices", num_slices, 1)  # it has its parts already
     return list(model)
 
 

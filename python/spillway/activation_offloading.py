@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spillway import _heads
-from spillway._arguments import flag, whole_number
+from spillway._arguments import flag, integer
 from spillway._load import glue
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
@@ -46,9 +46,9 @@ class OffloadActivations(Region):
         use_pin_memory: accepted for its users; host memory is pinned either way, within its limits, because
             copies to pageable memory make the host wait.
         use_streams: whether copies run beside the computation. Without it the stream that saves a tensor
-            waits for its copy, and nothing comes back before it is needed.
+            waits for its copy, and nothing is fetched before it is needed.
         min_offload_size: a tensor moves where its storage has at least this many bytes.
-        max_fwd_stash_size: so many saved storages may still hold device memory for their copy; at the next
+        max_fwd_stash_size: this many saved storages may still hold device memory for their copy; at the next
             one the saving stream waits for the earliest copy. Over Spillway's allocator this bounds nothing:
             there the memory is free for the same stream at once, and carries the copy's fence.
 
@@ -66,8 +66,8 @@ class OffloadActivations(Region):
         super().__init__()
         self.use_pin_memory = flag("use_pin_memory", use_pin_memory)
         self.use_streams = flag("use_streams", use_streams)
-        self.min_offload_size = whole_number("min_offload_size", min_offload_size, 0)
-        self.max_fwd_stash_size = whole_number("max_fwd_stash_size", max_fwd_stash_size, 1)
+        self.min_offload_size = integer("min_offload_size", min_offload_size, 0)
+        self.max_fwd_stash_size = integer("max_fwd_stash_size", max_fwd_stash_size, 1)
 
     def _entry(self) -> Callable[[], int]:
         end_steps_with_optimizers()

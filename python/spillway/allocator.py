@@ -35,7 +35,7 @@ def use_allocator(limit: int | str | None = None) -> None:
 
     Raises:
         RuntimeError: CUDA has already started with another allocator. Nothing is changed.
-        TypeError: `limit` is neither a whole number nor text.
+        TypeError: `limit` is neither an integer nor text.
         ValueError: `limit` is no size above 0, or a ``SPILLWAY_*`` variable has a value that cannot be used.
             A limit above what a GPU has is an error where that GPU is first used.
     """

@@ -121,12 +121,12 @@ def _budget_of(given: Any) -> int | float | str:
     if isinstance(given, float):
         if not 0 < given <= 1:
             raise ValueError(
-                f"budget must be a share of the GPU above 0 and at most 1, or bytes as a whole number, "
+                f"budget must be a share of the GPU above 0 and at most 1, or bytes as an integer, "
                 f"not {given!r}"
             )
         return given
     if isinstance(given, str) and given.replace(".", "", 1).isdigit():
-        raise ValueError(f'budget has no unit: "{given}GiB", or bytes as a whole number, not {given!r}')
+        raise ValueError(f'budget has no unit: "{given}GiB", or bytes as an integer, not {given!r}')
     return given if given == "auto" else size_of("budget", given)
 
 
@@ -213,10 +213,10 @@ def offload(
         with spillway.offload(budget="20GiB"):            # or around a part of the program
             loss = model(batch)
 
-    The first step of each sequence of shapes is recorded: what can be computed again is let go, and all
+    The first step of each sequence of shapes is recorded: what can be recomputed is released, and all
     else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
-    storage by storage it is kept, moved, or computed again (:func:`spillway.recompute`), so that the peak is
-    within the budget and the predicted time the least; what moves comes back as early as there is room.
+    storage by storage it is kept, moved, or recomputed (:func:`spillway.recompute`), so that the peak is
+    within the budget and the predicted time the least; what moves is fetched as early as there is room.
     :func:`spillway.explain` says what the plan is, and how near it comes to what any plan could.
 
     Memory counts from the first tensor that a step saves to the end of its backward pass, and on to the end
@@ -230,10 +230,10 @@ def offload(
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
             or ``"auto"``, 95 % of what the GPU has for this process when the first step begins.
-        time_limit: instead of the least time the least memory, with a predicted time of at most so many times
+        time_limit: instead of the least time the least memory, with a predicted time of at most this many times
             that of the step with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
             one, the budget is kept first.
-        recompute: whether storages may be computed again; without it they only move.
+        recompute: whether storages may be recomputed; without it they only move.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
             must have the same tag and the same budget, which a GPU holds for all of them; models that train
             in steps of their own keep their plans under a tag each. Default: ``"budget"``.

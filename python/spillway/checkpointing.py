@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a model whose activations are forgotten and computed again."""
+"""Parts of a model whose activations are forgotten and recomputed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 
 
 class _State(threading.local):
-    """Each list is as long as so many are open."""
+    """Each list is as long as this many are open."""
 
     def __init__(self) -> None:
         self.disabled: list[None] = []
@@ -69,7 +69,7 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> _Result:
-    """``function(*args, **kwargs)``, whose saved activations are forgotten and computed again when the
+    """``function(*args, **kwargs)``, whose saved activations are forgotten and recomputed when the
     backward pass wants them.
 
     What is kept are the tensors among the arguments, in whatever lists, tuples and dictionaries they lie.
@@ -83,7 +83,7 @@ def checkpoint(
         function: does the same each time it is given the same arguments. Batch norm layers inside
             ``torch.compile`` are found where it is a module, a method of one, or closes over some.
         offload_to_cpu: whether its tensor arguments wait in pinned host memory: they leave while the function
-            runs, and come back ahead of the second run.
+            runs, and are fetched ahead of the second run.
         preserve_rng_state: whether the second run draws the same random numbers.
 
     Raises:
@@ -196,7 +196,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     # FairScale's takes any false value, such as an empty dictionary of options.
     offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False
     module.__dict__["_spillway_offload_to_cpu"] = offload
-    _out_of_the_compiler()  # for whoever compiles what is around it
+    _out_of_the_compiler()  # for the code that compiles what is around it
     if not hasattr(type(module), "_spillway_base"):
         # A forward of the object's own comes before its class's.
         if "forward" in module.__dict__:

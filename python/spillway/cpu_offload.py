@@ -146,7 +146,7 @@ class CPUOffload(Region):
         tag: a name under which the region is planned and counted; regions with the same tag share one
             ratio. Default: the empty name.
         prefetch_headroom: the most bytes of the tag that may be on the device again before the backward pass
-            wants them, as a number or as text such as "512MiB"; 0: nothing comes back early. They come in the
+            wants them, as a number or as text such as "512MiB"; 0: nothing is fetched early. They come in the
             order in which the last step wanted them. Of regions with one tag, what the last one that saved
             something says counts. Default: one storage at a time, of whatever size.
 

@@ -17,9 +17,9 @@ _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
 def size_of(name: str, value: Any, least: int = 1) -> int:
-    """Bytes, given as a whole number or as text such as "20GiB". Errors: TypeError, ValueError."""
+    """Bytes, given as an integer or as text such as "20GiB". Errors: TypeError, ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f'{name} must be bytes as a whole number, or text such as "20GiB", not {value!r}')
+        raise TypeError(f'{name} must be bytes as an integer, or text such as "20GiB", not {value!r}')
     if isinstance(value, str):
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
         if found is None:
@@ -53,7 +53,7 @@ def set_memory_limit(limit: int | str | None, device: Any = None, *, soft: bool 
         soft: not a cap: beyond it cached memory goes back before the heap grows, and then it grows.
 
     Raises:
-        TypeError: `limit` is neither a whole number, text nor None, or `soft` no bool.
+        TypeError: `limit` is neither an integer, text nor None, or `soft` no bool.
         ValueError: `limit` is no size, or not above 0 and at most what the GPU has; there is no such GPU.
         RuntimeError: CUDA memory is not Spillway's. In each case nothing has changed.
     """

@@ -57,7 +57,7 @@ class _Place(Scope, ContextDecorator):
 
 
 class TorchMemorySaver:
-    """Regions whose tensors can leave the device and come back at their addresses."""
+    """Regions whose tensors can leave the device and are fetched at their addresses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

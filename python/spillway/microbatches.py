@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from spillway._arguments import flag, whole_number
+from spillway._arguments import flag, integer
 from spillway._horizon import Tuner
 from spillway._load import glue
 from spillway._region import Region
@@ -52,14 +52,14 @@ def microbatches(
             schedule.step(batch)
 
     Layers in ``spillway.checkpoint_wrapper`` are units: a layer's arguments leave as its forward pass runs,
-    and come back when the backward pass is `activation_loading_horizon` units away. What is saved between
+    and are fetched when the backward pass is `activation_loading_horizon` units away. What is saved between
     them is a unit too; without checkpointed layers a whole micro-batch is one. A step is expected to go in
     the order of the one before. A micro-batch whose backward pass comes right after its forward pass stays;
     where all of them do, as with a single one, nothing is gained, and the logger ``spillway`` says so.
 
     Args:
         offload_activations: without it nothing moves.
-        activation_loading_horizon: how many units ahead of the backward pass activations begin to come back,
+        activation_loading_horizon: how many units ahead of the backward pass activations begin to be fetched,
             at least 1. More of them hide slower copies and hold more memory. "auto" begins with 1 and doubles
             it while steps get faster and the device has room.
 
@@ -91,11 +91,11 @@ class Microbatches(Scope):
             self._horizon = self._tuner.horizon
         elif isinstance(activation_loading_horizon, str):
             raise ValueError(
-                "activation_loading_horizon must be a whole number of at least 1 or 'auto', "
+                "activation_loading_horizon must be an integer of at least 1 or 'auto', "
                 f"not {activation_loading_horizon!r}"
             )
         else:
-            self._horizon = whole_number("activation_loading_horizon", activation_loading_horizon, 1)
+            self._horizon = integer("activation_loading_horizon", activation_loading_horizon, 1)
         self._began: float | None = None
         self._said = False
 
@@ -160,7 +160,7 @@ class Microbatches(Scope):
     def stats(self) -> dict[str, int]:
         """Counts since the object was made, and of the latest step.
 
-        ``units`` that left, ``units_kept`` because their backward pass was near, units that came back
+        ``units`` that left, ``units_kept`` because their backward pass was near, units that was fetched
         ``ahead`` of it, ``largest_unit_bytes`` of one that left; ``batches`` of the step, and of those
         ``straight_batches`` that went on to their backward pass at once.
         """

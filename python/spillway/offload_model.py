@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from spillway._arguments import flag, whole_number
+from spillway._arguments import flag, integer
 from spillway._load import glue
 from spillway._parts import check_tensors, cuda_device, directory_of, parts_of
 from spillway.checkpointing import call_again_without_statistics
@@ -65,7 +65,7 @@ class OffloadModel(nn.Module):
         super().__init__()
         self.device = cuda_device(device)
         directory = directory_of(offload_device)
-        whole_number("num_microbatches", num_microbatches, 1)
+        integer("num_microbatches", num_microbatches, 1)
         self.checkpoint_activation = flag("checkpoint_activation", checkpoint_activation)
         self.num_microbatches = num_microbatches
         parts = parts_of(model, num_slices)

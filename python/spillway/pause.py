@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that goes while nobody needs it, and comes back at the same addresses."""
+"""Memory that goes while nothing needs it, and is fetched at the same addresses."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
     Args:
         tag: a tag, which stands for those inside it too (``"optimizer"``), or a pattern of tags
             (``"activation/layers.*"``); ``"*"`` is everything that has a tag.
-        discard: the contents need not come back: nothing is copied, and they are unspecified afterwards.
+        discard: the contents need not be fetched: nothing is copied, and they are unspecified afterwards.
         wait: False returns at once, and the copies go on beside the program: a :class:`Pausing`, whose
             ``wait()`` gives the report or raises the errors below, as does the next :func:`resume` or
             :class:`resident` of anything, which joins it. From the call on nothing may use the tensors.
 
     Returns:
-        ``blocks`` that were paused and their ``bytes``, ``copied_bytes``, and ``given_back_bytes``, which
+        ``blocks`` that were paused and their ``bytes``, ``copied_bytes``, and ``released_bytes``, which
         the device has to give again: what shares physical memory with something else stays.
 
     Raises:
@@ -138,7 +138,7 @@ def resume(tag: str) -> dict[str, int]:
 def allow_eviction(tag: str) -> None:
     """Where the device runs out of memory, let Spillway pause what is under `tag`.
 
-    You promise that whoever uses that memory brings it back before, with :func:`resume` or inside
+    You promise that the code that uses that memory fetches it before, with :func:`resume` or inside
     :class:`resident`::
 
         spillway.allow_eviction("optimizer")
@@ -164,7 +164,7 @@ def forbid_eviction(tag: str) -> None:
 class resident(Scope, ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_grad
     """A region in which everything under `tag` is on the device and stays there, eviction allowed or not.
 
-    What is paused comes back at the entry, as with :func:`resume`, whose errors it raises.
+    What is paused is fetched at the entry, as with :func:`resume`, whose errors it raises.
     """
 
     def __init__(self, tag: str) -> None:

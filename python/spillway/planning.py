@@ -14,7 +14,7 @@ __all__ = ["LIMITS", "Explanation", "PlanPoint", "explain"]
 
 LIMITS = {
     "compute": "computing",
-    "recompute": "computing again",
+    "recompute": "recomputing",
     "link out": "the link to the host",
     "link in": "the link to the GPU",
 }
@@ -91,8 +91,8 @@ class Explanation:
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
-            f"{size(chosen.moved)}, computed again {size(chosen.recomputed)}",
-            f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, computing again "
+            f"{size(chosen.moved)}, recomputed {size(chosen.recomputed)}",
+            f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, recomputing "
             f"{_ms(chosen.recompute)}, waiting for the way out {_ms(chosen.stall_out)}, in "
             f"{_ms(chosen.stall_in)}; the last steps {took}",
             self.of_limit_in_words,
@@ -158,7 +158,7 @@ def explain(tag: str = "budget", device: Any = None, points: int = 13) -> Explan
         ValueError: there is no such GPU, or fewer than two points.
     """
     if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= 1000:
-        raise ValueError(f"points must be a whole number from 2 to 1000, not {points!r}")
+        raise ValueError(f"points must be an integer from 2 to 1000, not {points!r}")
     index = device_index(device)
     found = glue().explain(tag, index, points)
     if found is None:

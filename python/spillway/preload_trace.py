@@ -163,7 +163,7 @@ class _Reader:
 
 def summary(trace: PreloadTrace) -> dict[str, Any]:
     """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave
-    and nobody has freed; mapped memory (cuMemCreate) is counted apart."""
+    and nothing has freed; mapped memory (cuMemCreate) is counted apart."""
     functions: dict[str, dict[str, int]] = {}
     streams: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}

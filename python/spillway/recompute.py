@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions whose cheap activations are computed again instead of kept."""
+"""Regions whose cheap activations are recomputed instead of kept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RecomputeRegion(Region):
 
 
 def recompute() -> RecomputeRegion:
-    """A region whose saved activations are computed again where that is cheap, bit for bit.
+    """A region whose saved activations are recomputed where that is cheap, bit for bit.
 
     Around the forward pass, or as a decorator of it::
 
@@ -51,11 +51,11 @@ def recompute() -> RecomputeRegion:
 
     Many tensors that autograd keeps are cheap functions of others that it keeps anyway: the result of an
     activation function of its input, of a normalization, autocast's copy of a weight, a dropout mask of the
-    random numbers that it was drawn from. They are let go, and the operator that made them runs again when
+    random numbers that it was drawn from. They are released, and the operator that made them runs again when
     the backward pass asks for them; no layer runs twice, and nothing moves. What has no rule is kept, as
     without the region.
 
-    Regions nest: inside another one, or around it, what cannot be computed again moves as that one says.
+    Regions nest: inside another one, or around it, what cannot be recomputed moves as that one says.
 
     The backward pass raises RuntimeError where something that an operator needs again has been changed in
     place meanwhile: a weight by an optimizer's step between the forward and the backward pass, for instance.

@@ -19,7 +19,7 @@ def watch() -> None:
 
     ==========================  =============================================================================
     ``parameter``               parameters and buffers of a module, from its first call on
-    ``input``                   tensors that nobody has tagged and that are given to a module, by position
+    ``input``                   tensors that nothing has tagged and that are given to a module, by position
     ``activation/MODULE``       what a module's forward pass allocates; the outermost one's: ``activation``
     ``workspace/MODULE``        what the backward of that allocates; other backward passes: ``workspace``
     ``workspace/cublas``        cuBLAS's own, from the first step of an optimizer on

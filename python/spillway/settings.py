@@ -35,7 +35,7 @@ def _choice(*allowed: str) -> Callable[[str, str], str]:
 def _schedule(name: str, value: str) -> str:
     if not re.fullmatch(r"eager|late|shuffled:[0-9]{1,18}", value):
         raise LaunchError(
-            f"{name}={value}: expected one of eager, late, shuffled:SEED with a whole number for SEED, "
+            f"{name}={value}: expected one of eager, late, shuffled:SEED with an integer for SEED, "
             "such as shuffled:7"
         )
     return value
@@ -44,7 +44,7 @@ def _schedule(name: str, value: str) -> str:
 def _whole(least: int, most: int) -> Callable[[str, str], str]:
     def check(name: str, value: str) -> str:
         if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
-            raise LaunchError(f"{name}={value}: expected a whole number from {least} to {most}")
+            raise LaunchError(f"{name}={value}: expected an integer from {least} to {most}")
         return value
 
     return check
@@ -245,7 +245,7 @@ JOB = (
         "time_limit",
         "SPILLWAY_TIME_LIMIT",
         _time_limit,
-        "Use as little memory as a step can in at most so many times the plain one's time, such as 1.05.",
+        "Use as little memory as a step can in at most this many times the plain one's time, such as 1.05.",
         "TIMES",
     ),
     Setting(
@@ -303,7 +303,7 @@ JOB = (
         "kernels",
         "SPILLWAY_REPORT_KERNELS",
         _whole(1, 1000),
-        "With --report: name and time the kernels of so many steps, through CUPTI.",
+        "With --report: name and time the kernels of this many steps, through CUPTI.",
         "STEPS",
     ),
 )
@@ -397,7 +397,7 @@ SETTINGS = (
         "assume",
         "SPILLWAY_EMULATE_ASSUME",
         _assumptions,
-        "Dry run: what values that nobody computes are: finite,nonzero=0.5,unique=0.1,value=1.",
+        "Dry run: what values that nothing computes are: finite,nonzero=0.5,unique=0.1,value=1.",
         "NAME=NUMBER,…",
     ),
     Setting(

@@ -34,10 +34,10 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
         and only ``total`` has what that one tells; what it does not know is None.
     ``tags``
         by tag ("" for none): ``allocated`` (live on the device, as rounded), ``away`` (its memory was
-        given back by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
+        released by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
     ``cached``
         free bytes that are held from the driver, by pool and stream: a list of ``pool``, ``stream``,
-        ``bytes``. Free memory has no tag: whoever asks next gets it.
+        ``bytes``. Free memory has no tag: the code that asks next gets it.
     ``total``
         ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
         ``held`` (from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,

@@ -50,7 +50,7 @@ def record_trace(
         most: how many finished records are kept; older ones make room and are counted.
 
     Raises:
-        TypeError: `path` is no path, or `most` no whole number.
+        TypeError: `path` is no path, or `most` no integer.
         RuntimeError: CUDA memory is not Spillway's (see ``use_allocator``), or a recording is on already.
         ValueError: the file cannot be made; or, at the end, could not be written.
     """
@@ -58,7 +58,7 @@ def record_trace(
     if name is not None:
         _check_writable(name)
     if isinstance(most, bool) or not isinstance(most, int):
-        raise TypeError(f"most must be a whole number, not {most!r}")
+        raise TypeError(f"most must be an integer, not {most!r}")
     if most < 0:
         raise ValueError(f"most must not be negative, but is {most}")
     if not glue().stats()["ours"]:

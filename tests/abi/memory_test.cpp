@@ -25,10 +25,10 @@ TEST(MemoryTest, ABlockIsGivenOnceAndTakenBackOnce) {
   EXPECT_NE(block, nullptr);
   EXPECT_EQ(spillway_release(block), SPILLWAY_OK);
   EXPECT_EQ(spillway_release(block), SPILLWAY_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(spillway_last_error()).find("given back before"), std::string::npos);
+  EXPECT_NE(std::string(spillway_last_error()).find("released before"), std::string::npos);
 }
 
-TEST(MemoryTest, NoBytesGiveANullPointerThatMayBeGivenBack) {
+TEST(MemoryTest, NoBytesGiveANullPointerThatMayBeReleased) {
   void* block = &block;
 
   EXPECT_EQ(spillway_allocate(0, 0, nullptr, &block), SPILLWAY_OK);

@@ -52,15 +52,15 @@ class PauseTest : public testing::Test {
   void* block_ = nullptr;
 };
 
-TEST_F(PauseTest, MemoryGoesAndComesBackWithItsContents) {
+TEST_F(PauseTest, MemoryGoesAndIsFetchedWithItsContents) {
   const std::uint64_t held = stats().reserved_bytes;
-  std::uint64_t given_back = 0;
+  std::uint64_t released = 0;
 
-  ASSERT_EQ(spillway_pause("kept", 0, &given_back), SPILLWAY_OK) << spillway_last_error();
+  ASSERT_EQ(spillway_pause("kept", 0, &released), SPILLWAY_OK) << spillway_last_error();
   const spillway_device_stats paused = stats();
   ASSERT_EQ(spillway_resume("kept"), SPILLWAY_OK) << spillway_last_error();
 
-  EXPECT_EQ(given_back, kSize);
+  EXPECT_EQ(released, kSize);
   EXPECT_EQ(paused.reserved_bytes, held - kSize);
   EXPECT_EQ(paused.paused_bytes, kSize);
   EXPECT_EQ(stats().paused_bytes, 0U);
@@ -78,11 +78,11 @@ TEST_F(PauseTest, DiscardedContentsAreNotCopied) {
 }
 
 TEST_F(PauseTest, WhatCannotBePausedOrResumedIsRefused) {
-  EXPECT_EQ(spillway_pause("nobody's", 0, nullptr), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_pause("unused", 0, nullptr), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_NE(std::string(spillway_last_error()).find("\"kept\""), std::string::npos);
   EXPECT_EQ(spillway_pause(nullptr, 0, nullptr), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(spillway_pause("kept", 2, nullptr), SPILLWAY_INVALID_ARGUMENT);
-  EXPECT_EQ(spillway_resume("nobody's"), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_resume("unused"), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(spillway_resume("kept"), SPILLWAY_NOT_READY);
   EXPECT_EQ(spillway_resume(nullptr), SPILLWAY_INVALID_ARGUMENT);
 }

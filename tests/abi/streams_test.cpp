@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that end before the memory that they used is given back, and handles that are no streams.
+// Streams that end before the memory that they used is released, and handles that are no streams.
 #include "allocator/runtime/runtime.h"
 
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST_F(StreamsTest, MemoryThatADestroyedStreamLeftGoesBackToTheDriver) {
   EXPECT_EQ(device_->heap().trim_sync().count(), kSize);
 }
 
-TEST_F(StreamsTest, MemoryOfADestroyedStreamCanBePausedAndComesBack) {
+TEST_F(StreamsTest, MemoryOfADestroyedStreamCanBePausedAndIsFetched) {
   CUstream main = make_stream();
   ASSERT_EQ(spillway_tag_push("left"), SPILLWAY_OK);
   void* const block = allocate(main);

@@ -34,7 +34,7 @@ TEST(LightMutexTest, OneThreadIsInsideAtATime) {
   EXPECT_EQ(added(10000, [] {}), 30000);
 }
 
-TEST(LightMutexTest, WhoeverWaitsForALongSectionGetsInWhenItIsOver) {
+TEST(LightMutexTest, TheOneThatWaitsForALongSectionGetsInWhenItIsOver) {
   const auto long_enough_to_sleep = [] {
     for (int yields = 0; yields < 2500; ++yields)
       std::this_thread::yield();

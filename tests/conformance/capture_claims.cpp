@@ -134,7 +134,7 @@ TEST_P(Capture, AnEventBringsAnotherStreamIn) {
   ANSWERS(cu->GraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_P(Capture, AStreamThatDoesNotComeBackEndsIt) {
+TEST_P(Capture, AStreamThatDoesNotAreFetchedEndsIt) {
   const CUstream on = stream();
   const CUstream side = stream();
   const CUevent fork = event();

@@ -30,7 +30,7 @@ TEST_P(VirtualMemory, AReservationIsAlignedAsAsked) {
   ANSWERS(cu->MemAddressFree(at, kChunk), CUDA_SUCCESS);
 }
 
-TEST_P(VirtualMemory, PartOfAReservationCannotBeGivenBack) {
+TEST_P(VirtualMemory, PartOfAReservationCannotBeReleased) {
   const CUdeviceptr at = reserved(2 * kChunk);
   ANSWERS(cu->MemAddressFree(at, kChunk), CUDA_ERROR_INVALID_VALUE);
   ANSWERS(cu->MemAddressFree(at + kChunk, kChunk), CUDA_ERROR_INVALID_VALUE);

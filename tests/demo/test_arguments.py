@@ -11,9 +11,9 @@ import pytest
 from conftest import Script
 
 BAD = [
-    (("--steps", "0"), "--steps 0: expected a whole number from 1 to 100000"),
-    (("--steps", "2.5"), "--steps 2.5: expected a whole number from 1 to 100000"),
-    (("--steps", "100001"), "--steps 100001: expected a whole number from 1 to 100000"),
+    (("--steps", "0"), "--steps 0: expected an integer from 1 to 100000"),
+    (("--steps", "2.5"), "--steps 2.5: expected an integer from 1 to 100000"),
+    (("--steps", "100001"), "--steps 100001: expected an integer from 1 to 100000"),
     (("--ratio", "1.01"), "--ratio 1.01: expected a number from 0 to 1"),
     (("--ratio=-0.5",), "--ratio -0.5: expected a number from 0 to 1"),
     (("--ratio", "nan"), "--ratio nan: expected a number from 0 to 1"),

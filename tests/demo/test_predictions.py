@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of predictions: what it claims, what is shown of it, and that it can be made again."""
+"""The ledger of predictions: what it claims, what is shown of it, and that it can be remade."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_losses_and_gradients_are_plains_bit_for_bit(run: Run) -> None:
     assert [arm["grads_equal_plain"] for arm in others] == [True, True]
 
 
-def test_all_that_can_move_moves_and_comes_back_at_ratio_one(run: Run) -> None:
+def test_all_that_can_move_moves_and_is_fetched_at_ratio_one(run: Run) -> None:
     arm = run.document["arms"][2]
 
     assert arm["saved_bytes"] > 0

@@ -36,7 +36,7 @@ inline constexpr std::array kFaultedInHeapsLife = {
     "cuCtxPopCurrent",
 };
 
-/// While copies leave and come back.
+/// While copies leave and are fetched.
 inline constexpr std::array kFaultedInResidency = {
     "cuMemHostRegister",
     "cuMemHostUnregister",

@@ -83,7 +83,7 @@ TEST_F(SpanLogTest, WhatWasTakenIsGone) {
   EXPECT_TRUE(taken().empty());
 }
 
-TEST_F(SpanLogTest, AMarkIsMadeAgainOnTheSameStream) {
+TEST_F(SpanLogTest, AMarkIsRemadeOnTheSameStream) {
   log_.start();
   log_.mark(device_, Stream(other_));
   log_.mark_again();
@@ -103,7 +103,7 @@ TEST_F(SpanLogTest, AMarkIsMadeWhereSomeoneKnewThatTheDeviceComputes) {
   EXPECT_EQ(spans[0].stream, reinterpret_cast<std::uint64_t>(other_));
 }
 
-TEST_F(SpanLogTest, ALateEndIsWaitedForButNotForEver) {
+TEST_F(SpanLogTest, ALateEndIsWaitedForButNotIndefinitely) {
   const char* const schedule =
       std::getenv("SPILLWAY_EMULATE_SCHEDULE");  // NOLINT(concurrency-mt-unsafe)
   const bool late = schedule != nullptr && std::string_view(schedule) == "late";

@@ -37,7 +37,7 @@ def test_each_runs_in_a_process_of_its_own_and_the_first_one_is_heard(
     assert int(printed) == device_of(document)["peak_allocated_bytes"]
 
 
-def test_a_checkpointed_layer_is_computed_again_and_keeps_its_input(
+def test_a_checkpointed_layer_is_recomputed_and_keeps_its_input(
     compared: tuple[dict[str, Any], str, str],
 ) -> None:
     document, _, _ = compared
@@ -57,7 +57,7 @@ def test_a_checkpointed_layer_is_computed_again_and_keeps_its_input(
     assert saved[0] - saved[1] >= (job.LAYERS - 2) * ACTIVATION
 
 
-def test_what_is_computed_again_takes_no_memory_meanwhile(compared: tuple[dict[str, Any], str, str]) -> None:
+def test_what_is_recomputed_takes_no_memory_meanwhile(compared: tuple[dict[str, Any], str, str]) -> None:
     document, _, _ = compared
     plain, recompute = (process_of(document, way)["devices"][0] for way in ("plain", "recompute"))
     assert plain["peak_allocated_bytes"] - recompute["peak_allocated_bytes"] >= (job.LAYERS - 2) * ACTIVATION
@@ -67,7 +67,7 @@ def test_what_is_computed_again_takes_no_memory_meanwhile(compared: tuple[dict[s
     assert products[0] == pytest.approx(products[1], rel=1e-9)
 
 
-def test_what_moves_comes_back(compared: tuple[dict[str, Any], str, str]) -> None:
+def test_what_moves_is_fetched(compared: tuple[dict[str, Any], str, str]) -> None:
     document, _, _ = compared
     copied = {way: process_of(document, way)["copied_per_step"] for way in WAYS}
     assert copied["plain"] == copied["checkpoint"] == {"to_host_bytes": 0, "to_device_bytes": 0}

@@ -33,7 +33,7 @@ def test_the_peak_is_the_program_s_own_whatever_it_resets(answered: tuple[dict[s
     assert device["out_of_memory"] is None
 
 
-def test_memory_at_the_peak_is_told_by_what_it_is_for(answered: tuple[dict[str, Any], str, str]) -> None:
+def test_memory_at_the_peak_is_reported_by_what_it_is_for(answered: tuple[dict[str, Any], str, str]) -> None:
     device = device_of(answered[0])
     held = device["allocated_at_peak_bytes"]
     assert held["parameters"] == PARAMETERS
@@ -48,7 +48,7 @@ def test_memory_of_a_compiled_model_is_for_the_same(tmp_path: Path) -> None:
     held = device_of(asked(tmp_path, JOB_COMPILED="1")[0])["allocated_at_peak_bytes"]
     assert held["parameters"] == PARAMETERS
     assert held["inputs"] == ACTIVATION
-    # The input of each sine; what a product is given is computed again from it.
+    # The input of each sine; what a product is given is recomputed from it.
     assert job.LAYERS * ACTIVATION <= held["activations"] <= 2 * job.LAYERS * ACTIVATION
     assert "other" not in held
 
@@ -192,7 +192,7 @@ for size in (1 << 40, 1 << 41):
 """
 
 
-def test_of_equal_peaks_and_ends_of_memory_the_first_is_told(tmp_path: Path) -> None:
+def test_of_equal_peaks_and_ends_of_memory_the_first_is_reported(tmp_path: Path) -> None:
     script, output = tmp_path / "twice.py", tmp_path / "answer.json"
     script.write_text(TWICE)
     result = spillway("run", *DRY, "--json", output, "--", sys.executable, script)

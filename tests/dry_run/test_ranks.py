@@ -64,7 +64,7 @@ def test_small_collectives_are_true() -> None:
     }
 
 
-def test_collectives_run_beside_kernels_until_somebody_waits() -> None:
+def test_collectives_run_beside_kernels_until_something_waits() -> None:
     found = run("overlap")
 
     collective = BYTES / PEERS * 1e3

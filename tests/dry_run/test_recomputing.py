@@ -26,7 +26,7 @@ def step(model: str, way: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", LEAST)
-def test_the_share_of_a_models_blocks_is_let_go_and_comes_back_once(model: str) -> None:
+def test_the_share_of_a_models_blocks_is_released_and_is_fetched_once(model: str) -> None:
     plain, recomputed = step(model, "plain"), step(model, "recompute")
 
     assert recomputed["kept"] + recomputed["left_to_recompute"] == plain["kept"]

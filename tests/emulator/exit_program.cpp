@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kBytes = 1U << 20U;
 
-/// Allocates, copies and waits, for ever.
-[[noreturn]] void work_for_ever(std::atomic<int>& started) {
+/// Allocates, copies and waits, indefinitely.
+[[noreturn]] void work_indefinitely(std::atomic<int>& started) {
   for (bool first = true;; first = false) {
     void* at = nullptr;
     void* host = nullptr;
@@ -39,12 +39,12 @@ constexpr std::size_t kBytes = 1U << 20U;
 void start_threads(int count) {
   static std::atomic<int> started{0};
   for (int i = 0; i < count; ++i)
-    std::thread([] { work_for_ever(started); }).detach();
+    std::thread([] { work_indefinitely(started); }).detach();
   while (started < count)
     std::this_thread::yield();
 }
 
-/// Copies that nobody waits for, and a host function behind them.
+/// Copies that nothing waits for, and a host function behind them.
 void leave_work() {
   void* at = nullptr;
   void* host = nullptr;

@@ -112,7 +112,7 @@ TEST_F(LateTest, AHostFunctionRunsAtOnceSoThatItsProgramMayWaitForIt) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(LateTest, MemoryThatIsFreedInOrderIsGivenBackWhenTheStreamGetsThere) {
+TEST_F(LateTest, MemoryThatIsFreedInOrderIsReleasedWhenTheStreamGetsThere) {
   cudaStream_t stream = make_stream();
   void* at = nullptr;
   ASSERT_EQ(cudaMallocAsync(&at, kBytes, stream), cudaSuccess);

@@ -33,7 +33,7 @@ void write_progress() {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-/// Writes whether a copy that nobody waited for had arrived.
+/// Writes whether a copy that nothing waited for had arrived.
 void write_without_wait() {
   const LockedBytes source(kBytes, 5);
   const LockedBytes target(kBytes, 0);

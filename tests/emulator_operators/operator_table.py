@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all operators of the emulated GPU: with --write, docs/emulation-operators.md is made again.
+"""The table of all operators of the emulated GPU: with --write, docs/emulation-operators.md is remade.
 
 It needs the emulated GPU in its process, as the tests here do.
 """

@@ -117,7 +117,7 @@ def wait_by_reading_a_value():
 
 
 def many_rows_of_interleaved_columns():
-    """More rows than could be told apart one by one."""
+    """More rows than could be distinguished one by one."""
     both = torch.zeros(1 << 14, 8, device="cuda")
     torch.cuda.synchronize()
     side = torch.cuda.Stream()
@@ -188,7 +188,7 @@ def host_looks_only():
     return reports()
 
 
-def pinned_memory_that_came_back():
+def pinned_memory_that_was_fetched():
     """PyTorch gives freed pinned memory to the next only when its copies have passed."""
     for i in range(8):
         torch.full((SIZE,), float(i)).pin_memory().to("cuda", non_blocking=True)
@@ -271,7 +271,7 @@ def everything():
         "host writes too early": host_writes(wait=False),
         "host writes in order": host_writes(wait=True),
         "host looks": host_looks_only(),
-        "pinned again": pinned_memory_that_came_back(),
+        "pinned again": pinned_memory_that_was_fetched(),
         "again": again_and_again(),
         "backward": backward(),
         "region": race_in_a_region(),

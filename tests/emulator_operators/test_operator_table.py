@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/emulation-operators.md tells of every operator how it is served."""
+"""docs/emulation-operators.md reports every operator how it is served."""
 
 import operator_table
 import pytest

@@ -66,7 +66,7 @@ def test_reading_a_value_orders_the_host(seen):
     assert seen["value read"] == []
 
 
-def test_columns_of_many_rows_are_told_apart_exactly(seen):
+def test_columns_of_many_rows_are_distinguished_exactly(seen):
     assert seen["rows"]["apart"] == []
     assert len(seen["rows"]["overlapping"]) == 1
 

@@ -14,7 +14,7 @@ def test_training_gives_the_same_bits(under_schedules):
     assert set(map(tuple, under_schedules(train, seeds=1).values())) == {tuple(expected)}
 
 
-def come_back(wait):
+def are_fetched(wait):
     side = torch.cuda.Stream()
     host = torch.arange(4096.0).pin_memory()
     with torch.cuda.stream(side):
@@ -26,8 +26,8 @@ def come_back(wait):
 
 
 def test_a_wait_brings_the_data(elsewhere):
-    assert elsewhere(come_back, True, schedule="late") == fingerprint([torch.arange(4096.0) + 1])
+    assert elsewhere(are_fetched, True, schedule="late") == fingerprint([torch.arange(4096.0) + 1])
 
 
 def test_without_a_wait_the_data_is_not_there(elsewhere):
-    assert elsewhere(come_back, False, schedule="late") != fingerprint([torch.arange(4096.0) + 1])
+    assert elsewhere(are_fetched, False, schedule="late") != fingerprint([torch.arange(4096.0) + 1])

@@ -19,7 +19,7 @@ def tensor(requires_grad=False):
 
 
 def at_rest():
-    """Waits until the thread of a backward pass has let go of its last gradients."""
+    """Waits until the thread of a backward pass has released its last gradients."""
     before = -1
     while before != torch.cuda.memory_allocated():
         before = torch.cuda.memory_allocated()

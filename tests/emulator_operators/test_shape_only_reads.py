@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dry runs: what the host reads where nobody has computed a value."""
+"""Dry runs: what the host reads where nothing has computed a value."""
 
 import math
 
@@ -148,7 +148,7 @@ def reads_on():
     return sum(numbers[i % 300].item() for i in range(110_000))
 
 
-def test_values_that_change_may_be_read_for_ever(elsewhere):
+def test_values_that_change_may_be_read_indefinitely(elsewhere):
     assert elsewhere(reads_on, **DRY) == sum(i % 300 for i in range(110_000))
 
 

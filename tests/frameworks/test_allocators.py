@@ -201,7 +201,7 @@ def test_a_pool_holds_what_was_made_inside_it_and_gives_it_back(of_segments):
 
 
 def pluggable():
-    """An allocator of somebody's own, and a function that counts the calls of its two functions."""
+    """An allocator of another owner's own, and a function that counts the calls of its two functions."""
     library = str(pathlib.Path(os.environ["TEST_LIBRARIES"]) / "libspillway_test_plain_allocator.so")
     calls = ctypes.CDLL(library).plain_calls
     calls.restype = ctypes.c_int64

@@ -21,7 +21,7 @@ print("went on")
         ("SPILLWAY_EMULATE_MEMORY", "8GB", "SPILLWAY_EMULATE_MEMORY=8GB: expected a size such as "),
         ("SPILLWAY_EMULATE_MEMORY", "lots", "SPILLWAY_EMULATE_MEMORY=lots: expected a size such as "),
         ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB"),
-        ("SPILLWAY_EMULATE_DEVICES", "9", "SPILLWAY_EMULATE_DEVICES=9: expected a whole number from 1 to 8"),
+        ("SPILLWAY_EMULATE_DEVICES", "9", "SPILLWAY_EMULATE_DEVICES=9: expected an integer from 1 to 8"),
     ],
 )
 def test_a_bad_setting_ends_a_script_with_one_line(python, variable, value, said):

@@ -108,7 +108,7 @@ print(results, "emulator_operators" in open("/proc/self/maps").read())
 """
 
 
-def test_another_version_of_torch_is_told_both_versions_once_and_left_alone():
+def test_another_version_of_torch_is_reported_both_versions_once_and_left_alone():
     done = run(sys.executable, "-c", ASK_FOR_DEVICES, PROGRAMS / "other_torch")
     assert done.stdout == "[802, 802] False\n"  # cudaErrorSystemNotReady
     assert done.stderr.startswith(

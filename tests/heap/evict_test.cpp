@@ -94,7 +94,7 @@ TEST_F(HeapEvictTest, ASharedChunkGoesWithTheLastOfItsBlocks) {
   EXPECT_EQ(heap_->stats().held, 2_MiB);
 }
 
-TEST_F(HeapEvictTest, FreeMemoryOfAChunkGoesWithItAndComesBackWithIt) {
+TEST_F(HeapEvictTest, FreeMemoryOfAChunkGoesWithItAndIsFetchedWithIt) {
   const auto block = allocate(1_MiB);
   const auto host_syncs = driver::counters().host_syncs;
 
@@ -184,7 +184,7 @@ TEST_F(HeapEvictTest, EvictingTwiceChangesNothing) {
   EXPECT_EQ(heap_->stats().held, 4_MiB);
 }
 
-TEST_F(HeapEvictTest, WhereNotAllCanComeBackNoneDoes) {
+TEST_F(HeapEvictTest, WhereNotAllCanAreFetchedNoneDoes) {
   const auto first = allocate(4_MiB, main_);
   const auto second = allocate(4_MiB, side_);
   evict({first, second});
@@ -197,7 +197,7 @@ TEST_F(HeapEvictTest, WhereNotAllCanComeBackNoneDoes) {
   EXPECT_TRUE(restore({first, second}).ok());
 }
 
-TEST_F(HeapEvictTest, CachedMemoryIsGivenBackForARestore) {
+TEST_F(HeapEvictTest, CachedMemoryIsReleasedForARestore) {
   const auto block = allocate(100_MiB);
   evict({block});
   free(allocate(200_MiB, side_));

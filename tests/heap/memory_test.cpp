@@ -41,7 +41,7 @@ TEST_F(HeapMemoryTest, AfterOutOfMemoryTheHeapIsAsItWasAndServesWhatFits) {
   EXPECT_NE(allocate(200_MiB), driver::DevicePtr{});
 }
 
-TEST_F(HeapMemoryTest, CachedMemoryOfOtherStreamsIsGivenBackBeforeOutOfMemory) {
+TEST_F(HeapMemoryTest, CachedMemoryOfOtherStreamsIsReleasedBeforeOutOfMemory) {
   const auto cached = allocate(150_MiB, side_);
   heap_->add_fence(cached, passed_fence());
   free(cached);
@@ -72,7 +72,7 @@ TEST_F(HeapMemoryTest, TheLimitCapsWhatIsHeld) {
   EXPECT_EQ(heap_->stats().reserved_peak, 10_MiB);
 }
 
-TEST_F(HeapMemoryTest, CachedMemoryIsGivenBackBeforeTheSoftLimitIsPassed) {
+TEST_F(HeapMemoryTest, CachedMemoryIsReleasedBeforeTheSoftLimitIsPassed) {
   heap_->set_soft_limit(10_MiB);
   free(allocate(8_MiB, side_));
   static_cast<void>(allocate(4_MiB, main_));

@@ -12,7 +12,7 @@ namespace spillway {
 namespace {
 
 std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 

@@ -164,8 +164,9 @@ TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
   }
 }
 
-/// What copies read when it is freed may stay in its place as long as there is room, also for what
-/// lies between blocks.
+/// What copies read when it is freed may stay in its place as long as there is room, also for
+/// fragmentation
+/// .
 TEST(PlacementTest, WhatIsLeftAloneLeavesRoomForWhatLiesBetweenBlocks) {
   std::mt19937 random(5);
   int fit = 0;

@@ -282,7 +282,7 @@ TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   EXPECT_EQ(heap_->stats().evicted, 0_B);
 }
 
-TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsLetGo) {
+TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsReleased) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
   const std::vector<TagId> tags{TagId{5}};
@@ -290,7 +290,7 @@ TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsLetGo) {
   free(a);
   EXPECT_EQ(heap_->stats().live, 3_MiB);
 
-  EXPECT_EQ(heap_->let_go(std::vector{a}), std::vector{a});
+  EXPECT_EQ(heap_->released(std::vector{a}), std::vector{a});
   EXPECT_EQ(heap_->stats().live, 0_B);
 }
 

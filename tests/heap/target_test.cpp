@@ -75,7 +75,7 @@ TEST_F(HeapTargetTest, AnEmptyChunkGoesBackInHoweverManyPiecesItLies) {
   EXPECT_EQ(heap_->stats().held, 0_B);
 }
 
-TEST_F(HeapTargetTest, ASmallerOneGivesBackWhatIsCachedAboveIt) {
+TEST_F(HeapTargetTest, ASmallerOneReleasesWhatIsCachedAboveIt) {
   heap_->set_target(16_MiB);
   free(allocate(12_MiB));
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is told of launches, with the virtual clock: 10 GiB/s to the device and 10 us of latency.
+// What is reported of launches, with the virtual clock: 10 GiB/s to the device and 10 us of
+// latency.
 #include "hooks/launch_sites.h"
 #include "tests/hooks/watched.h"
 

@@ -104,7 +104,7 @@ TEST_F(LaunchWatchTest, StepsBelowOneAreNamed) {
   EXPECT_EQ(cupti_.asked, 0);
 }
 
-TEST_F(LaunchWatchTest, AfterItsStepsCuptiIsGivenBackOnce) {
+TEST_F(LaunchWatchTest, AfterItsStepsCuptiIsReleasedOnce) {
   ASSERT_TRUE(start(2).ok());
   launch("in the first step");
   watch_.step_ended();

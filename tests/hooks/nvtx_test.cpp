@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NVTX of this program is the real one; what it loads is told by hand.
+// The NVTX of this program is the real one; what it loads is reported by hand.
 #include "hooks/nvtx.h"
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@ struct SyntheticCupti {
   static CuptiApi api();
 
   /// A call of one of the driver's functions, as the program makes it: `body` is what the driver
-  /// does. CUPTI's callbacks come before and after where somebody has enabled them.
+  /// does. CUPTI's callbacks come before and after where something has enabled them.
   struct Call {
     CUpti_CallbackId id;
     const void* parameters;

@@ -16,7 +16,7 @@
 
 namespace spillway::hooks {
 
-/// Device 0 of the emulated GPU, where a test launches kernels that CUPTI's stand-in tells of.
+/// Device 0 of the emulated GPU, where a test launches kernels that CUPTI's stand-in reports.
 class Watched : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class Watched : public testing::Test {
     return watch_.start(SyntheticCupti::api(), driver, {steps});
   }
 
-  /// A kernel that takes so many milliseconds where the clock is virtual.
+  /// A kernel that takes this many milliseconds where the clock is virtual.
   void launch(const char* name, double milliseconds = 1, CUresult result = CUDA_SUCCESS) {
     launch_on(stream_, name, milliseconds, result);
   }

@@ -55,7 +55,7 @@ def versions(base: str) -> dict[str, list[int]]:
 
 def newest_symbol(base: str) -> str:
     """What libcuda.so.1 exports for the newest shape, from cuda.h: where programs are still compiled with an
-    older one, or with a function of another name, it is declared all the same."""
+    older one, or with a function of another name, it is declared anyway."""
     text = (HEADERS / "cuda.h").read_text()
     renamed = re.search(
         rf"^\s*#define {base}\s+(?:__CUDA_API_PT[SD][ZS]\()?({base}\w*)\)?", text, re.MULTILINE
@@ -126,7 +126,7 @@ def test_a_library_of_nvidias_finds_us_where_it_should_and_nowhere_else(library:
     assert "cuGetProcAddress_v2" in by_name
 
 
-def test_nvidias_libraries_and_their_look_alikes_are_told_apart(tmp_path: Path) -> None:
+def test_nvidias_libraries_and_their_look_alikes_are_distinguished(tmp_path: Path) -> None:
     lines = look_ups("cudnn/lib/libcudnn.so.9", "cudnnCreate(there)", tmp_path)
     names = {line[1]: line[5] for line in lines if line[0] == "dlsym"}
     assert names.get("cudnnCreate", "").startswith("libcudnn"), names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of NVIDIA's headers is wrapped or left out for a reason, and what is wrapped is told with
+"""Every function of NVIDIA's headers is wrapped or left out for a reason, and what is wrapped is reported with
 the address, bytes and stream that the header's own names for its parameters say."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ VALUES = {
 SIZES = ("bytesize", "ByteCount", "size", "count", "N", "length", "minBytesToKeep")
 #: Functions that tell of no memory; their counts are of other things.
 NO_BYTES = ("PoolSet", "Value", "Launch", "GraphInstantiate")
-#: What the headers call memory and handles that a call is about; the first of them is told.
+#: What the headers call memory and handles that a call is about; the first of them is reported.
 ADDRESSES = {
     *("dptr", "pdptr", "devPtr", "ptr", "ptr_out", "pp", "p", "pHost", "pitchedDevPtr", "addr"),
     *("dst", "dstDevice", "dstArray", "pHandle", "hArray", "hMipmappedArray", "array", "mipmappedArray"),
@@ -230,7 +230,7 @@ def test_every_function_of_the_headers_is_wrapped_or_left_out_for_a_reason() -> 
     assert [each for each in patterns if each not in used] == []
 
 
-def test_every_twin_for_the_threads_own_stream_is_wrapped() -> None:
+def test_every_counterpart_for_the_threads_own_stream_is_wrapped() -> None:
     ours = {each.symbol for each in wrapped()}
     for each in wrapped():
         if each.version:
@@ -252,7 +252,7 @@ def test_every_twin_for_the_threads_own_stream_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize("stream", [STREAM, 0])
-def test_every_wrapped_function_is_told_with_its_address_bytes_and_stream(
+def test_every_wrapped_function_is_reported_with_its_address_bytes_and_stream(
     stream: int, tmp_path: Path
 ) -> None:
     calls = [each for each in wrapped() if each.kind not in ("LookUp", "PrivateTable")]

@@ -84,7 +84,7 @@ for name in names.split():
         ("cuCtxSynchronize", 13000, 0, True, "cuCtxSynchronize_v2"),
         ("cuGetProcAddress", 11030, 0, True, "cuGetProcAddress"),
         ("cuGetProcAddress", 12000, 0, True, "cuGetProcAddress_v2"),
-        ("cuMemAlloc", 99000, 0, False, "cuMemAlloc_v2"),  # nobody knows its shape yet
+        ("cuMemAlloc", 99000, 0, False, "cuMemAlloc_v2"),  # nothing knows its shape yet
         ("cuDeviceGet", 2000, 0, False, "stub_other"),
         ("cudnnCreate", 13000, 0, False, "stub_other"),
     ],

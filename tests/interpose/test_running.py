@@ -94,7 +94,7 @@ def test_it_is_silent_at_exit_and_writes_its_trace_there(tmp_path: Path) -> None
     assert trace.read_bytes().startswith(b"SPILLPRE")
 
 
-def test_a_trace_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "trace"
     settings = environment(SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED)
     done = run([sys.executable, "-c", PRELUDE + ALLOCATE + "allocate(4096); print('goes on')"], settings)
@@ -276,7 +276,7 @@ print(count({begin!r}))
 
 
 def with_a_late_block(size: int, script: str) -> str:
-    """What the script prints, which has a served block `at` of so many bytes, memory `host` of the host and a
+    """What the script prints, which has a served block `at` of this many bytes, memory `host` of the host and a
     `stream`, on a device that is late."""
     return python(
         ALLOCATE
@@ -323,7 +323,7 @@ print(ctypes.cast(host, ctypes.POINTER(ctypes.c_ubyte))[0])
     assert printed.splitlines() == ["0 1 0", "True True", "7"]
 
 
-def test_two_copies_are_told_of_in_one_line(tmp_path: Path) -> None:
+def test_two_copies_are_reported_of_in_one_line(tmp_path: Path) -> None:
     other = tmp_path / SHIM.name
     shutil.copy(SHIM, other)
     body = PRELUDE + "n = c_int(); print(process.cudaGetDeviceCount(byref(n)), n.value)"

@@ -45,7 +45,7 @@ def recorded(body: str, path: Path, **settings: str) -> PreloadTrace:
     return read_preload_trace(path)
 
 
-def test_calls_are_told_with_kind_size_stream_thread_and_result(tmp_path: Path) -> None:
+def test_calls_are_reported_with_kind_size_stream_thread_and_result(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     stream = int(python(WORK, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))
     trace = read_preload_trace(path)
@@ -76,7 +76,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     assert sorted(map(int, said["allocations_up_to_bytes"])) == [512, 1 << 20]
 
 
-def test_a_handle_that_is_held_twice_is_given_back_with_its_last_release(tmp_path: Path) -> None:
+def test_a_handle_that_is_held_twice_is_released_with_its_last_release(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     body = f"""
 driver = ctypes.CDLL({str(DRIVER)!r})

@@ -65,7 +65,7 @@ for _ in range(3):  # a thread that has ended leaves its ring to the next
     assert timed_in(path) == [0, 3, 6]
 
 
-def test_what_makes_something_is_told_when_it_ends_and_all_else_when_it_begins(tmp_path: Path) -> None:
+def test_what_makes_something_is_reported_when_it_ends_and_all_else_when_it_begins(tmp_path: Path) -> None:
     calls = recorded(
         """
 @ctypes.CFUNCTYPE(None)

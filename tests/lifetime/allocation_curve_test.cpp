@@ -60,7 +60,7 @@ TEST(AllocationCurveTest, APartThatIsThereAgainLeavesTheRestAway) {
   EXPECT_EQ(absences, (std::vector<Levels>{{1, 2, 40}, {2, 3, 25}, {3, 4, 40}}));
 }
 
-TEST(AllocationCurveTest, WhatNeverComesBackIsAwayUntilTheEnd) {
+TEST(AllocationCurveTest, WhatNeverIsFetchedIsAwayUntilTheEnd) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.watch(7, 0x1000, 0);

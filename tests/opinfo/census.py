@@ -178,7 +178,7 @@ def compare_all(what, there, here):
 
 
 def run(call):
-    """The tensors that come back, or the error."""
+    """The tensors that are fetched, or the error."""
     seed()
     try:
         return tensors_of(call()), None

@@ -214,7 +214,7 @@ TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLes
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
 }
 
-TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
+TEST(BudgetChooserTest, WhatCanBeRecomputedIsAnotherShapeThanWhatCannot) {
   BudgetChooser chooser(2000_B);
   step(chooser, {100, 100}, 1000);
   step(chooser, {100, 100}, 1000);
@@ -223,7 +223,7 @@ TEST(BudgetChooserTest, WhatCanBeComputedAgainIsAnotherShapeThanWhatCannot) {
   EXPECT_FALSE(chooser.planned());
 }
 
-TEST(BudgetChooserTest, WhatMovesComesBackAsEarlyAsThereIsRoom) {
+TEST(BudgetChooserTest, WhatMovesIsFetchedAsEarlyAsThereIsRoom) {
   BudgetChooser chooser(1350_B);
   for (int steps = 0; steps < 2; ++steps) {
     step(chooser, {100, 100, 100, 100, 100}, 1000);

@@ -43,7 +43,7 @@ struct EmulatedGraph {
   }
 };
 
-/// What SavedStorage and RecomputedStorage hold in a step through the graph: what comes back stays
+/// What SavedStorage and RecomputedStorage hold in a step through the graph: what is fetched stays
 /// until each hook that was there then has asked once or ended.
 class EmulatedStep {
  public:

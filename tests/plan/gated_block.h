@@ -6,11 +6,11 @@
 namespace spillway::testing {
 
 /// A gated block, recorded: storage 0 is what the gate's activation took, 1 what that gave, 2 the
-/// other half, 3 their product. The backward pass wants 3 first, which is computed again from 1 and
-/// 2, and 1 from 0; then 1 and 2, of which 1 has been let go and is computed again; then 0. Each
+/// other half, 3 their product. The backward pass wants 3 first, which is recomputed from 1 and
+/// 2, and 1 from 0; then 1 and 2, of which 1 has been released and is recomputed; then 0. Each
 /// has 100 bytes.
 inline StepCurve gated_block() {
-  constexpr std::size_t kNobody = StepCurve::Ask::kNoProduct;
+  constexpr std::size_t kNothing = StepCurve::Ask::kNoProduct;
   StepCurve curve;
   curve.live = {500, 500, 500, 500, 500, 600, 700, 800, 900, 800, 700, 800, 700, 600, 500};
   curve.absences = {{0, 1, 5, 100},
@@ -25,11 +25,11 @@ inline StepCurve gated_block() {
   curve.asks = {{0, 5, 1},
                 {1, 6, 3},
                 {2, 7, 3},
-                {3, 8, kNobody},
+                {3, 8, kNothing},
                 {0, 10, 1},
-                {1, 11, kNobody},
-                {2, 11, kNobody},
-                {0, 12, kNobody}};
+                {1, 11, kNothing},
+                {2, 11, kNothing},
+                {0, 12, kNothing}};
   return curve;
 }
 

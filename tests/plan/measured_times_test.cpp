@@ -40,7 +40,7 @@ TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAnew) {
+TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAgain) {
   MeasuredTimes times(taking(4.75));
   times.saw(taking(4), !kStalled);
   times.saw(taking(5), !kStalled);
@@ -94,7 +94,7 @@ TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   EXPECT_EQ(times.believed().end, 10);
 }
 
-TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAnew) {
+TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAgain) {
   MeasuredTimes times(taking(4, 1));
   times.saw(taking(4, 2), !kStalled);
   times.saw(taking(4, 2), !kStalled);
@@ -108,7 +108,7 @@ TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAnew) {
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, StepsThatChangeForEverAreMeasuredSomeTimes) {
+TEST(MeasuredTimesTest, StepsThatChangeIndefinitelyAreMeasuredSomeTimes) {
   MeasuredTimes times(taking(1));
   int plans = 0;
   double seconds = 1;

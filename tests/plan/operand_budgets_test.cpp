@@ -14,7 +14,7 @@ namespace {
 using namespace literals;
 using testing::gated_block;
 
-/// Offers the storages of a gated block, the first one of so many bytes.
+/// Offers the storages of a gated block, the first one of this many bytes.
 std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes live = 500_B) {
   return {chooser.choose(first, live),
           chooser.choose(100_B, live, true),
@@ -54,7 +54,7 @@ TEST(OperandBudgetsTest, ARecordedStepMayNeedMoreThanTheBudgetWhereAPlanNeedsLes
   EXPECT_EQ(offer(chooser)[3], Action::kMove);
 }
 
-TEST(OperandBudgetsTest, TheSmallestIsWhatIsNeededWhereNothingIsComputedAgain) {
+TEST(OperandBudgetsTest, TheSmallestIsWhatIsNeededWhereNothingIsRecomputed) {
   BudgetChooser chooser(699_B);
   chooser.frees_at_once();
 
@@ -216,7 +216,7 @@ TEST(OperandBudgetsTest, WhatAnotherShapeNeededBeyondTheBudgetDoesNotCount) {
   EXPECT_FALSE(record(chooser));
 }
 
-TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedAnew) {
+TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedAgain) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
   record(chooser);

@@ -21,7 +21,7 @@ using testing::gated_block;
 using testing::random_step_with_operands;
 
 constexpr std::uint64_t kSeed = 17;
-constexpr std::size_t kNobody = StepCurve::Ask::kNoProduct;
+constexpr std::size_t kNothing = StepCurve::Ask::kNoProduct;
 constexpr std::size_t kAlways = Operand::kAlways;
 
 StepProfile profile_of_gated_block() {
@@ -51,7 +51,7 @@ TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
   }
   const std::vector<std::vector<std::size_t>> expected = {
       {2, 7, 11, 3, kAlways},   // the other half, until the product's own backward pass wants it
-      {1, 6, 10, 3, kAlways},   // the activation, until it is let go
+      {1, 6, 10, 3, kAlways},   // the activation, until it is released
       {0, 10, 12, 1, kAlways},  // the gate, for the activation's own turn
       {0, 5, 10, 1, 1},         // and before, while that is there for the product
   };
@@ -126,7 +126,7 @@ TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
   EXPECT_EQ(plan.actions[1], Action::kMove);
 }
 
-TEST(OperandsTest, WhatIsDearStaysWhereMovingItWouldHaveOthersComputedWithoutRoom) {
+TEST(OperandsTest, WhatIsExpensiveStaysWhereMovingItWouldHaveOthersComputedWithoutRoom) {
   StepProfile step = profile_of_gated_block();
   step.memory.peaks[step.memory.place_of(4)] = 850;  // nothing can be kept
   step.link = {1000, 1000, 0};
@@ -160,7 +160,7 @@ TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
   StepCurve curve;
   curve.live = {500, 300, 400, 500, 900, 500};
   curve.absences = {{0, 1, 2, 100}, {1, 1, 3, 100}};
-  curve.asks = {{0, 2, 1}, {1, 3, kNobody}, {0, 5, kNobody}};
+  curve.asks = {{0, 2, 1}, {1, 3, kNothing}, {0, 5, kNothing}};
 
   const RecordedStep step(curve, 2);
 
@@ -168,7 +168,7 @@ TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
   EXPECT_EQ(step.edges.at(step.operands[0].to), 5U);
 }
 
-TEST(OperandsTest, WhatCameBackForOthersAfterAnotherEventStays) {
+TEST(OperandsTest, WhatWasFetchedForOthersAfterAnotherEventStays) {
   StepCurve curve = gated_block();
   ++curve.asks[2].place;
 
@@ -266,14 +266,14 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
   }
 }
 
-/// Storage 1 is computed again, in 1000 seconds, from 0, which comes back at place 4 for that and
+/// Storage 1 is recomputed, in 1000 seconds, from 0, which is fetched at place 4 for that and
 /// is wanted by itself at 6, or never.
 StepProfile one_operand(bool wanted) {
   StepCurve curve;
   curve.live = {700, 600, 500, 500, 900, wanted ? 1000U : 900U, 700, 600, 500};
   curve.absences = {{0, 1, 4, 100}, {1, 2, 5, 100}, {1, 7, 9, 100}};
-  curve.asks = {{0, 4, 1}, {1, 5, kNobody}};
-  if (wanted) curve.asks.push_back({0, 6, kNobody});
+  curve.asks = {{0, 4, 1}, {1, 5, kNothing}};
+  if (wanted) curve.asks.push_back({0, 6, kNothing});
   curve.absences.push_back({0, wanted ? 8U : 6U, 9, 100});
   StepProfile profile{RecordedStep(curve, 2)};
   const RecordedStep& step = profile.memory;
@@ -285,7 +285,7 @@ StepProfile one_operand(bool wanted) {
   return profile;
 }
 
-TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeComputedAgain) {
+TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeRecomputed) {
   StepProfile step = one_operand(true);
   step.storages[0].recompute = 0;
 
@@ -295,7 +295,7 @@ TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeComputedAgain) {
   EXPECT_LE(lower_bound(step, 900_B).seconds, plan.timing.total());
 }
 
-TEST(OperandsTest, NothingIsBoundToComeBackThatIsWantedOnlyForOthers) {
+TEST(OperandsTest, NothingIsBoundToAreFetchedThatIsWantedOnlyForOthers) {
   StepProfile step = one_operand(false);
   step.link.out = 1e6;
 
@@ -312,7 +312,7 @@ TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
   curve.absences = {{0, 1, 5, 100}, {1, 2, 6, 100}, {2, 3, 7, 100}, {3, 4, 8, 100}};
   EXPECT_EQ(needed_so_far(curve), 500_B);
 
-  curve.asks.push_back({2, 7, kNobody});
+  curve.asks.push_back({2, 7, kNothing});
   EXPECT_EQ(needed_so_far(curve), 600_B);
   curve.absences.push_back({0, 7, 8, 100});  // one of them has gone already
   EXPECT_EQ(needed_so_far(curve), 700_B);

@@ -80,18 +80,18 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
              return;
            }
          }},
-        {"one comes back after it is wanted",
+        {"one is fetched after it is wanted",
          [](auto& step, auto& plan, auto&) {
            const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
            const auto each = static_cast<std::size_t>(moves - plan.actions.begin());
            plan.fetch[each] = step.storages[each].wanted + 1;
          }},
-        {"one comes back in the forward pass",
+        {"one is fetched in the forward pass",
          [](auto& step, auto& plan, auto&) {
            const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
            plan.fetch[static_cast<std::size_t>(moves - plan.actions.begin())] = step.turn - 1;
          }},
-        {"all come back at once",
+        {"all are fetched at once",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.fetch.size(); ++each)
              plan.fetch[each] = std::min(step.turn, step.storages[each].wanted);

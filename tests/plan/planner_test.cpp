@@ -65,7 +65,7 @@ TEST(PlannerTest, TheSameStepHasTheSamePlan) {
   EXPECT_EQ(first.fetch, second.fetch);
 }
 
-/// The least time of any choice of actions, each brought back when the planner would.
+/// The least time of any choice of actions, each fetched when the planner would.
 double best_of_all(const StepProfile& step, Bytes budget) {
   const std::size_t storages = step.storages.size();
   double best = 1e300;
@@ -103,7 +103,7 @@ TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
   EXPECT_LE(sum / count, 1.03);
 }
 
-TEST(PlannerTest, WhatIsDearMovesOrIsComputedAgainNearlyAsIsBest) {
+TEST(PlannerTest, WhatIsExpensiveMovesOrIsRecomputedNearlyAsIsBest) {
   std::mt19937_64 random(kSeed);
   double sum = 0;
   int count = 0;
@@ -120,7 +120,7 @@ TEST(PlannerTest, WhatIsDearMovesOrIsComputedAgainNearlyAsIsBest) {
   EXPECT_LE(sum / count, 1.01);
 }
 
-TEST(PlannerTest, WhatComesBackBeginsWithAUse) {
+TEST(PlannerTest, WhatIsFetchedBeginsWithAUse) {
   std::mt19937_64 random(kSeed);
   int early = 0;
   for (int trial = 0; trial < 100; ++trial) {
@@ -141,7 +141,7 @@ TEST(PlannerTest, WhatComesBackBeginsWithAUse) {
   EXPECT_GT(early, 0);
 }
 
-TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsComputedAgain) {
+TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsRecomputed) {
   StepProfile step = even_step(20, 1000, {1000, 1000, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
     step.storages[storage].recompute = 0.5;
@@ -153,7 +153,7 @@ TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsComputedAgain) {
   EXPECT_EQ(plan.timing.total(), plan.timing.compute);
 }
 
-TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsComputedAgain) {
+TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsRecomputed) {
   StepProfile step = even_step(20, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
     step.storages[storage].recompute = 0.5;
@@ -165,7 +165,7 @@ TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsComputedAgain) {
   EXPECT_EQ(plan.timing.recompute, 2.5);
 }
 
-TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
+TEST(PlannerTest, WhatIsExpensiveToRecomputeMovesAsFarAsTheLinkIsFree) {
   // Each of 20 storages is 100 bytes and takes a second of the link or half of one of computing.
   StepProfile step = even_step(20, 1000, {100, 100, 0});
   for (StepProfile::Storage& storage : step.storages)
@@ -186,7 +186,7 @@ TEST(PlannerTest, WhatIsDearToComputeAgainMovesAsFarAsTheLinkIsFree) {
   EXPECT_EQ(plan_step(step, 2500_B).bytes(step, Action::kMove), 0u);
 }
 
-TEST(PlannerTest, OfWhatIsComputedAgainTheCheapestPerByteGoesFirst) {
+TEST(PlannerTest, OfWhatIsRecomputedTheCheapestPerByteGoesFirst) {
   StepProfile step = even_step(6, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < 6; ++storage)
     step.storages[storage].recompute = 1 + 0.1 * static_cast<double>((storage * 5) % 6);

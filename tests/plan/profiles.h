@@ -58,9 +58,9 @@ inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_
   return profile;
 }
 
-/// A step as above in which some storages are computed again, each from one or two that were saved
+/// A step as above in which some storages are recomputed, each from one or two that were saved
 /// at most `reach` storages before it and that then stay until their own turn. Everything is
-/// offloaded, as when it is recorded. With `comes_and_goes` some are let go before that, some are
+/// offloaded, as when it is recorded. With `comes_and_goes` some are released before that, some are
 /// used once more, and some have no turn of their own, as in several backward passes through parts
 /// of a graph.
 class StepWithOperands {
@@ -77,9 +77,9 @@ class StepWithOperands {
     for (std::size_t storage = storages; storage-- > 0;) {
       const bool unwanted = comes_and_goes && random() % 6 == 0;
       if (!unwanted) use(storage);
-      if (unwanted && !left_[storage]) let_go(storage);
+      if (unwanted && !left_[storage]) released(storage);
       for (std::size_t other = 0; comes_and_goes && other < storage; ++other)
-        if (!left_[other] && random() % 3 == 0) let_go(other);
+        if (!left_[other] && random() % 3 == 0) released(other);
       if (comes_and_goes && random() % 3 == 0) use(random() % storages);
     }
     for (std::size_t storage = 0; storage < storages; ++storage) {
@@ -130,10 +130,10 @@ class StepWithOperands {
   void use(std::size_t storage) {
     bring(storage, StepCurve::Ask::kNoProduct);
     event(0);
-    let_go(storage);
+    released(storage);
   }
 
-  void let_go(std::size_t storage) {
+  void released(std::size_t storage) {
     event(-static_cast<std::int64_t>(sizes_[storage]));
     left_[storage] = curve_.live.size() - 1;
   }
@@ -193,7 +193,7 @@ inline std::uint64_t peak_of(const StepProfile& step, Action everything) {
   return *std::max_element(live.begin(), live.end());
 }
 
-/// From the least that the step can do with to what it needs with everything kept, in so many
+/// From the least that the step can do with to what it needs with everything kept, in this many
 /// parts.
 inline std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t count) {
   const std::uint64_t most = peak_of(step, Action::kKeep);

@@ -76,7 +76,7 @@ TEST(ReservedMarginTest, WhatAStepWithoutAPlanHeldSaysNothing) {
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(PredictedReservedTest, TheBudgetForWhatIsLiveLeavesSoMuchAndAShareOfItsMarginToSpare) {
+TEST(PredictedReservedTest, TheBudgetForWhatIsLiveLeavesThisMuchAndAShareOfItsMarginToSpare) {
   for (const std::uint64_t begin : {0U, 1000U, 900'000U}) {
     for (const std::uint64_t stranded : {0U, 77U, 40'000U}) {
       const PredictedReserved held({Bytes{stranded}, Bytes{begin}, 500_B});

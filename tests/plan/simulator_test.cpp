@@ -12,7 +12,7 @@ namespace {
 using namespace literals;
 using testing::even_step;
 
-/// Everything moves, and begins to come back there, in the order of the storages.
+/// Everything moves, and begins to be fetched there, in the order of the storages.
 BudgetPlan all_back_from_place_4(const StepProfile& step) {
   BudgetPlan plan;
   plan.actions.assign(step.storages.size(), Action::kMove);
@@ -27,8 +27,8 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   const BudgetPlan plan = all_back_from_place_4(step);
 
   // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
-  // at which one is let go waits: until 2, 4 and 6, with a second of computing after each, so that
-  // the turn is at 7. Back they come, wanted 2, 1, 0: nothing wants the first before place 4.
+  // at which one is released waits: until 2, 4 and 6, with a second of computing after each, so
+  // that the turn is at 7. Back they come, wanted 2, 1, 0: nothing wants the first before place 4.
   const StepTiming tight = simulate(step, plan, 1000_B);
   EXPECT_EQ(tight.compute, 7);
   EXPECT_EQ(tight.stall_out, 1 + 1 + 1);
@@ -40,7 +40,7 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   EXPECT_EQ(wide.stall_out, 0);
 }
 
-TEST(SimulatorTest, WhatComesBackHasLeftBefore) {
+TEST(SimulatorTest, WhatIsFetchedHasLeftBefore) {
   // Out at 10 bytes a second, ten for each storage, back in a tenth; there is room for everything.
   const StepProfile step = even_step(3, 1000, {10, 1000, 0});
   const BudgetPlan plan = all_back_from_place_4(step);
@@ -89,7 +89,7 @@ TEST(BoundTest, WhatHasNoRoomInTheBackwardPassHasLeftByThen) {
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
 }
 
-TEST(BoundTest, WhatIsComputedAgainAfterAPlaceCountsBesideWhatHasLeftByThen) {
+TEST(BoundTest, WhatIsRecomputedAfterAPlaceCountsBesideWhatHasLeftByThen) {
   StepProfile step = even_step(4, 0, {100, 1e9, 0});
   for (StepProfile::Storage& storage : step.storages)
     storage.recompute = 0.5;

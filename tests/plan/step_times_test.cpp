@@ -116,7 +116,7 @@ TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {
   EXPECT_EQ(seconds_of(typical(recorded, {seen})), (std::vector<double>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(StepTimesTest, WhatWasNotComputedAgainTakesWhatItDid) {
+TEST(StepTimesTest, WhatWasNotRecomputedTakesWhatItDid) {
   const StepTimes recorded = times_at(1, 2, 3, 4, 5);
   std::vector<StepTimes> seen(3, recorded);
   seen[0].recompute = {1, 0};

@@ -38,7 +38,7 @@ def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
     assert mlp.moved[-1] + outside.moved[-1] == everything.moved[-1]
 
 
-def test_what_is_cheap_is_computed_again(tmp_path: Path) -> None:
+def test_what_is_cheap_is_recomputed(tmp_path: Path) -> None:
     plain = under_spillway("transformers_trainer", tmp_path)
     kept = under_spillway("transformers_trainer", tmp_path, "--ratio", "0")
     recomputed = under_spillway("transformers_trainer", tmp_path, "--recompute")
@@ -61,7 +61,7 @@ def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) ->
 UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
 
 
-def test_a_pattern_that_fits_nothing_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_pattern_that_fits_nothing_is_reported_at_the_end(tmp_path: Path) -> None:
     # "ml?" fits, though another one counts before it.
     settings = {"SPILLWAY_TAG_RATIO": "nosuch=1,mlp=1,ml?=1,mlps.*=0"}
     ours = directly(tmp_path, sys.executable, SCRIPT, **settings)
@@ -286,7 +286,7 @@ def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Pa
     assert (ours.status, ours.stdout) == ((2, "") if unsupported == "error" else (0, "2.0\n"))
 
 
-def test_another_python_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_another_python_is_reported_and_left_alone(tmp_path: Path) -> None:
     package = copy_package(tmp_path)
     (layer,) = package.glob("_glue_t*.so")
     layer.rename(package / f"{GLUE}.cpython-399-x86_64-linux-gnu.so")
@@ -305,7 +305,7 @@ def two_preloaded(folder: Path, more: bytes) -> tuple[Done, Path]:
     return directly(folder, sys.executable, SCRIPT, **libraries), other
 
 
-def test_two_copies_of_one_version_are_told_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_two_copies_of_one_version_are_reported_and_the_job_goes_on(tmp_path: Path) -> None:
     ours, other = two_preloaded(tmp_path, b"")
     assert ours.stderr == (
         f"spillway: two copies of its preload library are in this process, {other} and {launch.SHIM}: "

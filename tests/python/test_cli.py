@@ -131,7 +131,7 @@ def test_the_terminal_s_interrupt_reaches_a_checked_command_once() -> None:
         screen.write(b"\3")
         while b"reports" not in seen:
             seen += screen.read(100)
-        status = os.waitpid(process, 0)[1]  # a terminal that goes hangs up on whoever is left
+        status = os.waitpid(process, 0)[1]  # a terminal that goes hangs up on the code that is left
     assert os.waitstatus_to_exitcode(status) == 0
     assert b"1 interrupts" in seen, seen
 
@@ -171,9 +171,9 @@ def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...],
     [
         (["--schedule", "soon"], "--schedule=soon: expected one of eager, late, shuffled:SEED"),
         (["--schedule", "shuffled:x"], "--schedule=shuffled:x: expected one of eager, late, shuffled:SEED"),
-        (["--devices", "9"], "--devices=9: expected a whole number from 1 to 8"),
-        (["--devices", "0"], "--devices=0: expected a whole number from 1 to 8"),
-        (["--devices", "two"], "--devices=two: expected a whole number from 1 to 8"),
+        (["--devices", "9"], "--devices=9: expected an integer from 1 to 8"),
+        (["--devices", "0"], "--devices=0: expected an integer from 1 to 8"),
+        (["--devices", "two"], "--devices=two: expected an integer from 1 to 8"),
         (["--memory", "8GB"], "--memory=8GB: expected a size such as 512MiB or 1.5GiB"),
         (["--memory", "0"], "--memory=0: expected a size such as 512MiB or 1.5GiB"),
         (["--memory", "-1GiB"], "--memory"),

@@ -50,7 +50,7 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
         (["--operators"], "--operators: needs --report DIR"),
         (["--kernels", "3"], "--kernels: needs --report DIR"),
         (["--kernels", "3", "--report", "out"], "--kernels: needs a GPU: the emulated one has no kernels"),
-        (["--kernels", "0"], "--kernels=0: expected a whole number from 1 to 1000"),
+        (["--kernels", "0"], "--kernels=0: expected an integer from 1 to 1000"),
         (["--budget", "1GiB", "--ratio", "1"], "--budget and --ratio: give one of them"),
         (["--ratio", "half"], "--ratio=half: expected a number from 0 to 1, such as 0.5"),
         (["--ratio", "1.01"], "--ratio=1.01: expected a number from 0 to 1"),

@@ -152,7 +152,7 @@ def test_a_word_that_is_no_profile_is_the_command(before: tuple[str, ...]) -> No
     assert ('"SPILLWAY_EMULATE_MEMORY"' in result.stdout) == ("--memory" in before)
 
 
-def test_a_word_that_is_neither_a_profile_nor_a_command_is_told_both() -> None:
+def test_a_word_that_is_neither_a_profile_nor_a_command_is_reported_both() -> None:
     result = spillway("run", "--emulate", "h1000", "--ratio", "0.5", "--", "true")
     assert (result.returncode, result.stdout) == (2, "")
     known = "a100-40g, a100-80g, h100, h200, l4, l40s, rtx4090"
@@ -183,7 +183,7 @@ def test_env_knows_profiles_too() -> None:
     ("change", "said"),
     [
         (("5us", "5"), "latency=5: expected a time up to 3600s with its unit"),
-        (('"5us"', "5.0"), "latency=5.0: expected text such as 80GiB, or a whole number"),
+        (('"5us"', "5.0"), "latency=5.0: expected text such as 80GiB, or an integer"),
         (("3GiB", "3GB"), "memory=3GB: expected a size such as 512MiB"),
         (('"3GiB"', "true"), "memory=True: expected text such as"),
         (('"mine"', "7"), "name=7: expected text"),

@@ -32,7 +32,7 @@ def test_the_torch_that_it_was_built_for_is_fine() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.16.0", "2.9.1+cu126", "2.110.0", "3.0.0"])
-def test_an_unsupported_torch_is_told_the_range(version: str) -> None:
+def test_an_unsupported_torch_is_reported_the_range(version: str) -> None:
     assert not _load.supported(version)
     assert _load.why_not(version) == (
         f"this build of spillway is for torch {BUILT}, but torch {version} is installed: "
@@ -41,7 +41,7 @@ def test_an_unsupported_torch_is_told_the_range(version: str) -> None:
     )
 
 
-def test_a_supported_torch_that_it_was_not_built_for_is_told_how_to_build() -> None:
+def test_a_supported_torch_that_it_was_not_built_for_is_reported_how_to_build() -> None:
     version = next(other for other in (OLDEST, NEWEST) if other != BUILT) + ".0"
     assert _load.supported(version)
     assert _load.why_not(version) == (

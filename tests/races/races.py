@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs with one known race each; with `racy=False` the same program with the race mended.
+"""Small programs with one known race each; with `racy=False` the same program with the race fixed.
 
 Each ends with the device idle, so that the next one starts from an order that everybody knows.
 """
@@ -298,12 +298,12 @@ def reports():
 
 
 def run_all():
-    """The reports of each program, racy and mended."""
+    """The reports of each program, racy and fixed."""
     seen = {}
     for name, each in RACES.items():
         for racy in (True, False):
             kept = each.program(racy)
             torch.cuda.synchronize()
-            seen[f"{name} {'racy' if racy else 'mended'}"] = reports()
+            seen[f"{name} {'racy' if racy else 'fixed'}"] = reports()
             del kept
     return seen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every known race is named, whatever the schedule; the mended programs are silent."""
+"""Every known race is named, whatever the schedule; the fixed programs are silent."""
 
 import json
 import re
@@ -27,5 +27,5 @@ def test_the_race_is_named(seen, name):
 
 
 @pytest.mark.parametrize("name", RACES)
-def test_the_mended_program_is_silent(seen, name):
-    assert seen[f"{name} mended"] == []
+def test_the_fixed_program_is_silent(seen, name):
+    assert seen[f"{name} fixed"] == []

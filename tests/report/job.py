@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 STEPS = int(os.environ.get("JOB_STEPS", "6"))
-ROWS = 1024  # so many that offloading lowers the peak, which cuBLAS's workspaces are a part of
+ROWS = 1024  # this many that offloading lowers the peak, which cuBLAS's workspaces are a part of
 
 
 class Block(nn.Module):

@@ -105,7 +105,7 @@ def test_a_job_offloads_again_when_larger_batches_need_it(grows):
     assert grown["peaks"][grows + 2] < grown["peaks"][grows]
 
 
-def test_a_single_evaluation_keeps_nothing_on_the_gpu_for_ever():
+def test_a_single_evaluation_keeps_nothing_on_the_gpu_indefinitely():
     job = run("one_evaluation", "--ratio", "1", steps=40)[0]
     assert job["moved"][-1] > 0
     assert job["peaks"][-1] < max(job["peaks"][:4])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration, run with --report, and what somebody can say of it who has nothing but the page."""
+"""The demonstration, run with --report, and what something can say of it who has nothing but the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAID = re.compile(
 
 
 class Demo(NamedTuple):
-    arms: dict[str, Any]  # by ratio, as the demonstration itself tells of them
+    arms: dict[str, Any]  # by ratio, as the demonstration itself reports them
     parts: list[str]  # the page's words, by arm
 
 

@@ -33,7 +33,7 @@ def report(job):
 
 @pytest.fixture(scope="session")
 def words(job, report):
-    """The page's words, as somebody reads them who has nothing else."""
+    """The page's words, as something reads them who has nothing else."""
     return " ".join(" ".join(parse(job.folder / "report.html").words).split())
 
 
@@ -197,7 +197,7 @@ def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(job, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_being_done_is_told_to_a_terminal_alone(job, report, tmp_path):
+def test_what_is_being_done_is_reported_to_a_terminal_alone(job, report, tmp_path):
     assert report.stderr == ""
     told, screen = pty.openpty()
     command = [sys.executable, "-m", "spillway", "report", job.folder, "--output", tmp_path / "run.html"]

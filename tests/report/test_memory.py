@@ -38,9 +38,9 @@ def test_the_peak_without_adds_what_was_away_at_that_moment(path):
     assert usage.peak_without.offloaded_tags == {"job": 4000}
 
 
-def test_what_comes_back_is_not_counted_twice(path):
+def test_what_is_fetched_is_not_counted_twice(path):
     usage = usage_by_device(read_log(path))[0]
-    assert usage.peak_without.without == 7000  # 8000 with block 3 and what it brings back
+    assert usage.peak_without.without == 7000  # 8000 with block 3 and what it fetches
     assert usage.samples[-1][1:3] == (0, 0)
 
 
@@ -53,7 +53,7 @@ def test_a_storage_that_never_left_is_not_away(tmp_path):
 TAGS = [["tag", 5, "job"], ["tag", 6, "activation/layers.0"]]
 
 
-def test_a_block_that_is_tagged_anew_changes_tags_and_nothing_else(tmp_path):
+def test_a_block_that_is_tagged_again_changes_tags_and_nothing_else(tmp_path):
     usage = usage_of(
         tmp_path,
         [
@@ -77,7 +77,7 @@ def test_a_block_that_is_tagged_anew_changes_tags_and_nothing_else(tmp_path):
     assert usage.tag_peaks == {"activation/layers.0": 4000, "job": 4000}
 
 
-def test_what_came_back_is_away_again_when_its_new_block_goes(tmp_path):
+def test_what_was_fetched_is_away_again_when_its_new_block_goes(tmp_path):
     usage = usage_of(
         tmp_path,
         [

@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_plan_and_its_curve_are_told(folder: Path) -> None:
+def test_the_plan_and_its_curve_are_reported(folder: Path) -> None:
     result = spillway("explain", folder)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()

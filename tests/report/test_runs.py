@@ -67,7 +67,7 @@ def test_the_newest_run_is_shown_and_the_others_are_named(tmp_path):
     assert "process 9" in said and "process 7" not in said
 
 
-def test_each_log_that_is_read_is_told(tmp_path):
+def test_each_log_that_is_read_is_reported(tmp_path):
     log(tmp_path, 7, 1000.0, 10)
     log(tmp_path, 8, 1001.0, 10)
     told = []
@@ -92,7 +92,7 @@ def test_a_folder_of_one_run_says_nothing_of_others(tmp_path):
     assert not any("earlier" in notice for notice in notices(digest(read_folder(tmp_path)[0])))
 
 
-def test_a_rank_that_was_started_again_is_told_from_itself(tmp_path):
+def test_a_rank_that_was_started_again_is_reported_from_itself(tmp_path):
     for process, rank, started in ((7, "0", 1000.0), (8, "1", 1000.0), (9, "0", 2000.0)):
         log(tmp_path, process, started, 10, rank=rank, launch="5-1")
     assert [log.name for log in read_folder(tmp_path)] == ["rank 0, process 7", "rank 0, process 9", "rank 1"]

@@ -56,7 +56,7 @@ def running(tmp_path_factory):
 
 
 def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> reading.Reading:
-    """Of a process that said so much at such a time."""
+    """Of a process that said this much at such a time."""
     page = {"process": 7, "process_start": 1, "updated": int(seconds * 1e9), "writes": 1, "steps": 3}
     sizes = {
         "live": MIB,
@@ -221,7 +221,7 @@ def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, mo
     ("change", "mode", "says"),
     [
         (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 3)), 0o600, "is of layout 3"),
-        (lambda text: text.__setitem__(slice(0, 8), b"SOMEBODY"), 0o600, "is no statistics page"),
+        (lambda text: text.__setitem__(slice(0, 8), b"Anything"), 0o600, "is no statistics page"),
         (lambda text: text.__delitem__(slice(100, None)), 0o600, "is damaged"),
         (lambda text: text.extend(b"more"), 0o600, "is damaged"),
         (lambda text: text.clear(), 0o600, "is no statistics page"),

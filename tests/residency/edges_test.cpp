@@ -18,7 +18,7 @@ class LeakyWaits {
     record_ = table.EventRecord;
     wait_ = table.StreamWaitEvent;
     recorded_on_.clear();
-    waiter_ = on_ = kNobody;
+    waiter_ = on_ = kNothing;
     left_out_ = 0;
     table.EventRecord = [](CUevent event, CUstream stream) {
       recorded_on_[event] = stream;
@@ -42,12 +42,12 @@ class LeakyWaits {
   [[nodiscard]] static int left_out() { return left_out_; }
 
  private:
-  inline static const CUstream kNobody = reinterpret_cast<CUstream>(~std::uintptr_t{0});
+  inline static const CUstream kNothing = reinterpret_cast<CUstream>(~std::uintptr_t{0});
   inline static PFN_cuEventRecord_v2000 record_ = nullptr;
   inline static PFN_cuStreamWaitEvent_v3020 wait_ = nullptr;
   inline static std::map<CUevent, CUstream> recorded_on_;
-  inline static CUstream waiter_ = kNobody;
-  inline static CUstream on_ = kNobody;
+  inline static CUstream waiter_ = kNothing;
+  inline static CUstream on_ = kNothing;
   inline static int left_out_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterface<const char*> {
  protected:
   struct Outcome {
-    bool right = true;     // what came back is what went out
+    bool right = true;     // what was fetched is what went out
     bool all_done = true;  // no call reported an error
   };
 
@@ -43,8 +43,8 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
     return at.ok() ? at.value() : driver::DevicePtr{};
   }
 
-  /// Two storages go out and come back, one of them larger than the arena's pieces; then two copies
-  /// together, through stages of their own.
+  /// Two storages go out and are fetched, one of them larger than the arena's pieces; then two
+  /// copies together, through stages of their own.
   Outcome move_something() {
     Outcome outcome;
     there_and_back(outcome, kSize);
@@ -63,13 +63,13 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
     if (!saved.ok()) return;
     const driver::DevicePtr destination = block(outcome, size);
     if (destination != driver::DevicePtr{}) {
-      come_back(outcome, saved.value(), destination);
+      are_fetched(outcome, saved.value(), destination);
       heap_->free(destination);
     }
     residency_->drop(std::move(saved).value());
   }
 
-  void come_back(Outcome& outcome, Stash& saved, driver::DevicePtr destination) {
+  void are_fetched(Outcome& outcome, Stash& saved, driver::DevicePtr destination) {
     const auto fetched = residency_->fetch(saved, destination, main_);
     note(outcome, fetched.status());
     if (!fetched.ok()) return;

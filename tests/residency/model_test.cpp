@@ -61,7 +61,7 @@ class ModelTest : public ResidencyFixture {
       ASSERT_TRUE(driver::Timeline::wait(stream, fence.value()).ok());
       expect_value(block, held, stream);
     }
-    free(block);  // in the other half while the copy is under way, and nobody has seen it
+    free(block);  // in the other half while the copy is under way, and nothing has seen it
   }
 
   void expect_value(driver::DevicePtr block, const Held& held, driver::Stream stream) {
@@ -113,7 +113,7 @@ class ModelTest : public ResidencyFixture {
   std::vector<Held> held_;
 };
 
-TEST_F(ModelTest, EveryStashComesBackBitForBitAndTheBooksAreRight) {
+TEST_F(ModelTest, EveryStashIsFetchedBitForBitAndTheBooksAreRight) {
   const std::uint64_t reports = spillway_emulator_count("unordered");
   const unsigned steps = 20000 * number("TIMES", 1);
   for (unsigned step = 0; step < steps; ++step) {

@@ -40,7 +40,7 @@ class PauseModelTest : public PauseManagerTest {
   }
 
   void add() {
-    // A whole number of granules, less, more, and small ones that share a chunk.
+    // An integer of granules, less, more, and small ones that share a chunk.
     const Bytes sizes[] = {512_B, 100_KiB, 1_MiB, 2_MiB, 3_MiB + 512_B, 6_MiB};
     const Bytes size = sizes[below(std::size(sizes))] - Bytes{below(300)};
     const TagId tag = any_tag();

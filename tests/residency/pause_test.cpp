@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-TEST_F(PauseManagerTest, MemoryGoesAndTheContentsComeBackAtTheSameAddress) {
+TEST_F(PauseManagerTest, MemoryGoesAndTheContentsAreFetchedAtTheSameAddress) {
   const driver::DevicePtr at = filled(kTag, 11, main_);
   const Bytes before = held();
 
@@ -142,7 +142,7 @@ TEST_F(PauseManagerTest, WithoutDeviceMemoryEverythingStaysPaused) {
   EXPECT_EQ(read(second, main_), 2);
 }
 
-TEST_F(PauseManagerTest, AResumeThatIsTakenBackCanBeMadeAgain) {
+TEST_F(PauseManagerTest, AResumeThatIsTakenBackCanBeRemade) {
   const driver::DevicePtr at = filled(kTag, 21, main_);
   ASSERT_TRUE(pause(kTag).ok());
   const Bytes paused = held();
@@ -260,7 +260,7 @@ TEST_F(PauseManagerTest, SmallBlocksThatShareAChunkWithOthersKeepTheirContents) 
   EXPECT_EQ(seen, std::vector<unsigned char>(seen.size(), 5));
 }
 
-TEST_F(PauseManagerTest, MemoryThatGetsAnotherTagWhilePausedComesBackUnderIt) {
+TEST_F(PauseManagerTest, MemoryThatGetsAnotherTagWhilePausedIsFetchedUnderIt) {
   const driver::DevicePtr at = filled(kTag, 8, main_);
   ASSERT_TRUE(pause(kTag).ok());
   ASSERT_TRUE(heap_->retag(at, kOther));

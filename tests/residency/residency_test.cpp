@@ -17,7 +17,7 @@ class ResidencyTest : public ResidencyFixture {
   const std::uint64_t reports_ = spillway_emulator_count("unordered");
 };
 
-TEST_F(ResidencyTest, AFreedStorageComesBackBitForBit) {
+TEST_F(ResidencyTest, AFreedStorageIsFetchedBitForBit) {
   const driver::DevicePtr source = allocate(kSize, main_);
   fill(source, 7, main_);
   Stash saved = stash(source, main_);
@@ -45,7 +45,7 @@ TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, PartsOfAStorageComeBackTogether) {
+TEST_F(ResidencyTest, PartsOfAStorageAreFetchedTogether) {
   const driver::DevicePtr source = allocate(kSize, main_);
   fill(source, 7, main_);
   const std::array<Leaving, 2> parts{{{source, 1000_B}, {source + 5000_B, kSize - 5000_B}}};

@@ -129,7 +129,7 @@ TEST(CannotHelpTest, EveryReasonHasANameOfItsOwn) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(HelplessReason::kCount));
 }
 
-TEST(CannotHelpTest, AnAnswerThatIsWithdrawnComesBackAfterFourTimesAsManySteps) {
+TEST(CannotHelpTest, AnAnswerThatIsWithdrawnIsFetchedAfterFourTimesAsManySteps) {
   const std::optional<CannotHelp> found =
       CannotHelp{HelplessReason::kOptimizer, DeviceId{0}, 1_MiB};
   HelplessSteps steps;

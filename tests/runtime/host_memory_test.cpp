@@ -119,8 +119,8 @@ TEST_F(HostMemoryTest, EverNewShapesPinMemoryOnlyToGrow) {
   EXPECT_EQ(driver::counters().registrations, before);
 }
 
-/// A job whose shapes are one model at so many lengths, drawn at random from a quarter to the whole
-/// of the longest; at every ratio.
+/// A job whose shapes are one model at this many lengths, drawn at random from a quarter to the
+/// whole of the longest; at every ratio.
 class ManyShapes : public HostMemoryTest,
                    public testing::WithParamInterface<std::tuple<std::size_t, double>> {
  protected:

@@ -51,7 +51,7 @@ TEST_F(RuntimePauseTest, AllDevicesArePausedAndResumed) {
   ASSERT_TRUE(report.ok()) << report.status().message();
 
   EXPECT_EQ(report.value().blocks, 2U);
-  EXPECT_EQ(report.value().given_back, kSize + kSize);
+  EXPECT_EQ(report.value().released, kSize + kSize);
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
   EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
@@ -92,7 +92,7 @@ TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
 }
 
 TEST_F(RuntimePauseTest, UnknownAndPausedTagsAreTold) {
-  EXPECT_EQ(runtime_.pause({{"nobody's"}}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(runtime_.pause({{"unused"}}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kNotReady);
   ASSERT_TRUE(runtime_.pause({{"optimizer/*"}}).ok());
   EXPECT_EQ(runtime_.pause({{"optimizer"}}).status().code(), Code::kNotReady);
@@ -126,7 +126,7 @@ TEST_F(RuntimePauseTest, ASizeNearTheEndOfNumbersIsOutOfMemoryAndPausesNothing) 
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
 }
 
-TEST_F(RuntimePauseTest, WhatWasPausedInVainIsBroughtBack) {
+TEST_F(RuntimePauseTest, WhatWasPausedNeedlesslyIsFetched) {
   ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
   devices_[0]->heap().set_limit(kSize + kSize);
   // The chunks of what is paused stay.

@@ -106,7 +106,7 @@ TEST_F(RunLogTest, AnOperatorIsNamedOnceAndHasItsTimes) {
   EXPECT_EQ(numbers(lines("op")[0]).at(5), name);
 }
 
-TEST_F(RunLogTest, AfterSoMuchDetailStepsAloneAreWritten) {
+TEST_F(RunLogTest, AfterThisMuchDetailStepsAloneAreWritten) {
   start();
   const std::string long_name(30U << 10U, 'x');  // less than what is written between two steps
   constexpr int kSteps = 2300;                   // more than 64 MiB

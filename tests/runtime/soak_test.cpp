@@ -28,7 +28,7 @@ namespace {
 using namespace literals;
 
 std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
@@ -251,7 +251,7 @@ class SoakTest : public testing::Test {
 
   [[nodiscard]] const driver::Api& api() const { return *device_->device().api; }
 
-  /// All threads do their part of it; then everything is freed and given back.
+  /// All threads do their part of it; then everything is freed and released.
   void round(std::uint64_t seed) {
     Mailbox mailbox;
     std::vector<std::thread> threads;

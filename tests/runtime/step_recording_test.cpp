@@ -48,7 +48,7 @@ std::vector<double> seconds_of(const StepTimes& times) {
   return seconds;
 }
 
-TEST(StepTimesTest, WaitsAndWhatIsComputedAgainAreNoComputing) {
+TEST(StepTimesTest, WaitsAndWhatIsRecomputedAreNoComputing) {
   const auto times = step_times_of({mark(Span::Kind::kSaved, 10, 0),
                                     mark(Span::Kind::kSaved, 14, 3, 0),
                                     stretch(Span::Kind::kWait, 15, 20),

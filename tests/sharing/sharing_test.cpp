@@ -321,7 +321,7 @@ TEST_F(SharingTest, EvictedAndHeldBlocksAreNotShared) {
   const driver::DevicePtr held = allocate(4_MiB, main_, kTag);
   ASSERT_EQ(heap_->hold({&kTag, 1}, false).size(), 1U);
   EXPECT_EQ(exports_->share(held).status().code(), Code::kNotReady);
-  heap_->let_go({&held, 1});
+  heap_->released({&held, 1});
   EXPECT_TRUE(exports_->share(held).ok());
 }
 
@@ -336,7 +336,7 @@ TEST_F(SharingTest, WhatASharedBlockIsUnderHasNothingToGive) {
   EXPECT_EQ(heap_->reclaimable({&kTag, 1}), Bytes{});
 }
 
-TEST(OtherProcess, ItsStartTellsItFromWhoeverGetsItsNumber) {
+TEST(OtherProcess, ItsStartTellsItFromTheOneThatGetsItsNumber) {
   const auto start = start_of(getpid());
   ASSERT_TRUE(start.has_value());
 

@@ -28,7 +28,7 @@ EXPORT void* plain_malloc(ssize_t bytes, int device, cudaStream_t /*stream*/) {
 
 EXPORT void plain_free(void* at, ssize_t /*bytes*/, int device, cudaStream_t stream) {
   ++calls[1];
-  // Nobody else may get the bytes while the stream still uses them.
+  // Nothing else may get the bytes while the stream still uses them.
   if (cudaSetDevice(device) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess)
     (void)cudaFree(at);
 }

@@ -36,7 +36,7 @@ at::Tensor input() {
   return at::arange(count, options).div_(count).set_requires_grad(true);
 }
 
-/// Each layer saves its result, which nothing can compute again.
+/// Each layer saves its result, which nothing can recompute.
 at::Tensor loss_of(const at::Tensor& x) {
   at::Tensor y = x;
   for (int layer = 0; layer < kLayers; ++layer)

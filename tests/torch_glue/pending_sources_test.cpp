@@ -40,7 +40,7 @@ TEST(PendingSourcesTest, WhatIsAboutToBeFreedIsStillHeld) {
   EXPECT_TRUE(sources.bytes().zero());
 }
 
-TEST(PendingSourcesTest, AStorageThatSomebodyElseHasIsHeldByHimAloneAfterwards) {
+TEST(PendingSourcesTest, AStorageThatSomethingElseHasIsHeldByHimAloneAfterwards) {
   PendingSources& sources = PendingSources::instance();
   const c10::Storage kept = storage_that([] {});
   sources.hold(kept, {});

@@ -71,7 +71,7 @@ TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
   EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
 }
 
-TEST_F(OffloadRegionTest, WhatIsComputedAgainHasThePlainGradients) {
+TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
   const auto loss = [](const at::Tensor& x) {
     return at::silu(x.mul(1)).square().sum();
   };
@@ -135,7 +135,7 @@ std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view t
   return begun;
 }
 
-TEST_F(OffloadRegionTest, WithoutHeadroomNothingComesBackEarly) {
+TEST_F(OffloadRegionTest, WithoutHeadroomNothingIsFetchedEarly) {
   EXPECT_EQ(ways_back_after_one_use(0, "no headroom"), 1U);
   EXPECT_EQ(ways_back_after_one_use(1ULL << 30U, "headroom"), 4U);
 }

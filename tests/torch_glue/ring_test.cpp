@@ -41,7 +41,7 @@ TEST(RingTest, ALargerRingKeepsAllAndTheirOrder) {
   EXPECT_EQ(ring.in_order(), (std::vector{3, 4, 5, 6}));
 }
 
-TEST(RingTest, AClearedRingBeginsAnew) {
+TEST(RingTest, AClearedRingBeginsAgain) {
   Ring<int> ring = ring_of_three();
   ring.clear();
   ring.push(6);

@@ -187,7 +187,7 @@ report([message, observed, torch.cuda.memory_stats()["num_ooms"],
     assert ooms == 1 and equal
 
 
-def test_what_fits_after_cached_memory_is_given_back_is_not_out_of_memory(program):
+def test_what_fits_after_cached_memory_is_released_is_not_out_of_memory(program):
     program(
         USE
         + SMALL

@@ -309,7 +309,7 @@ report([away, summary, seen.counts, paused, bool((state == 1).all())])
     assert accounting["allocator"] == "spillway" and accounting["tags"]["state"]["away"] == 4 << 20
     assert "state" in summary and "unknown" not in summary
     assert counts["births"] == counts["live"] == 1
-    assert paused["given_back_bytes"] == 4 << 20 and equal
+    assert paused["released_bytes"] == 4 << 20 and equal
 
 
 def test_a_pluggable_allocator_of_another_library_is_not_taken_for_ours(program):

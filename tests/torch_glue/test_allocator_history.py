@@ -14,7 +14,7 @@ from torch.cuda import _memory_viz as viz
 def make(n):
     return torch.empty(n, dtype=torch.uint8, device="cuda")
 
-before = make(1000)  # nobody was recording
+before = make(1000)  # nothing was recording
 torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000)
 kept = make(3 << 20)
 first = kept.data_ptr()
@@ -110,7 +110,7 @@ def test_every_allocation_and_free_is_an_event(seen):
     assert at[0] == seen["first"] and at[1:4] == [seen["freed_at"]] * 3
 
 
-def test_memory_is_mapped_before_it_is_handed_out_and_unmapped_when_given_back(seen):
+def test_memory_is_mapped_before_it_is_handed_out_and_unmapped_when_released(seen):
     names = [action for action, _ in seen["actions"]]
     sizes = dict.fromkeys(names, 0)
     for action, size in seen["actions"]:

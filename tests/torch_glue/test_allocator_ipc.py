@@ -149,7 +149,7 @@ def main(put, get):
 """) == ["[65536.0, 131072.0]", "65536.0", "[65536.0, 0.0]"]
 
 
-def test_memory_and_files_go_back_when_both_have_let_go(two):
+def test_memory_and_files_go_back_when_both_have_released(two):
     assert two("""
 def work(inbox, outbox):
     counts = []
@@ -183,7 +183,7 @@ def main(put, get):
 """) == [str([True] * 5), str([True] * 5), "0", "0"]
 
 
-def test_the_block_lives_until_the_receiver_has_let_go(two):
+def test_the_block_lives_until_the_receiver_has_released(two):
     assert two("""
 def work(inbox, outbox):
     tensor = inbox.get()
@@ -321,7 +321,7 @@ def refused(handle):
 
 
 tensor = torch.zeros(1 << 20, device="cuda")
-# PyTorch opens no event of its own process, so it is told that there is none to wait for.
+# PyTorch opens no event of its own process, so it is reported that there is none to wait for.
 device, handle, *rest = *tensor.untyped_storage()._share_cuda_()[:-1], False
 errors = [refused(handle[:size]) for size in range(1, len(handle))]
 errors += [refused(b"x" * 64), refused(bytes(66)), refused(handle + b"x")]
@@ -340,7 +340,7 @@ import spillway
 spillway.use_allocator()
 import torch
 tensor = torch.arange(float(1 << 20), device="cuda")
-# PyTorch opens no event of its own process, so it is told that there is none to wait for.
+# PyTorch opens no event of its own process, so it is reported that there is none to wait for.
 again = torch.UntypedStorage._new_shared_cuda(*tensor.untyped_storage()._share_cuda_()[:-1], False)
 seen = torch.tensor([], device="cuda").set_(again, 0, (1 << 20,), (1,))
 tensor[3] = -1

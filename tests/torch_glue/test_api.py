@@ -32,14 +32,14 @@ def test_a_tag_that_is_no_string_is_refused():
     ("options", "error", "text"),
     [
         ({"max_fwd_stash_size": 0}, ValueError, "max_fwd_stash_size must be at least 1, not 0"),
-        ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size must be a whole number, not 2.0"),
+        ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size must be an integer, not 2.0"),
         ({"min_offload_size": -1}, ValueError, "min_offload_size must be at least 0, not -1"),
         (
             {"min_offload_size": 2**70},
             ValueError,
             f"min_offload_size must be from 0 to {2**63 - 1}, not {2**70}",
         ),
-        ({"min_offload_size": True}, TypeError, "min_offload_size must be a whole number, not True"),
+        ({"min_offload_size": True}, TypeError, "min_offload_size must be an integer, not True"),
         ({"use_streams": "no"}, TypeError, "use_streams must be True or False, not 'no'"),
         ({"use_pin_memory": 1}, TypeError, "use_pin_memory must be True or False, not 1"),
     ],

@@ -13,7 +13,7 @@ MiB = 1 << 20
 LATE = {"SPILLWAY_EMULATE_SCHEDULE": "late", "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
 
 
-def test_memory_is_given_back_and_the_address_stays(program):
+def test_memory_is_released_and_the_address_stays(program):
     gone, back, same, usable = program(
         USE
         + """
@@ -31,7 +31,7 @@ report([gone, free() - before, x.data_ptr() == at, x.sum().item() == 7 * 8 * MiB
     assert gone == 8 << 20 and back == 0 and same and usable
 
 
-def test_with_a_backup_the_contents_come_back(program):
+def test_with_a_backup_the_contents_are_fetched(program):
     backup, contents, after = program(
         USE
         + """

@@ -75,7 +75,7 @@ NAMES = (
 
 
 class Called(nn.Module):
-    "Calls what it holds, and what that holds; each leaf saves its input, which is nobody else's."
+    "Calls what it holds, and what that holds; each leaf saves its input, which is nothing else's."
 
     def forward(self, x):
         total = 0
@@ -129,7 +129,7 @@ def test_which_modules_a_pattern_fits(program):
 
 REPLACED = """
 class Leaf(nn.Module):
-    "Saves its input, which is nobody else's."
+    "Saves its input, which is nothing else's."
 
     def __init__(self):
         super().__init__()
@@ -265,7 +265,7 @@ _named_regions.start({"inside": 1})
 
 
 def saved():
-    return (torch.randn(32, 64, device="cuda", requires_grad=True) * 2).sin()  # its input is nobody else's
+    return (torch.randn(32, 64, device="cuda", requires_grad=True) * 2).sin()  # its input is nothing else's
 
 
 for _ in range(2):

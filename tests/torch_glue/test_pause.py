@@ -20,7 +20,7 @@ before = free()
 )
 
 
-def test_memory_goes_and_comes_back_with_its_bits_at_its_addresses(program):
+def test_memory_goes_and_is_fetched_with_its_bits_at_its_addresses(program):
     said = program(
         STATE
         + """
@@ -41,7 +41,7 @@ report([paused, gone, resumed, back, at == (m.data_ptr(), v.data_ptr()),
     )
     paused, gone, resumed, back, same, equal, others, away = said
     size = 2 * (8 << 20)
-    assert paused == {"blocks": 2, "bytes": size, "copied_bytes": size, "given_back_bytes": size}
+    assert paused == {"blocks": 2, "bytes": size, "copied_bytes": size, "released_bytes": size}
     assert gone == size and back == 0
     assert away == [size, size]
     assert (resumed["blocks"], resumed["copied_bytes"]) == (2, size)
@@ -52,7 +52,7 @@ def test_discarded_contents_are_not_copied(program):
     paused = program(
         STATE + "report(spillway.pause('optimizer', discard=True))\nspillway.resume('optimizer')\n"
     )
-    assert paused["copied_bytes"] == 0 and paused["given_back_bytes"] == 2 * (8 << 20)
+    assert paused["copied_bytes"] == 0 and paused["released_bytes"] == 2 * (8 << 20)
 
 
 @pytest.mark.skipif(not EMULATED, reason="ends the device's context")
@@ -83,8 +83,8 @@ def error_of(call, *arguments, **options):
     except (RuntimeError, TypeError, ValueError) as error:
         return [type(error).__name__, str(error)]
 errors = [
-    error_of(spillway.pause, "nobody's"),
-    error_of(spillway.resume, "nobody's"),
+    error_of(spillway.pause, "unused"),
+    error_of(spillway.resume, "unused"),
     error_of(spillway.resume, "optimizer"),
     error_of(spillway.pause, 3),
     error_of(spillway.forbid_eviction, "optimizer"),
@@ -123,7 +123,7 @@ spillway.resume("optimizer")
 spillway.pause("optimizer", wait=False)
 resumed = spillway.resume("optimizer")
 equal = torch.equal((m + v).cpu(), torch.arange(8 << 18).float() * 3)
-spillway.pause("nobody's", wait=False)
+spillway.pause("unused", wait=False)
 try:
     spillway.resume("optimizer")
 except ValueError as error:
@@ -133,9 +133,9 @@ report([report_of_it, again, resumed, equal, failed])
         **LATE,
     )
     size = 2 * (8 << 20)
-    assert going == {"blocks": 2, "bytes": size, "copied_bytes": size, "given_back_bytes": size}
+    assert going == {"blocks": 2, "bytes": size, "copied_bytes": size, "released_bytes": size}
     assert again and equal and (resumed["blocks"], resumed["copied_bytes"]) == (2, size)
-    assert "nobody's" in failed
+    assert "unused" in failed
 
 
 @pytest.mark.skipif(not EMULATED, reason="needs a device of a known size")

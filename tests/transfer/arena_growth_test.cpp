@@ -165,7 +165,7 @@ TEST_F(ArenaGrowthTest, APieceMadeAheadDoesNotTakeTheBudgetOfALargeSlot) {
   EXPECT_EQ(arena_->stats().registered, 100_MiB);
 }
 
-TEST_F(ArenaGrowthTest, APieceMadeAheadThatFailsIsMadeAgainWhenItIsNeeded) {
+TEST_F(ArenaGrowthTest, APieceMadeAheadThatFailsIsRemadeWhenItIsNeeded) {
   const Fault<&driver::Api::MemHostRegister> fault(table_, 3, CUDA_ERROR_INVALID_VALUE);
 
   for (const Bytes size : {40_MiB, 8_MiB, 8_MiB})

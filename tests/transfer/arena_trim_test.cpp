@@ -20,7 +20,7 @@ class ArenaTrimTest : public HeapTest {
     return slot.ok() ? std::move(slot).value() : HostSlot{};
   }
 
-  /// One training step: slots in the order of the forward pass, given back in the order of the
+  /// One training step: slots in the order of the forward pass, released in the order of the
   /// backward pass.
   void step(const std::vector<Bytes>& sizes) {
     std::vector<HostSlot> slots;

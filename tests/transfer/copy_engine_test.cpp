@@ -61,7 +61,7 @@ class CopyEngineTest : public HeapTest {
   driver::DevicePtr block_;
 };
 
-TEST_F(CopyEngineTest, WhatGoesOutComesBack) {
+TEST_F(CopyEngineTest, WhatGoesOutIsFetched) {
   write(block_, 42);
   const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
   const driver::DevicePtr other = allocate(kSize);

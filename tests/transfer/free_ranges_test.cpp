@@ -142,7 +142,7 @@ TEST_F(FreeRangesTest, ARemovedPieceIsNotTakenFrom) {
   EXPECT_EQ(take(64_B), kNone);
 }
 
-TEST_F(FreeRangesTest, AfterAnySequenceEachByteCarriesTheFenceItWasGivenBackWith) {
+TEST_F(FreeRangesTest, AfterAnySequenceEachByteCarriesTheFenceItWasReleasedWith) {
   constexpr std::size_t kUnits = 64;
   std::mt19937_64 random(3);
   std::array<std::uint64_t, kUnits> last{};  // the fence of each unit of 64 bytes

@@ -66,7 +66,7 @@ TEST_F(HostArenaTest, MemoryThatIsNoLongerPinnedGoesBackToTheMachine) {
   EXPECT_EQ(errno, ENOMEM);
 }
 
-TEST_F(HostArenaTest, ASlotThatIsGivenBackWithAFenceIsHandedOutWithIt) {
+TEST_F(HostArenaTest, ASlotThatIsReleasedWithAFenceIsHandedOutWithIt) {
   const driver::Fence fence = stuck_fence();
   HostSlot first = take(1_KiB);
   std::byte* const place = first.data;

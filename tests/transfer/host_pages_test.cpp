@@ -43,7 +43,7 @@ TEST(HostPagesTest, MemoryOfAHugePageOrMoreBeginsAtAMultipleOfOne) {
   unmap_host_pages(pages);
 }
 
-TEST(HostPagesTest, UnmappingGivesBackAllThatWasMapped) {
+TEST(HostPagesTest, UnmappingReleasesAllThatWasMapped) {
   const HostPages pages = map_host_pages(3_MiB, kNoNode).value();
   unmap_host_pages(pages);
 

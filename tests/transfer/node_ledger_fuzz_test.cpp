@@ -202,7 +202,7 @@ TEST_F(NodeLedgerFuzz, ADamagedLedgerIsRefusedUnchangedOrKeepsItsLimit) {
     if (holds_own(before) && !charged.zero()) {
       EXPECT_TRUE(holds_own(after)) << "the share of a live process was lost";
     }
-    ledger_.give_back(charged);
+    ledger_.release(charged);
     EXPECT_TRUE(ledger_.check().ok());
     EXPECT_LE(total(read()).count(), total(after).count());
   }

@@ -120,9 +120,9 @@ TEST_F(NodeLedgerTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
   EXPECT_TRUE(ledger_.charge(424_KiB, 1_MiB).ok());
 }
 
-TEST_F(NodeLedgerTest, WhatIsGivenBackCanBeHadAgain) {
+TEST_F(NodeLedgerTest, WhatIsReleasedCanBeHadAgain) {
   ASSERT_TRUE(ledger_.charge(1_MiB, 1_MiB).ok());
-  ledger_.give_back(512_KiB);
+  ledger_.release(512_KiB);
 
   EXPECT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok());
   EXPECT_FALSE(ledger_.charge(1_B, 1_MiB).ok());
@@ -197,12 +197,12 @@ TEST_F(NodeLedgerTest, AProcessShortOfDescriptorsKeepsTheSharesOfOthersAndCounts
     EXPECT_EQ(found[1], descriptors == 0 ? 0 : 1) << descriptors << " descriptors";
     // 256 KiB are left if the child could charge its share.
     EXPECT_EQ(ledger_.charge(512_KiB, 1_MiB).ok(), found[1] == 0);
-    if (found[1] == 0) ledger_.give_back(512_KiB);
+    if (found[1] == 0) ledger_.release(512_KiB);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     close(charged[0]);
     EXPECT_TRUE(ledger_.charge(512_KiB, 1_MiB).ok()) << "the share of a killed process is kept";
-    ledger_.give_back(512_KiB);
+    ledger_.release(512_KiB);
   }
 }
 
@@ -266,7 +266,7 @@ TEST_F(NodeLedgerTest, ALockThatIsNotReleasedIsWaitedForOnce) {
   const int before = lock_attempts;
   EXPECT_EQ(ledger_.charge(1_KiB, 1_MiB).code(), Code::kOutOfHostMemory);
   EXPECT_EQ(ledger_.check().code(), Code::kOutOfHostMemory);
-  ledger_.give_back(1_KiB);
+  ledger_.release(1_KiB);
   EXPECT_EQ(lock_attempts - before, 3) << "further calls wait too";
 
   close(file);
@@ -304,7 +304,7 @@ TEST_F(NodeLedgerTest, AFileThatOthersMayUseIsNotTrusted) {
   expect_distrusted();
 }
 
-TEST_F(NodeLedgerTest, AFileOfSomebodyElseIsNotTrusted) {
+TEST_F(NodeLedgerTest, AFileOfSomethingElseIsNotTrusted) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file offloaded";
   ASSERT_TRUE(ledger_.charge(1_KiB, 1_MiB).ok());
   ASSERT_EQ(chown(ledger_.path().c_str(), 1234, 1234), 0);

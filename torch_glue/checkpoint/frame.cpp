@@ -188,10 +188,11 @@ at::Tensor CheckpointFrame::value(std::size_t number) {
       return std::exchange(values_[number], {});
     }
   }
-  // Not under the lock: the call may need Python's, and whoever waits for this one may hold that.
+  // Not under the lock: the call may need Python's, and the code that waits for this one may hold
+  // that.
   std::vector<at::Tensor> values = call_again();
   at::Tensor wanted = std::exchange(values[number], {});
-  if (pass == -1) return wanted;  // nobody says when the others are no longer needed
+  if (pass == -1) return wanted;  // nothing says when the others are no longer needed
   {
     const Lock lock(mutex_);
     pass_ = pass;
@@ -242,7 +243,7 @@ std::vector<at::Tensor> CheckpointFrame::call_again() {
   std::erase_if(others, [&](std::size_t other) { return !again->used.parameter(other).defined(); });
   if (others.empty()) return std::move(again->values);
 
-  // Or kept by somebody: then the next time tells them from those that it finds.
+  // Or kept by something: then the next time tells them from those that it finds.
   const auto once_more = run_again();
   for (const std::size_t other : others) {
     if (!once_more->used.has(again->used, other)) continue;

@@ -21,7 +21,7 @@
 namespace spillway {
 
 /// One checkpointed call: keeps its inputs and forgets what it saves; when the backward pass first
-/// wants a saved tensor, the call is made again and all of them are back, until that pass has used
+/// wants a saved tensor, the call is remade and all of them are back, until that pass has used
 /// them.
 ///
 /// The inputs are saved as any tensor is, so that hooks and regions around the call have them.

@@ -19,7 +19,7 @@ constexpr int kOperatorsOutside = 4;
 
 std::atomic<GatheredAgain> gathered_again_of_python{nullptr};
 
-bool is_gathered_anew(const at::Tensor& parameter) {
+bool is_gathered_again(const at::Tensor& parameter) {
   const GatheredAgain asked = gathered_again_of_python;
   return asked != nullptr && parameter.defined() && asked(parameter);
 }
@@ -41,7 +41,7 @@ bool ParametersUsed::Parameter::is(const Parameter& other) const {
   if (impl._unsafe_get_target() != other.impl._unsafe_get_target()) return false;
   return !memory || !other.memory ||
          memory->_unsafe_get_target() == other.memory->_unsafe_get_target() ||
-         is_gathered_anew(tensor());
+         is_gathered_again(tensor());
 }
 
 at::Tensor ParametersUsed::Parameter::tensor() const {

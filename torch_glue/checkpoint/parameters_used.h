@@ -20,8 +20,8 @@ using GatheredAgain = bool (*)(const at::Tensor& parameter);
 void set_gathered_again(GatheredAgain gathered_again);
 
 /// The parameters (leaves that want a gradient) on which the tensors depend that one run of a
-/// checkpointed call saves, told apart by what they are and by the memory that they had when they
-/// were used. Arguments are none.
+/// checkpointed call saves, distinguished by what they are and by the memory that they had when
+/// they were used. Arguments are none.
 ///
 /// Found through the graph: each node of the run is looked at once, and from tensors that the run
 /// has found elsewhere a few operators back.
@@ -33,7 +33,7 @@ class ParametersUsed {
   explicit ParametersUsed(const std::vector<at::Tensor>& arguments,
                           const ParametersUsed* first = nullptr);
 
-  /// The run saves `tensor`. `memory_counts`: nobody puts parameters elsewhere on purpose.
+  /// The run saves `tensor`. `memory_counts`: nothing puts parameters elsewhere on purpose.
   void saved(const at::Tensor& tensor, bool memory_counts);
 
   /// Nothing more is saved.
@@ -45,7 +45,7 @@ class ParametersUsed {
   /// Whether this run has used that one of another run's too.
   [[nodiscard]] bool has(const ParametersUsed& other, std::size_t number) const;
 
-  /// Undefined where it is gone, as are those that a run has made itself and nobody keeps.
+  /// Undefined where it is gone, as are those that a run has made itself and nothing keeps.
   [[nodiscard]] at::Tensor parameter(std::size_t number) const {
     return parameters_[number].tensor();
   }

@@ -15,7 +15,7 @@ namespace {
 
 thread_local RunningStatisticsKept* this_threads = nullptr;
 
-/// What begin() and end() do is nobody's business: no graph, no versions, no other observer.
+/// What begin() and end() do is unused business: no graph, no versions, no other observer.
 class InternalOpsGuard {
  private:
   const at::NoGradGuard no_graph_;

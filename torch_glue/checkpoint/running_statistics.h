@@ -9,8 +9,8 @@
 namespace spillway {
 
 /// While it lives, the normalizations that this thread runs leave their running statistics as they
-/// were, and the counters that are raised right before them, whoever calls them. What a compiled
-/// graph writes is not seen.
+/// were, and the counters that are raised right before them, the code that calls them. What a
+/// compiled graph writes is not seen.
 ///
 /// Threads: ends on the thread that made it. Stream: on the current one of each operator.
 class RunningStatisticsKept {

@@ -23,7 +23,7 @@ void History::configure(bool enabled,
                         bool clear,
                         const std::vector<std::string>& skip) {
   TORCH_CHECK_VALUE(!enabled || when == RecordContext::NEVER || recorder != nullptr,
-                    "Spillway: stacks are to be recorded, but by nobody");
+                    "Spillway: stacks are to be recorded, but by nothing");
   std::unordered_set<int> skipped;
   for (const std::string& action : skip)
     skipped.insert(c10::CachingDeviceAllocator::parseTraceEntryAction(action));

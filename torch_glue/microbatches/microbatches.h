@@ -13,7 +13,7 @@
 namespace spillway {
 
 /// Micro-batches that wait for their backward pass on the host. What a unit saves leaves as it is
-/// saved; it comes back when the backward pass is as many units offloaded as the horizon says.
+/// saved; it is fetched when the backward pass is as many units offloaded as the horizon says.
 ///
 /// Threads: safe. Ownership: the regions and graphs of its micro-batches own it together.
 class Microbatches : public std::enable_shared_from_this<Microbatches> {
@@ -34,7 +34,7 @@ class Microbatches : public std::enable_shared_from_this<Microbatches> {
   Microbatches& operator=(const Microbatches&) = delete;
 
   /// A training step begins: micro-batches are counted again, and expected in the order of the one
-  /// before. Graphs of earlier steps stay usable; what they need comes back when they ask for it.
+  /// before. Graphs of earlier steps stay usable; what they need is fetched when they ask for it.
   void begin_step();
   /// The step's forward passes are over. Its backward passes may still run.
   void end_step();

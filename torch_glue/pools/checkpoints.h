@@ -41,7 +41,7 @@ class Checkpoints {
  public:
   using Free = void (*)(void* block);
 
-  /// `free` gives a block that nobody can want again back to the heap; called without a lock.
+  /// `free` gives a block that nothing can want again back to the heap; called without a lock.
   explicit Checkpoints(Free free) : free_(free) {}
 
   [[nodiscard]] bool any() const { return count_.load(std::memory_order_relaxed) > 0; }

@@ -23,7 +23,7 @@ ProviderMemory::ProviderMemory(
     : device_(device), provider_(std::move(provider)), timelines_(device) {}
 
 void* ProviderMemory::allocate(Bytes size, cudaStream_t stream) {
-  // Nobody's allocator has as much, and rounding must not overflow.
+  // Unused allocator has as much, and rounding must not overflow.
   if (size.count() > std::uint64_t{1} << 48) return nullptr;
   const Bytes rounded = round_up(size, kAlignment);
   std::byte* at = take(rounded, stream);
@@ -111,7 +111,7 @@ void ProviderMemory::trim_sync() {
   if (gone.empty()) return;
   const driver::CurrentDevice current(*device_.api, device_.context);
   for (const Segment& segment : gone) {
-    // Its own stream may still use it, and the provider is told of no stream.
+    // Its own stream may still use it, and the provider is reported of no stream.
     C10_CUDA_CHECK(cudaStreamSynchronize(segment.stream));
     provider_->raw_delete(segment.at);
   }

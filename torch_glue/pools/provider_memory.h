@@ -13,8 +13,8 @@
 
 namespace spillway {
 
-/// The memory of a MemPool whose segments come from somebody else's allocator (MemPool(allocator)).
-/// Segments are divided into blocks of one stream each, and go back to their allocator when nobody
+/// The memory of a MemPool whose segments come from another owner's allocator (MemPool(allocator)).
+/// Segments are divided into blocks of one stream each, and go back to their allocator when nothing
 /// needs them: never while a block lives.
 ///
 /// Threads: safe; the provider is called without a lock of ours. Ownership: keeps the provider.
@@ -42,7 +42,7 @@ class ProviderMemory {
 
   /// Usable on `stream` at once. Null where the provider has no more; throws what it throws.
   void* allocate(Bytes size, cudaStream_t stream);
-  /// Gives back a live block: its size, zero where `at` is none of this memory's.
+  /// Releases a live block: its size, zero where `at` is none of this memory's.
   Bytes free(void* at);
   bool record_use(void* at, cudaStream_t stream);
   /// The live block that contains `at` and its base; size zero where there is none.

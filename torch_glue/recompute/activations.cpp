@@ -19,7 +19,7 @@ void add_of_input(Rules& rules, Function function) {
   });
 }
 
-/// Of a node that saves its result: the rule is asked while it runs. What it was given nobody need
+/// Of a node that saves its result: the rule is asked while it runs. What it was given nothing need
 /// have.
 template <typename Node, typename Function>
 void add_of_result(Rules& rules, Function function) {

@@ -9,7 +9,7 @@
 namespace spillway {
 
 /// Operators see neither graphs nor autocast nor Python nor functorch while it lives: what runs
-/// again is what ran below all of them, and nobody waits for the Python lock.
+/// again is what ran below all of them, and nothing waits for the Python lock.
 class InternalOpsGuard {
  private:
   const at::AutoDispatchBelowADInplaceOrView no_graph_;

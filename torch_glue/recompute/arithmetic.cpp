@@ -21,9 +21,9 @@ void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at
   });
 }
 
-/// A sum or a difference saves nothing: what it was given must be at hand elsewhere, and have been
-/// as it is there. Of two tensors of different types it has the wider one, unless it was computed
-/// in place.
+/// A sum or a difference saves nothing: what it was given must be available elsewhere, and have
+/// been as it is there. Of two tensors of different types it has the wider one, unless it was
+/// computed in place.
 template <typename Node, typename Function, typename InPlace>
 void add_sum(Rules& rules, Function function, InPlace in_place) {
   rules.add<Node>([function, in_place](const Node& node, Recipe& recipe) {

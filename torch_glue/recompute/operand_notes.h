@@ -48,7 +48,7 @@ std::optional<Source> bias_of_product(const torch::autograd::Node& node);
 void note_operands(torch::Library& noting);
 
 /// The key of the kernels that note: a mode of the thread, in front of all that an operator meets,
-/// which nobody else's code uses.
+/// which nothing else's code uses.
 constexpr auto kNotingKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr c10::DispatchKeySet kBehindNoting(c10::DispatchKeySet::FULL_AFTER, kNotingKey);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices: expensive beside what else is computed again, and still quicker than a link
+// Products of matrices: expensive beside what else is recomputed, and still quicker than a link
 // where their inner dimension is some thousands. Only plans for a budget ask for them.
 #include "torch_glue/compat.h"
 #include "torch_glue/recompute/again.h"

@@ -34,7 +34,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   recipe->made_by_ = &typeid(node);
   (*rule)(node, *recipe);
   const int longest = !region.budget                                 ? kLongestChain
-                      : Rules::instance().is_expensive(node, output) ? kLongestBeforeDear
+                      : Rules::instance().is_expensive(node, output) ? kLongestBeforeExpensive
                                                                      : kLongestPlanned;
   const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
   return whole ? std::move(recipe) : nullptr;

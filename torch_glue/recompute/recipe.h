@@ -21,7 +21,7 @@ class PackHook;
 struct OperandVersions;
 struct RegionOptions;
 
-/// How one tensor is computed again, bit for bit, by the operator that made it, from what the graph
+/// How one tensor is recomputed, bit for bit, by the operator that made it, from what the graph
 /// keeps anyway. It owns handles of what it needs, and no node: a producer may release its tensors
 /// before the recipe is used, and nothing is lost.
 ///
@@ -32,16 +32,16 @@ class Recipe : public Pooled<Recipe> {
   using Function = std::function<at::Tensor(Values)>;
   using Handle = std::shared_ptr<PackHook>;
 
-  /// So many tensors at most that are computed again, each from the one before it: what is
+  /// This many tensors at most that are recomputed, each from the one before it: what is
   /// computed on the way takes memory until its own turn comes.
   static constexpr int kLongestChain = 3;
-  /// The same under a budget, whose plan knows the memory. What can be computed again must hardly
+  /// The same under a budget, whose plan knows the memory. What can be recomputed must hardly
   /// depend on what the plan keeps.
   static constexpr int kLongestPlanned = 6;
   /// Of what is expensive. So a stack of layers without residuals has something to begin again
   /// from.
-  static constexpr int kLongestBeforeDear = 2;
-  /// So many operators at most whose results nobody saves, one behind the other.
+  static constexpr int kLongestBeforeExpensive = 2;
+  /// This many operators at most whose results nothing saves, one behind the other.
   static constexpr int kDeepest = 4;
 
   /// The recipe of what `node` gave as its output `output`; none where there is no rule for that,
@@ -66,8 +66,8 @@ class Recipe : public Pooled<Recipe> {
                      const torch::autograd::SavedVariable& saved,
                      std::uint32_t edge,
                      std::uint32_t OperandVersions::*version);
-  /// The result of the node behind the edge, which nobody need have saved. `version` is that of the
-  /// tensor when it was used: a change in place that no graph has seen must not be missed.
+  /// The result of the node behind the edge, which nothing need have saved. `version` is that of
+  /// the tensor when it was used: a change in place that no graph has seen must not be missed.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
   /// A tensor that is kept anyway, at its version `version`: a parameter.
   void needs_kept(const at::Tensor& tensor, std::uint32_t version);
@@ -92,10 +92,10 @@ class Recipe : public Pooled<Recipe> {
   /// The operator that made the tensor, as autograd names its node; for messages.
   [[nodiscard]] std::string made_by() const;
 
-  /// Whether a tensor is saved in the place of this one: it is there for nobody else.
+  /// Whether a tensor is saved in the place of this one: it is there for nothing else.
   [[nodiscard]] bool save_substitute() const { return saves_instead_; }
 
-  /// How many tensors are computed again before this one, one behind the other.
+  /// How many tensors are recomputed before this one, one behind the other.
   [[nodiscard]] int chain() const { return chain_; }
 
  private:

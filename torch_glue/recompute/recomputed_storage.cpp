@@ -160,7 +160,7 @@ c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
   if (!held_ || stream_ != stream) {
     // What another stream has made is held for those who follow there.
     const bool elsewhere = static_cast<bool>(held_);
-    c10::Storage made = make_again();
+    c10::Storage made = remake();
     Runtime::instance().recomputed(site_.tag, Bytes{size_});
     if (elsewhere) return made;
     held_ = std::move(made);
@@ -180,7 +180,7 @@ at::Tensor RecomputedStorage::run_again() const {
   try {
     return recipe_->run();
   } catch (c10::Error& error) {
-    error.add_context(c10::str("Spillway let go of a tensor of shape ",
+    error.add_context(c10::str("Spillway release a tensor of shape ",
                                at::IntArrayRef(sizes_),
                                " and computes it again (",
                                recipe_->made_by(),
@@ -190,7 +190,7 @@ at::Tensor RecomputedStorage::run_again() const {
   }
 }
 
-c10::Storage RecomputedStorage::make_again() {
+c10::Storage RecomputedStorage::remake() {
   const InternalOpsGuard unseen;
   const c10::cuda::OptionalCUDAGuard guard(device_);
   const TagScope tag(site_.tag);

@@ -26,7 +26,7 @@ namespace spillway {
 class RecomputedStorage {
  public:
   /// The one for the storage of a tensor that autograd saves in `region`; null where the
-  /// tensor cannot be computed again, or has been changed in place since its storage was first
+  /// tensor cannot be recomputed, or has been changed in place since its storage was first
   /// saved. In a region with a budget null, too, where the step's plan keeps or moves it: then
   /// that is `decided`, and `chain` what its chain would have been. Requires: a strided tensor with
   /// memory on a CUDA device, which is no parameter, on whose `stream` it is saved.
@@ -45,7 +45,7 @@ class RecomputedStorage {
   void add_hook(std::uint64_t& round);
   void remove_hook(std::uint64_t round);
 
-  /// Its bytes: the storage itself where somebody has kept it, and otherwise made again.
+  /// Its bytes: the storage itself where something has kept it, and otherwise remade.
   /// Stream: usable on the current stream; no host wait. Errors: as Recipe::run, and
   /// c10::OutOfMemoryError; nothing has changed then.
   c10::Storage get(std::uint64_t& round);
@@ -57,7 +57,7 @@ class RecomputedStorage {
   c10::Storage get_storage(std::uint64_t& round);
   [[nodiscard]] c10::Storage original() const;
   [[nodiscard]] DeviceRuntime& runtime() const;
-  c10::Storage make_again();
+  c10::Storage remake();
   [[nodiscard]] at::Tensor run_again() const;
   void release_waiter() SPILLWAY_REQUIRES(mutex_);
 
@@ -75,7 +75,7 @@ class RecomputedStorage {
 
   std::atomic<bool> used_{false};
   LightMutex mutex_;
-  /// Made again on this stream, and held until every hook of that time has had it or ended.
+  /// Remade on this stream, and held until every hook of that time has had it or ended.
   c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<c10::cuda::CUDAStream> stream_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more each time

@@ -14,10 +14,10 @@ namespace spillway {
 class PackHook;
 
 /// What the backward pass of a ReLU needs of its result: which elements are at most zero, a bit for
-/// each. So much is kept of a result that its own node has saved, that cannot be computed again and
-/// that nobody else holds once its operator's neighbours have run; until then it is kept as it is.
-/// Where another node saves it, or somebody holds it to the end of the region, it is treated as any
-/// other saved tensor.
+/// each. This much is kept of a result that its own node has saved, that cannot be recomputed and
+/// that nothing else references once its operator's neighbours have run; until then it is kept as
+/// it is. Where another node saves it, or something holds it to the end of the region, it is
+/// treated as any other saved tensor.
 ///
 /// Threads: safe. Its lock is held while operators run.
 class ReluMask {

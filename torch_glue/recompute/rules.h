@@ -15,7 +15,7 @@ namespace spillway {
 /// Writes the recipe of one output of one kind of node. Never throws.
 using Rule = std::function<void(const torch::autograd::Node& node, Recipe& recipe)>;
 
-/// Which tensors can be computed again, and how: by the kind of the node that autograd made for the
+/// Which tensors can be recomputed, and how: by the kind of the node that autograd made for the
 /// operator. What has no rule is kept. Each family of operators adds its own (add_*), and each rule
 /// has its test of bits in tests/torch_glue/cases/recompute_rules.py.
 ///
@@ -26,7 +26,7 @@ class Rules {
  public:
   static const Rules& instance();
 
-  /// `write`: void(const Node&, Recipe&), for the first output; the others are not computed again.
+  /// `write`: void(const Node&, Recipe&), for the first output; the others are not recomputed.
   template <typename Node, typename Write>
   void add(Write write) {
     rules_[std::type_index(typeid(Node))].write = [write](const torch::autograd::Node& node,
@@ -35,7 +35,7 @@ class Rules {
     };
   }
 
-  /// As add(), for what is computed again only where a plan, which knows what that costs, asks for
+  /// As add(), for what is recomputed only where a plan, which knows what that costs, asks for
   /// it.
   template <typename Node, typename Write>
   void add_expensive(Write write) {

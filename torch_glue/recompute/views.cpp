@@ -37,7 +37,7 @@ void add_views(Rules& rules) {
   add_view<nodes::ViewBackward0>(rules);
   add_view<nodes::ReshapeAliasBackward0>(rules);
   // What torch.nn.Linear makes of a product of a batch: no view to autograd. ATen makes it of
-  // results that nobody else has.
+  // results that nothing else has.
   rules.add_expensive<nodes::UnsafeViewBackward0>(
       [](const nodes::UnsafeViewBackward0& node, Recipe& recipe) {
         in_its_shape(node, 0, recipe);

@@ -30,7 +30,7 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 /// which its statistics show by the next birth.
 constexpr Bytes kBlock{512};
 
-/// A device that has not come to a step's end by then hangs, and nobody plans with its times.
+/// A device that has not come to a step's end by then hangs, and nothing plans with its times.
 constexpr std::chrono::seconds kLongestStep{60};
 
 /// What a heap holds beyond its target once it is full to it, and one block more is needed, comes
@@ -51,7 +51,7 @@ Bytes allocated_in_pytorch(c10::DeviceIndex device) {
 }
 
 /// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
-/// its plan needs, if that is less, with room for what steps make again and to spare; zero without
+/// its plan needs, if that is less, with room for what steps remake and to spare; zero without
 /// one, so that streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   const Bytes most = device.most(*region.budget);
@@ -91,7 +91,7 @@ void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std
 
 std::atomic<void (*)()> teller{nullptr};
 
-thread_local std::optional<Site> product;  // that is computed again
+thread_local std::optional<Site> product;  // that is recomputed
 
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();

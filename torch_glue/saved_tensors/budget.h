@@ -29,15 +29,15 @@ void learn_room(DeviceRuntime& device);
 
 /// A storage of such a step was saved, and decided on.
 void on_saved(DeviceRuntime& device, const Decision& decision, driver::Stream stream);
-/// It has been wanted, for the first time: what the step's plan brings back then begins to come.
+/// It has been wanted, for the first time: what the step's plan fetches then begins to come.
 /// Requires: the caller holds no SavedStorage's lock.
 void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer);
 
 /// It has been asked for, and is on the device.
 void on_access(DeviceRuntime& device, const Site& site);
 
-/// While it lives, what this thread asks for is asked for so that the storage can be computed
-/// again; without a site, for the backward pass itself.
+/// While it lives, what this thread asks for is asked for so that the storage can be recomputed
+/// ; without a site, for the backward pass itself.
 class ComputingAgain {
  public:
   explicit ComputingAgain(const std::optional<Site>& product);
@@ -49,7 +49,7 @@ class ComputingAgain {
   const std::optional<Site> before_;
 };
 
-/// What the plan of a step with a budget says of a storage that can be computed again; nothing
+/// What the plan of a step with a budget says of a storage that can be recomputed; nothing
 /// where the device has no stages. Requires: the region has a budget.
 std::optional<Decision> decide_recomputable(const at::Tensor& whole,
                                             const RegionOptions& region,
@@ -63,7 +63,7 @@ void report_misses_after_backward();
 /// as text for the error, once; empty otherwise.
 std::string take_end_of_memory();
 
-/// Who tells the program that a budget was missed, by an exception of its own; null for nobody.
+/// Who tells the program that a budget was missed, by an exception of its own; null for nothing.
 void set_miss_teller(void (*tell)());
 
 }  // namespace spillway

@@ -23,8 +23,8 @@ namespace autograd = torch::autograd;
 /// Never destroyed: the base class's destructor would join threads.
 class ProxyEngine final : public autograd::Engine {
  public:
-  /// `real`: Python's engine or the default one. Both are static objects, and Python's is made
-  /// again in place after a fork, so that the reference stays good.
+  /// `real`: Python's engine or the default one. Both are static objects, and Python's is remade
+  ///  in place after a fork, so that the reference stays good.
   explicit ProxyEngine(autograd::Engine& real) : real_(real) {}
 
   autograd::variable_list execute(const autograd::edge_list& roots,

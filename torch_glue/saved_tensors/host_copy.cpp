@@ -25,7 +25,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
   ByteRange whole = wanted;
   std::vector<ByteRange> valid;
   std::vector<ByteRange>
-      of_this_version;  // a counter of its own may belong to whoever fills it next
+      of_this_version;  // a counter of its own may belong to the code that fills it next
   const auto is_stale = [&](const Piece& piece) {
     return piece.bytes.overlaps(wanted) && !piece.is_of(version);
   };

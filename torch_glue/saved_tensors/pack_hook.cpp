@@ -47,7 +47,7 @@ PackHook::~PackHook() {
   if (deferred_) LateWrites::cancel_deferred(*this);
   if (storage_ != nullptr) storage_->remove_hook(round_);
   if (recomputed_ != nullptr) recomputed_->remove_hook(round_);
-  // Before the handle is counted off: a step that ends with it finds the host memory given back.
+  // Before the handle is counted off: a step that ends with it finds the host memory released.
   storage_.reset();
   recomputed_.reset();
   mask_.reset();
@@ -267,8 +267,9 @@ bool PackHook::move(const at::Tensor& tensor,
 }
 
 void PackHook::keep(const at::Tensor& tensor) {
-  // Never the variable itself: an output saved by its own node would hold the node for ever, and an
-  // input's Python object would live as long as the graph, which costs more than another tensor.
+  // Never the variable itself: an output saved by its own node would hold the node indefinitely,
+  // and an input's Python object would live as long as the graph, which costs more than another
+  // tensor.
   const auto* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->key_set().has(c10::DispatchKey::Python)) {
     kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));

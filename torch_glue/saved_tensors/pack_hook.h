@@ -18,7 +18,7 @@ class ReluMask;
 struct OperatorNote;
 
 /// The handle that a graph keeps in place of one saved tensor: the tensor, detached; or what it
-/// takes to have it again over its storage's bytes, which have moved or are computed again; or
+/// takes to have it again over its storage's bytes, which have moved or are recomputed; or
 /// hooks for the tensors that it wraps.
 ///
 /// Threads: as autograd's nodes; ends without the Python lock.
@@ -54,7 +54,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// changed since, and for wrappers.
   static std::shared_ptr<PackHook> of_kept(const at::Tensor& tensor, std::uint32_t saved);
 
-  /// A handle of a tensor that is computed again.
+  /// A handle of a tensor that is recomputed.
   static std::shared_ptr<PackHook> of_recomputed(const at::Tensor& tensor,
                                                  std::shared_ptr<RecomputedStorage> recomputed);
 
@@ -88,7 +88,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// What the operator that saved it noted (OperatorNote); null where it noted nothing.
   [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
 
-  /// How many tensors are computed again to have it, one behind the other.
+  /// How many tensors are recomputed to have it, one behind the other.
   [[nodiscard]] int chain() const;
 
   /// Compiled autograd unpacks at once where there are no Python hooks to trace.
@@ -116,7 +116,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   SavedVersion version_;
   at::Tensor kept_;  // undefined where it moved
   std::shared_ptr<SavedStorage> storage_;
-  std::shared_ptr<RecomputedStorage> recomputed_;  // where it is computed again
+  std::shared_ptr<RecomputedStorage> recomputed_;  // where it is recomputed
   std::shared_ptr<ReluMask> mask_;                 // has it instead, where it is a ReLU's result
   std::shared_ptr<const OperatorNote> note_;
   std::uint64_t round_ = 0;

@@ -27,15 +27,15 @@ class PendingSources {
   /// As hold(), for a storage that may be held already: a later copy reads it too. Requires: the
   /// earlier copies have passed when `until` has.
   void extend(c10::Storage storage, driver::Fence until);
-  /// Lets go of the earliest until this thread holds at most `in_flight` of them. Stream: the
+  /// Releases the earliest until this thread holds at most `in_flight` of them. Stream: the
   /// current stream of each one's device waits for its copy; no host wait.
   void bound(std::size_t in_flight);
 
-  /// Lets go of the storages whose copies have passed; true where there were some. No host wait.
+  /// Releases the storages whose copies have passed; true where there were some. No host wait.
   bool poll() { return any_ && poll_held(); }
 
   /// From hold() on, until poll() has freed it or bound() has taken it. What poll() is about to
-  /// free counts: whoever looks for other owners would take poll() for one.
+  /// free counts: the code that looks for other owners would take poll() for one.
   [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
 
   [[nodiscard]] Bytes bytes() const;

@@ -77,7 +77,7 @@ Result<std::uint64_t> enter_region(const RegionOptions& options);
 /// around it.
 std::uint64_t enter_keeping_region();
 
-/// Opens a region that does what the innermost one does, and besides leaves to be computed again
+/// Opens a region that does what the innermost one does, and besides leaves to be recomputed
 /// what can be: see torch_glue/recompute. Regions inside do so, too. Errors: as
 /// enter_region(options).
 Result<std::uint64_t> enter_recomputing_region();

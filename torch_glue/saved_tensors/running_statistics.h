@@ -17,7 +17,8 @@ std::vector<at::Tensor> running_statistics_of(const at::RecordFunction& call);
 bool is_running_statistic(const at::Tensor& tensor);
 
 /// Whether the running statistics that this thread's normalizations are given are remembered from
-/// now on, whoever calls them. It costs each operator, so it is for steps that are not known yet.
+/// now on, the code that calls them. It costs each operator, so it is for steps that are not known
+/// yet.
 void see_running_statistics(bool wanted);
 
 }  // namespace spillway

@@ -28,10 +28,10 @@ namespace spillway {
 namespace {
 
 /// Of the memory of both allocators. Kernels may choose by the alignment of what they are given, so
-/// what comes back has that of the original.
+/// what is fetched has that of the original.
 constexpr Bytes kAlignment{512};
 
-/// True where somebody besides `original` itself and a copy still under way holds the storage.
+/// True where something besides `original` itself and a copy still under way holds the storage.
 bool referenced_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
   const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
   return compat::holders(original, *original) > own;
@@ -72,7 +72,7 @@ bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
 }
 
 SavedStorage::~SavedStorage() {
-  // Nobody else has it any more, so the lock would be for nobody.
+  // Nothing else has it any more, so the lock would be for nothing.
   StorageTable<SavedStorage>::instance().forget(key_);
   if (order_ != nullptr) order_->gone(this);
   order_free_after_copy();
@@ -345,7 +345,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
     device_.curve().watch(site_.step, address_of(storage), site_.index);
   }
   if (number_ != 0) {
-    RunLog::instance().came_back(number_, device_.device().id, address_of(storage));
+    RunLog::instance().was_fetched(number_, device_.device().id, address_of(storage));
   }
   const auto fence =
       copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);

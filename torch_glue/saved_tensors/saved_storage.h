@@ -35,7 +35,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Whether there is one; `chain` is then what set_recompute_depth() said of it.
   static bool knows(const c10::Storage& storage, int& chain);
 
-  /// It could have been computed again, from so many others one behind the other, itself included
+  /// It could have been recomputed, from this many others one behind the other, itself included
   /// (Recipe::chain).
   void set_recompute_depth(int chain) { chain_ = chain; }
 
@@ -54,7 +54,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const c10::VariableVersion& version;
     driver::Stream stream;              // the current one of its device
     at::IntArrayRef sizes{};            // the tensor's
-    const Decision* decided = nullptr;  // where it was, because it could be computed again
+    const Decision* decided = nullptr;  // where it was, because it could be recomputed
   };
 
   /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
@@ -147,7 +147,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   bool save_again(const Saved& saved, const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
-  /// What it takes on the device when it comes back.
+  /// What it takes on the device when it is fetched.
   [[nodiscard]] ByteRange on_device_again() const SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
   /// The original where it is alive and has not been given other memory.
@@ -176,7 +176,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more at each fetch
   std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  UnpackOrder* order_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;  // null where it comes back on demand
+  UnpackOrder* order_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;  // null where it is fetched on demand
 };
 
 }  // namespace spillway

@@ -10,8 +10,8 @@
 namespace spillway {
 namespace {
 
-/// So many storages in a row that need not come back end the search for one that does.
-constexpr int kMaxInVain = 8;
+/// This many storages in a row that need not be fetched end the search for one that does.
+constexpr int kMaxNeedlessly = 8;
 
 constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
@@ -69,13 +69,13 @@ void UnpackOrder::used(const Site& site,
     }
     next = take_next(place, recorded);
   }
-  for (int in_vain = 0; next != nullptr;) {
+  for (int needlessly = 0; next != nullptr;) {
     const bool begun = next->prefetch(consumer);
-    in_vain = begun ? 0 : in_vain + 1;
+    needlessly = begun ? 0 : needlessly + 1;
     std::shared_ptr<SavedStorage> done;  // ends without the lock
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());
-    if (in_vain == kMaxInVain) return;
+    if (needlessly == kMaxNeedlessly) return;
     done = std::exchange(next, take_next(place, recorded));
   }
 }

@@ -15,7 +15,7 @@ namespace spillway {
 
 class SavedStorage;
 
-/// In which order the storages of a tag are wanted again, and which of them come back before they
+/// In which order the storages of a tag are wanted again, and which of them are fetched before they
 /// are: those that followed the one that is used now in the last step, or, where it is unknown,
 /// were saved before it. What is back and not used yet is one storage, or has at most the
 /// headroom's bytes.
@@ -28,9 +28,9 @@ class UnpackOrder {
 
   /// The storage has moved. `headroom`: none for one storage at a time.
   void moved(const Site& site, SavedStorage& storage, Bytes size, std::optional<Bytes> headroom);
-  /// More of it has moved: so many bytes come back.
+  /// More of it has moved: this many bytes are fetched.
   void grew(const Site& site, Bytes size);
-  /// It is used on this stream for the first time since it came back: the ways back of the next
+  /// It is used on this stream for the first time since it was fetched: the ways back of the next
   /// ones begin.
   void used(const Site& site, const SavedStorage* storage, c10::cuda::CUDAStream consumer);
   /// It has ended.

@@ -10,7 +10,7 @@ namespace spillway {
 
 class SavedStorage;
 
-/// The storages of the running step that may have to move later in it, or come back. Owns none of
+/// The storages of the running step that may have to move later in it, or are fetched. Owns none of
 /// them. Where the device has no room for an allocation, they are offloaded. Threads: safe.
 namespace waiting {
 

@@ -12,10 +12,10 @@
 
 namespace spillway {
 
-/// A file of fixed size that is mapped into memory and has no name: nobody else can open it, and
+/// A file of fixed size that is mapped into memory and has no name: nothing else can open it, and
 /// its space on the disk is free again as soon as it goes, however the process ends.
 ///
-/// Threads: safe, but take(). Ownership: whoever has some of it has it all.
+/// Threads: safe, but take(). Ownership: the code that has some of it has it all.
 class HostFile {
  public:
   /// All of its space is reserved, so that writing to it cannot fail for want of space.

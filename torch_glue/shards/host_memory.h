@@ -9,7 +9,7 @@
 
 namespace spillway {
 
-/// Host memory that tensors lie in, pinned unless it is somebody else's; it goes back with the last
+/// Host memory that tensors lie in, pinned unless it is another owner's; it goes back with the last
 /// of them.
 class HostMemory : public std::enable_shared_from_this<HostMemory> {
  public:

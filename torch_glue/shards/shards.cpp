@@ -76,7 +76,7 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
         source_(source) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    // What is computed again meets its casts again.
+    // What is recomputed meets its casts again.
     if (source_ == SavingRules::Source::kRegion) cast_ = WeightCasts::find(tensor, storage_);
     if (!cast_ && !is_ours(tensor)) {
       otherwise_->call_pack_hook(tensor);
@@ -209,7 +209,7 @@ OffloadedShards::~OffloadedShards() {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
   for (Slot& slot : slots_)
-    let_go(slot);
+    released(slot);
 }
 
 void OffloadedShards::begin() {
@@ -338,7 +338,7 @@ void OffloadedShards::settle(Slot& slot) {
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
 }
 
-void OffloadedShards::let_go(Slot& slot) {
+void OffloadedShards::released(Slot& slot) {
   try {
     settle(slot);
   } catch (const c10::Error& error) {
@@ -364,7 +364,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   ++extra_;
   Slot& oldest = *std::min_element(
       slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  let_go(oldest);  // whoever holds its memory frees it
+  released(oldest);  // the code that holds its memory frees it
   return oldest;
 }
 

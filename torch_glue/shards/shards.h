@@ -60,8 +60,8 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   void run(std::size_t part, const std::function<void()>& function);
 
   /// Blocks the host until no copy reads or writes the members' memory. Done by itself at the end
-  /// of a backward pass; whoever reads buffers or writes members at another time calls it before.
-  /// Errors: c10::Error.
+  /// of a backward pass; the code that reads buffers or writes members at another time calls it
+  /// before. Errors: c10::Error.
   void wait_for_copies();
 
   [[nodiscard]] Stats stats() const;
@@ -92,8 +92,8 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   void fill(Slot& slot, std::size_t part, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
   /// Waits until `loaded` is known. Errors: c10::Error; it holds no part then.
   void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
-  /// Its memory is used by nobody before what fills it has passed.
-  void let_go(Slot& slot) SPILLWAY_REQUIRES(mutex_);
+  /// Its memory is used by nothing before what fills it has passed.
+  void released(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
   std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned

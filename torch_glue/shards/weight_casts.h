@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-/// Weights in another dtype, as autocast makes them, can be made again instead of being kept: knows
+/// Weights in another dtype, as autocast makes them, can be remade instead of being kept: knows
 /// which tensors of this thread are such.
 ///
 /// Threads: confined; may be nested. Watches the thread's operators while it lives.

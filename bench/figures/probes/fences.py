@@ -36,7 +36,7 @@ def host_syncs() -> int:
 
 
 def recording_streams() -> AbstractContextManager:
-    """Saved tensors go out and come back on a stream of their own, each with record_stream."""
+    """Saved tensors go out and are fetched on a stream of their own, each with record_stream."""
     import torch
 
     side = torch.cuda.Stream()
@@ -59,7 +59,7 @@ def recording_streams() -> AbstractContextManager:
             back = saved.to("cuda", non_blocking=True)
         torch.cuda.current_stream().wait_stream(side)
         back.record_stream(torch.cuda.current_stream())
-        spare.append(saved)  # whoever writes to it next does so on the same stream
+        spare.append(saved)  # the code that writes to it next does so on the same stream
         return back
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)

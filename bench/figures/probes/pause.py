@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pause and a resume of 1000 tensors that hold MIB in all (argument): bytes copied, and the time of each.
 
-On the emulated GPU the times are those of its virtual clock, and the link is what it is told to be. On a GPU
+On the emulated GPU the times are those of its virtual clock, and the link is what it is reported to be. On a GPU
 the link is what one large copy of pinned memory reaches in the same run.
 """
 
@@ -71,7 +71,7 @@ def measure(mebibytes: int) -> dict[str, float]:
         "allocated_bytes": size * TENSORS,
         "copied_bytes": paused["copied_bytes"],
         "copied_back_bytes": resumed["copied_bytes"],
-        "given_back_bytes": paused["given_back_bytes"],
+        "released_bytes": paused["released_bytes"],
         "pause_seconds": pause_seconds,
         "resume_seconds": resume_seconds,
         "links": {"out": LINK, "in": LINK} if os.environ.get("SPILLWAY_EMULATE") == "1" else measured_links(),

@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "llama-8b": (lambda: [*(LlamaBlock() for _ in range(32)), Head(32000)], (1, 4096, 4096)),
     "vit-l": (lambda: [TransformerBlock(1024, 16, 0.0, False) for _ in range(24)], (64, 197, 1024)),
 }
-# Steps are made until so many in a row are alike, or so many at most: plans are made again until times and
+# Steps are made until this many in a row are alike, or this many at most: plans are remade until times and
 # memory are settled.
 ALIKE = 10
 MIB = 2**20

@@ -48,7 +48,7 @@ def arms() -> dict[str, Manager]:
 
 
 def settled() -> int:
-    """Bytes on the device once everything that was queued is done and nobody waits for a copy."""
+    """Bytes on the device once everything that was queued is done and nothing waits for a copy."""
     torch.cuda.synchronize()
     spillway.step()
     return torch.cuda.memory_allocated()

@@ -39,7 +39,7 @@ std::optional<at::Tensor> optional_tensor(const c10::IValue& value);
 
 /// Replaces what is on the stack by the results.
 template <class... Results>
-void give_back(c10::Stack& stack, Results&&... results) {
+void release(c10::Stack& stack, Results&&... results) {
   stack.clear();
   (stack.emplace_back(std::forward<Results>(results)), ...);
 }

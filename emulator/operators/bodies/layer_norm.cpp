@@ -23,7 +23,7 @@ void layer_norm(c10::Stack& s, const Draws&) {
     mean = mean.to(at::kFloat);
     rstd = rstd.to(at::kFloat);
   }
-  give_back(s, output, mean, rstd);
+  release(s, output, mean, rstd);
 }
 
 void layer_norm_backward(c10::Stack& s, const Draws&) {
@@ -42,7 +42,7 @@ void layer_norm_backward(c10::Stack& s, const Draws&) {
                                      weight,
                                      bias,
                                      c10::IValue(s[7]).to<std::array<bool, 3>>());
-  give_back(s, grad, grad_weight, grad_bias);
+  release(s, grad, grad_weight, grad_bias);
 }
 
 constexpr NamedBody kBodies[] = {

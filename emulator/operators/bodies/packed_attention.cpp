@@ -171,12 +171,12 @@ void flash(c10::Stack& s, const Draws& draws) {
                   s[10].toOptional<double>()};
   const Noise noise = Noise::draw(call.dropout, draws);
   const Results made = run(call, noise);
-  give_back(s,
-            laid_out_like(made.output, call.query),
-            call.dense() ? made.logsumexps[0] : at::cat(made.logsumexps, 2)[0],
-            noise.pair(),
-            at::empty({}, at::kUInt64),
-            at::empty({0}, call.query.scalar_type()));
+  release(s,
+          laid_out_like(made.output, call.query),
+          call.dense() ? made.logsumexps[0] : at::cat(made.logsumexps, 2)[0],
+          noise.pair(),
+          at::empty({}, at::kUInt64),
+          at::empty({0}, call.query.scalar_type()));
 }
 
 void flash_backward(c10::Stack& s, const Draws&) {
@@ -206,7 +206,7 @@ void flash_backward(c10::Stack& s, const Draws&) {
       },
       Noise::again(call.dropout, s[12].toTensor()),
       false);
-  give_back(s, b.query, b.key, b.value);
+  release(s, b.query, b.key, b.value);
 }
 
 /// With sequences, memory-efficient attention has them in a batch of one.
@@ -254,13 +254,13 @@ void efficient(c10::Stack& s, const Draws& draws) {
   std::vector<at::Tensor> logsumexps;
   for (const at::Tensor& one : made.logsumexps)
     logsumexps.push_back(padded_logsumexp(one, longest_query, s[10].toBool()));
-  give_back(s,
-            batched(made.output, call).contiguous(),
-            at::cat(logsumexps),
-            noise.seed(),
-            noise.offset(),
-            longest_query,
-            longest_key);
+  release(s,
+          batched(made.output, call).contiguous(),
+          at::cat(logsumexps),
+          noise.seed(),
+          noise.offset(),
+          longest_query,
+          longest_key);
 }
 
 void efficient_backward(c10::Stack& s, const Draws&) {
@@ -284,11 +284,11 @@ void efficient_backward(c10::Stack& s, const Draws&) {
       },
       Noise::again(call.dropout, s[12].toTensor(), s[13].toTensor()),
       call.bias && s[15].toBool());
-  give_back(s,
-            batched(b.query, call),
-            batched(b.key, call),
-            batched(b.value, call),
-            with_aligned_rows(b.bias));
+  release(s,
+          batched(b.query, call),
+          batched(b.key, call),
+          batched(b.value, call),
+          with_aligned_rows(b.bias));
 }
 
 constexpr unsigned kSeedAndOffset = 1U << 2U | 1U << 3U;

@@ -45,7 +45,7 @@ at::TensorOptions meta(at::ScalarType type) {
   return at::TensorOptions(type).device(at::kMeta);
 }
 
-/// So many of `elements`, rounded up: one that is there may be needed.
+/// This many of `elements`, rounded up: one that is there may be needed.
 int64_t share_of(int64_t elements, double share) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(elements) * share));
 }
@@ -172,7 +172,7 @@ void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(size || repeats.storage().nbytes() <= kSmallBytes,
                               "aten::repeat_interleave.Tensor: its size is the sum of ",
                               repeats.numel(),
-                              " values that nobody computed: give it output_size, or run this "
+                              " values that nothing computed: give it output_size, or run this "
                               "without --shape-only");
   stack = {at::empty({size.value_or(0)}, repeats.options())};
 }
@@ -184,9 +184,10 @@ void bincount(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const auto type = !weights || !weights->defined()        ? at::kLong
                     : weights->scalar_type() == at::kFloat ? at::kFloat
                                                            : at::kDouble;
-  TORCH_CHECK_NOT_IMPLEMENTED(bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
-                              "aten::bincount: its size is the largest of the values, which nobody "
-                              "computed: give it minlength, or run this without --shape-only");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
+      "aten::bincount: its size is the largest of the values, which nothing "
+      "computed: give it minlength, or run this without --shape-only");
   stack = {at::empty({bins}, meta(type))};
 }
 

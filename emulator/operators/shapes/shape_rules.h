@@ -25,8 +25,8 @@ class ShapeRule {
  public:
   explicit ShapeRule(const c10::OperatorHandle& op);
 
-  /// Results as Meta tensors from arguments as Meta tensors, in `stack`; an argument that comes
-  /// back is the same object. False where no rule is known; the stack is as it was then.
+  /// Results as Meta tensors from arguments as Meta tensors, in `stack`; an argument that is
+  /// fetched is the same object. False where no rule is known; the stack is as it was then.
   ///
   /// Errors: raises what PyTorch's Meta kernel raises for shapes that do not fit, and what TypeRule
   /// does for types.
@@ -34,7 +34,7 @@ class ShapeRule {
 
  private:
   enum class Kind {
-    kArguments,  // in place, and the shapes stay: what comes back are arguments
+    kArguments,  // in place, and the shapes stay: what is fetched are arguments
     kMeta,       // PyTorch's Meta kernel
     kSpecial,    // of ours
     kNone
@@ -48,7 +48,7 @@ class ShapeRule {
   TypeRule types_;
   Kind kind_;
   Special special_;
-  std::vector<size_t> returned_;  // of kArguments: which come back
+  std::vector<size_t> returned_;  // of kArguments: which are fetched
 };
 
 /// What could be assumed so that the operator has a rule, as "unique=SHARE"; empty where nothing.

@@ -13,8 +13,8 @@ namespace spillway {
 /// What a BudgetRegion does besides its budget.
 struct BudgetSettings {
   std::string tag = "budget";  // planned and counted under it
-  bool recompute = true;       // storages may be computed again; without it they only move
-  /// From 1 on: instead of the least time the least memory, with a predicted time of at most so
+  bool recompute = true;       // storages may be recomputed; without it they only move
+  /// From 1 on: instead of the least time the least memory, with a predicted time of at most this
   /// many times that of the step with everything kept; the budget is kept first. 0: no limit.
   double time_limit = 0;
   /// A step that exceeds the budget is a warning (TORCH_WARN), not a BudgetError.

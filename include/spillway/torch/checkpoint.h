@@ -41,7 +41,7 @@ class SPILLWAY_TORCH_API CheckpointedCall {
   const std::unique_ptr<State> state_;
 };
 
-/// For C++ users: `function(inputs)`, whose saved tensors are forgotten and computed again in the
+/// For C++ users: `function(inputs)`, whose saved tensors are forgotten and recomputed in the
 /// backward pass. The inputs are kept, on the host where the options say so. `function` must be
 /// copyable, and do the same when it is called again. Without gradients it is simply called.
 template <typename Function>

@@ -17,9 +17,9 @@ struct RegionSettings {
   /// Storages of fewer bytes stay. Without a value: SPILLWAY's default, 1024.
   std::optional<std::uint64_t> min_bytes{};
   /// The most bytes of the tag that are on the device again before the backward pass wants them; 0:
-  /// nothing comes back early. Without a value: one storage, whatever its size.
+  /// nothing is fetched early. Without a value: one storage, whatever its size.
   std::optional<std::uint64_t> prefetch_headroom{};
-  /// Over PyTorch's own allocator: so many storages that have moved may still hold device memory
+  /// Over PyTorch's own allocator: this many storages that have moved may still hold device memory
   /// for their copy; at the next one the current stream waits for the earliest copy.
   std::optional<std::size_t> max_in_flight{};
 };
@@ -45,7 +45,7 @@ class SPILLWAY_TORCH_API OffloadRegion {
 
 /// Tensors that are saved on this thread while it lives are not kept where the operators that made
 /// them can run again on what the graph keeps anyway; the backward pass runs those again, on the
-/// same bits (docs/recompute.md). What cannot be computed again moves, or stays, as the regions
+/// same bits (docs/recompute.md). What cannot be recomputed moves, or stays, as the regions
 /// around and inside say.
 ///
 /// Threads: ended on the thread that began it. Errors: c10::ValueError as OffloadRegion.
@@ -79,7 +79,7 @@ struct TagTotals {
   std::uint64_t moved = 0;        // of those that did
   std::uint64_t copied = 0;       // to the host: what their saved tensors cover
   std::uint64_t fetched = 0;      // back
-  /// Of other storages, neither kept nor moved, each once; and of those that were made again.
+  /// Of other storages, neither kept nor moved, each once; and of those that were remade.
   std::uint64_t left_to_recompute = 0;
   std::uint64_t recomputed = 0;
   /// Of storages that stayed, by reason; the names are those of Python's spillway.stats().

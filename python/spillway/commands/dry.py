@@ -40,7 +40,7 @@ class _Steps(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if not re.fullmatch("[0-9]{1,9}", str(value)) or int(value) < 1:
-            raise click.ClickException(f"--steps={value}: expected a whole number above 0, such as 3")
+            raise click.ClickException(f"--steps={value}: expected an integer above 0, such as 3")
         return int(value)
 
 
@@ -55,7 +55,7 @@ _OPTIONS = (
         "--steps",
         type=_Steps(),
         metavar="N",
-        help="Dry run: end the program after so many steps of its first optimizer.",
+        help="Dry run: end the program after this many steps of its first optimizer.",
     ),
     click.option(
         "--compare",

@@ -38,7 +38,7 @@ def ratio(text: str) -> float:
 
 def steps(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1 to 100000")
+        raise argparse.ArgumentTypeError(f"{text}: expected an integer from 1 to 100000")
     return int(text)
 
 

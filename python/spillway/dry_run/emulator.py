@@ -47,7 +47,7 @@ def is_dry() -> bool:
 
 
 class Assumed(ctypes.Structure):
-    """What is assumed of values that nobody computes (spillway_emulator_assumptions)."""
+    """What is assumed of values that nothing computes (spillway_emulator_assumptions)."""
 
     _fields_ = [(name, ctypes.c_double) for name in ("nonzero", "unique", "value", "finite")]
 
@@ -117,7 +117,7 @@ class Accounting:
             getattr(self._operators, f"spillway_operators_{name}").restype = ctypes.c_size_t
 
     def watch_memory(self) -> bool:
-        """From now on. False where the allocator in use tells nobody."""
+        """From now on. False where the allocator in use tells nothing."""
         return bool(self._operators.spillway_operators_watch_memory() == 0)
 
     def allocates_for(self, role: str) -> None:

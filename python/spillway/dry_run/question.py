@@ -16,6 +16,6 @@ class Question:
 
     profile: str = ""
     samples: float | None = None
-    steps: int | None = None  # after so many a process ends
+    steps: int | None = None  # after this many a process ends
     alternatives: tuple[Alternative, ...] = ()  # empty: the program as it is
     output: str | None = None  # of the JSON; "-" for stdout

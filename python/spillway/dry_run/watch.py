@@ -34,7 +34,7 @@ def start(folder: str) -> None:
 #: With a budget, a plan that has been followed so often in a row is not replaced any more: three steps are
 #: measured before another plan is made of their times.
 _SETTLED = 4
-#: `--steps N` lets a program take so many more steps until then.
+#: `--steps N` lets a program take this many more steps until then.
 _MORE_STEPS = 32
 
 

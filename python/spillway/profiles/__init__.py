@@ -127,10 +127,10 @@ def _listed(given: str, rates: Any) -> str:
 
 
 def _value(name: str, value: Any, check: Any) -> str:
-    """A size may be a whole number, of bytes."""
+    """A size may be an integer, of bytes."""
     allowed = (str,) if check is None else (str, int)
     if not isinstance(value, allowed) or isinstance(value, bool):
         raise LaunchError(
-            f"{name}={value}: expected text{'' if check is None else ' such as 80GiB, or a whole number'}"
+            f"{name}={value}: expected text{'' if check is None else ' such as 80GiB, or an integer'}"
         )
     return str(value) if check is None else str(check(name, str(value)))

@@ -33,7 +33,7 @@ class Copies:
     stalls: list[tuple[Span, str]] = field(default_factory=list)  # of computing streams, and why
     stalled_for: dict[str, int] = field(default_factory=dict)  # nanoseconds by why
     copy_time: int = 0
-    hidden_time: int = 0  # of it: nobody on the same device waited for a copy meanwhile
+    hidden_time: int = 0  # of it: nothing on the same device waited for a copy meanwhile
 
     @property
     def spans(self) -> list[tuple[Span, str]]:
@@ -117,7 +117,7 @@ class _Queues:
 
     def end_of_copy(self, wait: Span) -> int:
         """When the copy ended that `wait` is for; 0 where there is none. Of a wait that tells no storage that
-        came back, the last copy of the stream that can be it: submitted before, and begun before its end."""
+        was fetched, the last copy of the stream that can be it: submitted before, and begun before its end."""
         for storage in (wait.storage, 0):
             queue = self._of.get((wait.device, wait.amount, storage), [])
             submitted = bisect_right(queue, wait.submitted, key=lambda copy: copy.submitted)

@@ -74,7 +74,7 @@ def facts(plan: Explanation) -> str:
     took = f"a step took {plan.taken * 1e3:.4g} ms" if plan.taken else "no step with it was timed"
     return (
         f"Within a budget of {size(chosen.budget)}{f' on GPU {plan.device}' if plan.device else ''}, region "
-        f"{plan.tag!r}: kept {size(chosen.kept)}, moved {size(chosen.moved)}, computed again "
+        f"{plan.tag!r}: kept {size(chosen.kept)}, moved {size(chosen.moved)}, recomputed "
         f"{size(chosen.recomputed)}; {took}, {percent(plan.of_limit)} of what any plan could reach, which is "
         f"limited by {LIMITS[chosen.limit]}."
     )
@@ -96,7 +96,7 @@ def section(log: RunLog) -> str:
 def _table(plan: Explanation) -> str:
     from spillway.report.tables import table
 
-    header = ("budget", "kept", "moved", "computed again", "step", "relative", "of the limit", "limited by")
+    header = ("budget", "kept", "moved", "recomputed", "step", "relative", "of the limit", "limited by")
     rows = [
         (
             size(point.budget) + (" (this run)" if point == plan.chosen else ""),

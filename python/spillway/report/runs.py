@@ -66,6 +66,6 @@ def _belong_together(earlier: RunLog, later: RunLog) -> bool:
 
 
 def _rank(log: RunLog) -> int:
-    """Zero for a RANK that is no number, which is somebody else's variable then."""
+    """Zero for a RANK that is no number, which is another owner's variable then."""
     rank = str(log.about.get("rank"))
     return int(rank) if re.fullmatch("[0-9]{1,9}", rank) else 0

@@ -79,7 +79,7 @@ def facts(each: Digest) -> list[str]:
         found.append(_largest(each.sites[0]))
     if copies.copy_time:
         found.append(
-            f"{size(copies.all.out_bytes)} went to the host and {size(copies.all.in_bytes)} came back in "
+            f"{size(copies.all.out_bytes)} went to the host and {size(copies.all.in_bytes)} was fetched in "
             f"{span(copies.copy_time)} of copying, of which {percent(copies.hidden_share)} was hidden behind "
             f"computation{when}."
         )
@@ -135,7 +135,7 @@ def _peak(each: Digest, usage: Usage) -> str:
 def _not_in_it(each: Digest) -> str:
     if not any(plan.chosen.recomputed for plan in plans_of(each.log)):
         return ""
-    return " What was computed again is not in it."
+    return " What was recomputed is not in it."
 
 
 def _first(each: Digest) -> str:

@@ -43,7 +43,7 @@ def has_left(process: int) -> bool:
 
 
 def is_private(path: Path) -> bool:
-    """A plain file of this user that nobody else can read or write."""
+    """A plain file of this user that nothing else can read or write."""
     try:
         found = path.lstat()
     except OSError:

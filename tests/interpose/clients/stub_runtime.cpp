@@ -23,7 +23,7 @@ STUB_EXPORT void stub_runtime_answer(int with) {
 STUB_OTHER(cudaSetDevice)
 STUB_OTHER(cudaGetDevice)
 STUB_OTHER(cudaPeekAtLastError)
-STUB_OTHER(cudaNobodyHasThis)
+STUB_OTHER(cudaNothingHasThis)
 
 #define SPILLWAY_DRIVER(...)
 #define SPILLWAY_RUNTIME(symbol, ...) \

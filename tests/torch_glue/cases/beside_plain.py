@@ -10,7 +10,7 @@ TAG = "recompute"
 
 
 def left():
-    """Bytes that the last step left to be computed again, and those that were."""
+    """Bytes that the last step left to be recomputed, and those that were."""
     step = last(TAG)
     return step["left_to_recompute_bytes"], step["recomputed_bytes"]
 

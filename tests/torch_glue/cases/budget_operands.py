@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is computed again needs what it is computed from on the device at the same time; what moves does
+"""What is recomputed needs what it is computed from on the device at the same time; what moves does
 not. Budgets that have no room for the one are met by the other."""
 
 import spillway
@@ -13,7 +13,7 @@ BLOCKS = 3
 
 
 def gated(x):
-    """Each block's product of gate and value is computed again from both, and these from its input."""
+    """Each block's product of gate and value is recomputed from both, and these from its input."""
     for _ in range(BLOCKS):
         gate, value = x * 1.5, x * 0.5
         x = x + (F.silu(gate) * value).square()
@@ -29,7 +29,7 @@ def smallest():
 
 
 def all_again(tag):
-    """The peak of a step in which all that can be is computed again, and nothing kept."""
+    """The peak of a step in which all that can be is recomputed, and nothing kept."""
     step(spillway.CPUOffload(1, tag="warm"), model=gated)
     peak = step(spillway.offload(budget="1GiB", tag=tag), model=gated)[1]
     spillway.step()
@@ -39,9 +39,9 @@ def all_again(tag):
 
 
 @case
-def the_smallest_budget_that_an_error_names_is_met_where_things_are_computed_again():
+def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed():
     recorded, least = all_again("again"), smallest()
-    # PyTorch's allocator has memory that moves away back later than memory that is let go.
+    # PyTorch's allocator has memory that moves away back later than memory that is released.
     assert least < recorded if spillway.stats()["ours"] else least == recorded, (least, recorded)
     expected = step(spillway.NoOpManager(), model=gated)[0]
     for budget in {least, (least + recorded) // 2}:

@@ -163,7 +163,7 @@ def what_a_job_that_went_no_further_has_missed_is_not_the_next_ones():
     training = Training(1)
     training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()
     training.optimizer.zero_grad()
-    del training  # nobody has been told
+    del training  # nothing has been told
     training = Training("80%")
     assert training.step()[1] is None
     spillway.step()

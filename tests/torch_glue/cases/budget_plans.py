@@ -95,13 +95,13 @@ def how_near_the_limit_its_steps_come_is_logged_at_debug():
         log.setLevel(logging.NOTSET)
         log.removeHandler(handler)
     told = [line for line in said if line.startswith("tag 'told' on GPU 0: ")]
-    assert 1 <= len(told) <= 3, said  # a plan that is made again is told of again
+    assert 1 <= len(told) <= 3, said  # a plan that is remade is reported of again
     assert all("of the limit: " in line for line in told), told
 
 
 @case
 def nothing_is_explained_before_a_step_has_been_planned():
-    assert spillway.explain("nobody") is None
+    assert spillway.explain("nothing") is None
     step(spillway.offload(budget="1GiB", tag="once"))
     assert spillway.explain("once") is None
 
@@ -112,7 +112,7 @@ def an_explanation_says_what_the_steps_do():
     budget = (plain + least) // 2
     region = spillway.offload(budget=budget, recompute=False, tag="explained")
     planned(region, 4)
-    for _ in range(30):  # a plan that is made again has taken no time yet
+    for _ in range(30):  # a plan that is remade has taken no time yet
         found = spillway.explain("explained", points=5)
         if found.taken is not None:
             break

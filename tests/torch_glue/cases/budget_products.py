@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under a budget results of products of matrices may be computed again, too: bit for bit."""
+"""Under a budget results of products of matrices may be recomputed, too: bit for bit."""
 
 import contextlib
 import functools
@@ -29,8 +29,8 @@ def activations(rows=ROWS, width=WIDTH, item=4):
 
 
 def product(rows=ROWS, width=WIDTH, item=4):
-    """Bytes of what the first layer gives, which its activation saves. The second one's is not computed
-    again: too much would be on the way to it."""
+    """Bytes of what the first layer gives, which its activation saves. The second one's is
+    not recomputed: too much would be on the way to it."""
     return rows * 2 * width * item
 
 
@@ -49,15 +49,15 @@ def autocast():
     return torch.autocast("cuda", torch.bfloat16)
 
 
-def products_are_computed_again_bit_for_bit(dtype, around, bias):
+def products_are_recomputed_bit_for_bit(dtype, around, bias):
     expected = gradients(spillway.NoOpManager(), dtype, around, bias=bias)
     # The first step lets everything go that it can.
     actual = gradients(spillway.offload(budget="1GiB", tag="first"), dtype, around, bias=bias)
     assert same(expected, actual)
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
-    let_go, again = last("first")["left_to_recompute_bytes"], last("first")["recomputed_bytes"]
+    released, again = last("first")["left_to_recompute_bytes"], last("first")["recomputed_bytes"]
     cast = ROWS * WIDTH * 4 if around is autocast else 0  # the result, cast to be squared
-    assert again >= let_go >= activations(item=item) + product(item=item) + cast, (let_go, again)
+    assert again >= released >= activations(item=item) + product(item=item) + cast, (released, again)
     spillway.step()
 
 
@@ -70,19 +70,19 @@ for name, dtype, around, bias in (
     ("autocast", torch.float32, autocast, False),
     ("autocast_with_bias", torch.float32, autocast, True),
 ):
-    claim = functools.partial(products_are_computed_again_bit_for_bit, dtype, around, bias)
-    claim.__name__ = f"products_in_{name}_are_computed_again_bit_for_bit"
+    claim = functools.partial(products_are_recomputed_bit_for_bit, dtype, around, bias)
+    claim.__name__ = f"products_in_{name}_are_recomputed_bit_for_bit"
     case(claim)
 
 
 @case
-def under_autocast_a_product_with_a_bias_is_let_go_as_one_without():
-    let_go = []
+def under_autocast_a_product_with_a_bias_is_released_as_one_without():
+    released = []
     for bias in (False, True):
         gradients(spillway.offload(budget="1GiB", tag=f"bias-{bias}"), around=autocast, bias=bias)
-        let_go.append(last(f"bias-{bias}")["left_to_recompute_bytes"])
+        released.append(last(f"bias-{bias}")["left_to_recompute_bytes"])
         spillway.step()
-    assert let_go[0] == let_go[1] >= activations(item=2) + product(item=2), let_go
+    assert released[0] == released[1] >= activations(item=2) + product(item=2), released
 
 
 @case
@@ -107,7 +107,7 @@ def where_there_is_plenty_planned_steps_keep_them_with_the_same_bits():
 
 
 def edited(tag, edit, around=contextlib.nullcontext):
-    region = spillway.offload(budget="1GiB", tag=tag)  # a first step: everything is let go
+    region = spillway.offload(budget="1GiB", tag=tag)  # a first step: everything is released
     try:
         with an_edit_is_noticed():
             gradients(region, around=around, edit=edit)
@@ -122,7 +122,7 @@ def a_weight_that_has_changed_between_the_passes_is_an_error():
 
 @case
 def a_bias_that_has_changed_between_the_passes_is_an_error():
-    """Without a budget nobody would need it again."""
+    """Without a budget nothing would need it again."""
     edited("bias", lambda net: net[0].bias.detach().add_(1))
 
 
@@ -161,8 +161,8 @@ def a_bias_that_autocast_has_cast_may_change_between_the_passes():
     expected = gradients(spillway.NoOpManager(), around=autocast, edit=edit)
     actual = gradients(spillway.offload(budget="1GiB", tag="cast-bias"), around=autocast, edit=edit)
     assert same(expected, actual)
-    let_go = last("cast-bias")["left_to_recompute_bytes"]
-    assert let_go >= activations(item=2) + product(item=2) + ROWS * WIDTH * 4, let_go
+    released = last("cast-bias")["left_to_recompute_bytes"]
+    assert released >= activations(item=2) + product(item=2) + ROWS * WIDTH * 4, released
     spillway.step()
 
 
@@ -170,7 +170,7 @@ ROWS_OF_ADAPTED = 512  # so that even what is narrow is not too small to be look
 
 
 class Adapted(nn.Module):
-    """A frozen layer behind a norm, whose result nobody needs, with an adapter or without."""
+    """A frozen layer behind a norm, whose result nothing needs, with an adapter or without."""
 
     def __init__(self, bias, rank):
         super().__init__()
@@ -203,16 +203,16 @@ def adapted(region, dtype, around, bias, rank, edits=False):
     return [loss.detach(), x.grad, *(each.grad for each in trained)]
 
 
-def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, bias, rank):
+def products_with_what_is_frozen_are_recomputed_bit_for_bit(dtype, around, bias, rank):
     expected = adapted(spillway.NoOpManager(), dtype, around, bias, rank)
     actual = adapted(spillway.offload(budget="1GiB", tag="frozen"), dtype, around, bias, rank)
     assert same(expected, actual)
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
-    let_go, again = last("frozen")["left_to_recompute_bytes"], last("frozen")["recomputed_bytes"]
+    released, again = last("frozen")["left_to_recompute_bytes"], last("frozen")["recomputed_bytes"]
     saved = ROWS_OF_ADAPTED * WIDTH * item if rank else 0  # what the norm gives, by the adapter
     if around is autocast:
         saved = ROWS_OF_ADAPTED * WIDTH * 4  # the result, cast to be squared
-    assert again >= let_go >= saved + 2 * product(ROWS_OF_ADAPTED, item=item), (let_go, again)
+    assert again >= released >= saved + 2 * product(ROWS_OF_ADAPTED, item=item), (released, again)
     spillway.step()
 
 
@@ -226,14 +226,14 @@ for name, dtype, around, bias, rank in (
     ("bfloat16_with_an_adapter", torch.bfloat16, contextlib.nullcontext, False, 8),
 ):
     claim = functools.partial(
-        products_with_what_is_frozen_are_computed_again_bit_for_bit, dtype, around, bias, rank
+        products_with_what_is_frozen_are_recomputed_bit_for_bit, dtype, around, bias, rank
     )
-    claim.__name__ = f"products_with_what_is_frozen_in_{name}_are_computed_again_bit_for_bit"
+    claim.__name__ = f"products_with_what_is_frozen_in_{name}_are_recomputed_bit_for_bit"
     case(claim)
 
 
 @case
-def what_is_multiplied_after_an_edit_that_no_graph_has_seen_is_not_computed_again():
+def what_is_multiplied_after_an_edit_that_no_graph_has_seen_is_not_recomputed():
     for bias in (False, True):
         how = (torch.float32, contextlib.nullcontext, bias, 0, True)
         expected = adapted(spillway.NoOpManager(), *how)
@@ -259,8 +259,8 @@ def a_frozen_bias_that_has_changed_between_the_passes_is_an_error():
 
 
 def trained(region, tag=None, steps=20):
-    """Losses and adapters after so many steps with an optimizer, the peak of the last one, and the most
-    that one has computed again."""
+    """Losses and adapters after this many steps with an optimizer, the peak of the last one, and the most
+    that one has recomputed."""
     torch.manual_seed(5)
     nets = [Adapted(True, 8).to("cuda", torch.bfloat16) for _ in range(4)]
     x = random(ROWS_OF_ADAPTED, WIDTH).bfloat16().requires_grad_()
@@ -293,7 +293,7 @@ def adapters_train_under_a_tight_budget_with_the_same_bits():
     actual, under, again = trained(region, "adapters")
     assert same(expected, actual)
     assert under <= budget, (under, peak, kept)
-    assert again >= kept, (again, kept)  # the first step lets go of all that it can
+    assert again >= kept, (again, kept)  # the first step releases all that it can
     spillway.step()
 
 
@@ -311,7 +311,7 @@ def a_bias_that_has_changed_before_the_product_was_saved_is_not_used():
             with torch.no_grad():
                 layer.bias.add_(1)
             loss = F.silu(y).square().sum()
-        del y  # nobody else has it
+        del y  # nothing else has it
         loss.backward()
         return [loss.detach(), x.grad, *(each.grad for each in layer.parameters() if each.grad is not None)]
 

@@ -19,7 +19,7 @@ def chain(x):
 
 
 def upper_halves(x):
-    """As chain(), of tensors whose lower halves nobody wants again."""
+    """As chain(), of tensors whose lower halves nothing wants again."""
     weights = [torch.full((1, width), 1.01, device="cuda") for width in WIDTHS]
     for weight in weights:
         whole = x.mean(1, keepdim=True) * weight
@@ -83,7 +83,7 @@ def a_planned_step_lies_less_than_one_tensor_below_its_budget():
 
 
 @case
-def a_budget_counts_what_comes_back_in_part_by_what_comes_back():
+def a_budget_counts_what_is_fetched_in_part_by_what_is_fetched():
     step(spillway.CPUOffload(1, tag="warm"), model=upper_halves)
     expected, plain = step(spillway.NoOpManager(), model=upper_halves)
     least = smallest(1, model=upper_halves)

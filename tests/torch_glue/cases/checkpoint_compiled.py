@@ -81,7 +81,7 @@ def trained(how, wrap, count, input_gradient, rows):
     compiled.clear()
     seen = []
     for step in range(3):
-        # Nobody but the graph holds what a layer is given.
+        # Nothing but the graph holds what a layer is given.
         leaf = batch(step, rows).requires_grad_(input_gradient)
         call(leaf * 1).square().sum().backward()
         spillway.step()

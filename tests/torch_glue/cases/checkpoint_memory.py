@@ -24,7 +24,7 @@ def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
             before = torch.cuda.memory_allocated()
             y = net(x)
             torch.cuda.synchronize()
-            spillway.step()  # lets go of what a copy out has read
+            spillway.step()  # releases what a copy out has read
             held.append(torch.cuda.memory_allocated() - before)
             y.sum().backward()
             del y

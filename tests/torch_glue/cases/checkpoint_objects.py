@@ -145,7 +145,7 @@ def nothing_is_held_without_the_collector_of_cycles():
 
 
 @case
-def a_saved_view_of_what_came_back_keeps_its_values():
+def a_saved_view_of_what_was_fetched_keeps_its_values():
     class ViewOfSaved(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint that would compute again with other parameters raises, and no other one does."""
+"""A checkpoint that would recompute with other parameters raises, and no other one does."""
 
 import functools
 
@@ -222,7 +222,7 @@ def a_weight_that_is_an_argument_and_found_elsewhere_too_is_the_same():
 
 
 @case
-def memory_that_a_library_gathers_anew_may_be_elsewhere():
+def memory_that_a_library_gathers_again_may_be_elsewhere():
     """As parameters that are sharded until they are needed, which such a library marks."""
     net = layers()
     plain = torch.autograd.grad(net(batch()).sum(), list(net.parameters()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpointed functions and modules: what is forgotten comes back, bit for bit."""
+"""Checkpointed functions and modules: what is forgotten is fetched, bit for bit."""
 
 import threading
 
@@ -59,12 +59,12 @@ def a_wrapped_module_has_the_gradients_of_the_plain_one():
         with Moved() as moved:
             assert same(gradients(net, batch()), gradients(blocks(), batch())), offload
         assert [block.runs for block in net] == [2, 2, 2]
-        # The first input is a leaf that wants its gradient, which somebody holds for sure.
+        # The first input is a leaf that wants its gradient, which something holds for sure.
         assert moved.out == (2 * 16 * WIDTH * 4 if offload else 0), moved.out
 
 
 @case
-def inputs_come_back_ahead_of_the_second_run():
+def inputs_are_fetched_ahead_of_the_second_run():
     fetches = []
 
     def block(x):

@@ -88,7 +88,7 @@ def a_graph_whose_backward_stops_half_way_gives_everything_back():
     with contextlib.suppress(ValueError):
         loss.backward()
     del loss
-    # The engine's thread lets go of the failed pass before it begins another one.
+    # The engine's thread releases the failed pass before it begins another one.
     torch.ones(1, device="cuda", requires_grad=True).sum().backward()
     assert residency()["on_host_bytes"] == host
 
@@ -159,7 +159,7 @@ def an_output_saved_by_its_own_node_does_not_leak():
 
 
 @case
-def a_storage_saved_again_after_an_edit_comes_back_as_it_was_then():
+def a_storage_saved_again_after_an_edit_is_fetched_as_it_was_then():
     first, second = [], []
     with spillway.CPUOffload(1, tag="edited"), Moved() as moved:
         t = torch.full((1024,), 1.0, device="cuda")
@@ -179,7 +179,7 @@ def a_storage_saved_again_after_an_edit_comes_back_as_it_was_then():
 
 
 @case
-def parts_of_a_storage_with_counters_of_their_own_come_back_as_last_saved():
+def parts_of_a_storage_with_counters_of_their_own_are_fetched_as_last_saved():
     seen = []
     with spillway.CPUOffload(1, tag="chunks"), Moved() as moved:
         whole = torch.zeros(2048, device="cuda")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every view comes back exactly: sizes, strides, dtype, bits, and its address modulo 512."""
+"""Every view is fetched exactly: sizes, strides, dtype, bits, and its address modulo 512."""
 
 import spillway
 import torch
@@ -8,8 +8,8 @@ from cases import case
 from cases.measure import Moved, save
 
 
-def comes_back(make):
-    """`make` gives a tensor that nobody else holds."""
+def is_fetched(make):
+    """`make` gives a tensor that nothing else references."""
     seen = []
     with spillway.CPUOffload(1, tag="layouts"), Moved() as moved:
         tensor = make()
@@ -35,32 +35,32 @@ def comes_back(make):
 
 
 @case
-def channels_last_comes_back():
-    comes_back(lambda: torch.randn(4, 8, 16, 16, device="cuda").contiguous(memory_format=torch.channels_last))
+def channels_last_is_fetched():
+    is_fetched(lambda: torch.randn(4, 8, 16, 16, device="cuda").contiguous(memory_format=torch.channels_last))
 
 
 @case
-def a_transposed_tensor_comes_back():
-    comes_back(lambda: torch.randn(64, 32, device="cuda").t())
+def a_transposed_tensor_is_fetched():
+    is_fetched(lambda: torch.randn(64, 32, device="cuda").t())
 
 
 @case
-def an_expanded_tensor_comes_back_with_stride_zero():
-    comes_back(lambda: torch.randn(1, 512, device="cuda").expand(64, 512))
+def an_expanded_tensor_is_fetched_with_stride_zero():
+    is_fetched(lambda: torch.randn(1, 512, device="cuda").expand(64, 512))
 
 
 @case
-def a_slice_of_a_large_tensor_comes_back():
-    comes_back(lambda: torch.randn(64, 512, device="cuda")[3:17, 5:100:3])
+def a_slice_of_a_large_tensor_is_fetched():
+    is_fetched(lambda: torch.randn(64, 512, device="cuda")[3:17, 5:100:3])
 
 
 @case
-def overlapping_windows_come_back():
-    comes_back(lambda: torch.randn(2048, device="cuda").unfold(0, 64, 16))
+def overlapping_windows_are_fetched():
+    is_fetched(lambda: torch.randn(2048, device="cuda").unfold(0, 64, 16))
 
 
 @case
-def a_tensor_without_elements_and_one_without_dimensions_come_back():
+def a_tensor_without_elements_and_one_without_dimensions_are_fetched():
     seen = []
     with spillway.OffloadActivations(min_offload_size=1), Moved() as moved:
         graph = save(seen, torch.empty(0, 64, device="cuda"), torch.tensor(3.0, device="cuda"))
@@ -73,28 +73,28 @@ def a_tensor_without_elements_and_one_without_dimensions_come_back():
 
 
 @case
-def permuted_dimensions_come_back():
-    comes_back(lambda: torch.randn(8, 16, 32, device="cuda").permute(2, 0, 1))
+def permuted_dimensions_are_fetched():
+    is_fetched(lambda: torch.randn(8, 16, 32, device="cuda").permute(2, 0, 1))
 
 
 @case
-def half_precision_comes_back():
-    comes_back(lambda: torch.randn(64, 64, device="cuda").to(torch.bfloat16))
+def half_precision_is_fetched():
+    is_fetched(lambda: torch.randn(64, 64, device="cuda").to(torch.bfloat16))
 
 
 @case
-def a_mask_comes_back():
-    comes_back(lambda: torch.randn(64, 64, device="cuda") > 0)
+def a_mask_is_fetched():
+    is_fetched(lambda: torch.randn(64, 64, device="cuda") > 0)
 
 
 @case
-def a_conjugate_view_comes_back():
-    comes_back(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj())
+def a_conjugate_view_is_fetched():
+    is_fetched(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj())
 
 
 @case
-def a_negative_view_comes_back():
-    comes_back(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj().imag)
+def a_negative_view_is_fetched():
+    is_fetched(lambda: torch.randn(64, 64, device="cuda", dtype=torch.complex64).conj().imag)
 
 
 @case
@@ -127,7 +127,7 @@ def a_parameter_stays_whether_saved_as_it_is_or_transposed():
 
 
 @case
-def a_storage_that_grew_between_two_saves_comes_back_as_it_was_last():
+def a_storage_that_grew_between_two_saves_is_fetched_as_it_was_last():
     seen = []
     with spillway.CPUOffload(1, tag="grown"), Moved() as moved:
         tensor = torch.randn(4096, device="cuda")

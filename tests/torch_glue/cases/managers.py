@@ -37,7 +37,7 @@ def model(head="lm_head"):
 
 
 def batch(rows=32):
-    """Nobody else holds it: what somebody holds does not move a second time."""
+    """Nothing else references it: what something holds does not move a second time."""
     torch.manual_seed(6)
     return torch.randn(rows, WIDTH, device="cuda")
 

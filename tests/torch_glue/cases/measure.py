@@ -107,7 +107,7 @@ def _bytes(tensor):
 
 
 class Save(torch.autograd.Function):
-    """Saves tensors as they are; `seen` gets what comes back in the backward pass."""
+    """Saves tensors as they are; `seen` gets what is fetched in the backward pass."""
 
     @staticmethod
     def forward(ctx, x, seen, *saved):

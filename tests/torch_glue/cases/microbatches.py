@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Micro-batches wait on the host, and come back as far ahead of their backward pass as the horizon says."""
+"""Micro-batches wait on the host, and are fetched as far ahead of their backward pass as the horizon says."""
 
 import logging
 from contextlib import nullcontext
@@ -43,8 +43,8 @@ def data(count=BATCHES):
     return [torch.randn(ROWS, WIDTH, generator=generator) for _ in range(count)]
 
 
-def let_go():
-    """Of what a copy out has read: then it has to come back."""
+def released():
+    """Of what a copy out has read: then it has to be fetched."""
     torch.cuda.synchronize()
     spillway.step()
 
@@ -59,7 +59,7 @@ def step(net, micro=None, count=BATCHES, order=lambda losses: losses):
                 y = net(one.cuda() * 1)
             losses.append(y.sum())  # saves nothing
             del y
-        let_go()
+        released()
         for loss in order(losses):
             loss.backward()
     return [p.grad.clone() for p in net.parameters()]
@@ -102,7 +102,7 @@ def copies_back_begin_exactly_at_the_horizon():
     for horizon in (1, 2, 4, 8):
         net, micro = network(), spillway.microbatches(activation_loading_horizon=horizon)
         step(net, micro)  # the order is learnt
-        # The first of all is so near to the last forward passes that it comes back during them.
+        # The first of all is so near to the last forward passes that it is fetched during them.
         assert begun(net, micro) == [min(UNITS, 1 + at + horizon) for at in range(UNITS)], horizon
 
 
@@ -115,7 +115,7 @@ def the_first_step_finds_out_what_comes_next_once_its_backward_pass_runs():
 
 
 @case
-def every_unit_that_has_left_comes_back_once():
+def every_unit_that_has_left_is_fetched_once():
     net, micro = network(), spillway.microbatches(activation_loading_horizon=3)
     step(net, micro)
     with Moved() as moved:
@@ -129,7 +129,7 @@ def backward_peak(horizon):
     net = network()
     micro = spillway.microbatches(activation_loading_horizon=horizon) if horizon else None
     for _ in range(3):
-        let_go()
+        released()
         net.zero_grad()
         before = torch.cuda.memory_allocated()
         with micro or nullcontext():
@@ -137,7 +137,7 @@ def backward_peak(horizon):
             for one in data():
                 with micro.batch() if micro else nullcontext():
                     losses.append(net(one.cuda() * 1).sum())
-            let_go()
+            released()
             torch.cuda.reset_peak_memory_stats()
             for loss in losses:
                 loss.backward()
@@ -150,7 +150,7 @@ def backward_peak(horizon):
 def a_longer_horizon_holds_more_memory_and_none_as_much_as_nothing_moved():
     peaks = [backward_peak(horizon) for horizon in (1, 2, 4, 8)]
     assert peaks == sorted(set(peaks)), peaks
-    # With horizon h so many units are on the device besides the one that runs.
+    # With horizon h this many units are on the device besides the one that runs.
     assert [peak - peaks[0] for peak in peaks] == [0, UNIT, 3 * UNIT, 7 * UNIT], peaks
     assert peaks[-1] < backward_peak(None), peaks
 
@@ -166,7 +166,7 @@ def without_checkpoints_a_whole_micro_batch_is_the_unit():
         for one in data():
             with micro.batch():
                 losses.append(net(one.cuda() * 1).sum())
-        let_go()
+        released()
         for loss in losses:
             loss.backward()
             seen.append(residency()["fetches"] - before)
@@ -218,7 +218,7 @@ def switched_off_nothing_moves():
 
 
 @case
-def other_numbers_of_micro_batches_and_orders_are_learnt_anew():
+def other_numbers_of_micro_batches_and_orders_are_learnt_again():
     net, micro = network(), spillway.microbatches(activation_loading_horizon=2)
     for count, order in (
         (4, list),
@@ -373,7 +373,7 @@ def the_horizon_found_by_trying_grows_while_it_helps_and_there_is_room():
 
 
 @case
-def a_horizon_that_is_found_by_trying_is_told_of_each_step_and_of_the_room_in_the_cache():
+def a_horizon_that_is_found_by_trying_is_reported_of_each_step_and_of_the_room_in_the_cache():
     from spillway._horizon import Tuner
 
     kept = 256 << 20  # beside a real GPU's workspaces

@@ -20,7 +20,7 @@ def network():
 
 
 def step(net, manager, forwards=2):
-    """Gradients and statistics after a step with so many forward passes before the first backward pass."""
+    """Gradients and statistics after a step with this many forward passes before the first backward pass."""
     net.zero_grad()
     generator = torch.Generator().manual_seed(3)
     with manager:

@@ -287,7 +287,7 @@ class Averages(nn.Module):
 
 
 @case
-def a_buffer_that_is_assigned_anew_comes_home():
+def a_buffer_that_is_assigned_again_comes_home():
     for checkpoint in (False, True):
         net = spillway.OffloadModel(
             nn.Sequential(*(Averages() for _ in range(3))), "cuda", checkpoint_activation=checkpoint

@@ -76,7 +76,7 @@ def what_cannot_be_used_is_refused_by_name():
         ((model, "cuda", "cpu", 0), "ValueError: num_slices must be from 1 to 2, not 0"),
         ((model, "cuda", "cpu", 3), "ValueError: num_slices must be from 1 to 2, not 3"),
         ((parts, "cuda", "cpu", 0), "ValueError: num_slices must be at least 1, not 0"),
-        ((parts, "cuda", "cpu", "x"), "TypeError: num_slices must be a whole number, not 'x'"),
+        ((parts, "cuda", "cpu", "x"), "TypeError: num_slices must be an integer, not 'x'"),
         (
             (model, "cuda", "cpu", 1, "yes"),
             "TypeError: checkpoint_activation must be True or False, not 'yes'",

@@ -27,7 +27,7 @@ def directory():
 
 
 def mapped(name):
-    """Ranges of addresses that files of the directory are mapped at, and nobody can open."""
+    """Ranges of addresses that files of the directory are mapped at, and nothing can open."""
     lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
     ranges = [line.split()[0].split("-") for line in lines if f" {name}/" in line and "(deleted)" in line]
     return [range(int(a, 16), int(b, 16)) for a, b in ranges]

@@ -92,7 +92,7 @@ def a_slot_that_is_freed_waits_for_the_streams_that_read_it():
 
 
 @case
-def a_part_that_came_in_vain_is_not_read_after_the_pass():
+def a_part_that_came_needlessly_is_not_read_after_the_pass():
     net = spillway.OffloadModel(layers(6), "cuda", num_slices=3)
     for parameter in net.model[:2].parameters():
         parameter.requires_grad_(False)

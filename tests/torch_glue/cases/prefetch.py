@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes back before it is wanted: in the order of the last step, and within the headroom."""
+"""What is fetched before it is wanted: in the order of the last step, and within the headroom."""
 
 from itertools import accumulate
 
@@ -14,7 +14,7 @@ TAGS = iter(range(10**6))
 
 
 class Saves(torch.autograd.Function):
-    """Saves a tensor that nobody else holds; `seen` gets what has been copied back when it is unpacked."""
+    """Saves a tensor that nothing else references; `seen` gets what has been copied back when it is unpacked."""
 
     @staticmethod
     def forward(ctx, x, size, seen):
@@ -47,7 +47,7 @@ def region(headroom):
 
 
 def back_by_then(order, headroom):
-    """What the definition says: at each use the next ones come back, in order, while they fit."""
+    """What the definition says: at each use the next ones are fetched, in order, while they fit."""
     early, back, result = [], 0, []
     for place, index in enumerate(order):
         if index in early:
@@ -105,13 +105,13 @@ def an_order_that_changes_brings_everything_back_once():
 
 
 @case
-def no_headroom_brings_back_on_demand():
+def no_headroom_fetches_on_demand():
     backs = step(region(0), REVERSE)
     assert backs == [sum(SIZES[index] for index in REVERSE[: place + 1]) for place in range(len(SIZES))]
 
 
 @case
-def without_a_headroom_one_storage_at_a_time_comes_back_early():
+def without_a_headroom_one_storage_at_a_time_is_fetched_early():
     back = list(accumulate(SIZES[index] for index in REVERSE))
     assert step(region(None), REVERSE) == [*back[1:], back[-1]]
 
@@ -126,7 +126,7 @@ def what_is_early_and_never_wanted_gives_its_headroom_back():
                 Saves.apply(torch.ones(1, device="cuda", requires_grad=True), size, seen) for size in SIZES
             ]
         torch.cuda.synchronize()
-        graphs[-1].backward()  # the one before it comes back, and is dropped
+        graphs[-1].backward()  # the one before it is fetched, and is dropped
         del graphs
     step(same, REVERSE)
     assert step(same, REVERSE) == back_by_then(REVERSE, max(SIZES))

@@ -13,7 +13,7 @@ KIB = 1024
 
 
 def bytes_of(count):
-    """A tensor of so many bytes that nobody else holds."""
+    """A tensor of this many bytes that nothing else references."""
     return torch.randn(count // 4, device="cuda")
 
 
@@ -37,7 +37,7 @@ def round_trip(make):
 
 
 def moves(make, count):
-    """The views come back exactly, for `count` bytes each way and one way back."""
+    """The views are fetched exactly, for `count` bytes each way and one way back."""
     seen, out, back = round_trip(make)
     assert out.out == back.back == count > 0, (out.out, back.back, count)
     assert back.fetches == 1
@@ -45,7 +45,7 @@ def moves(make, count):
 
 
 @case
-def a_single_element_of_any_stride_comes_back():
+def a_single_element_of_any_stride_is_fetched():
     moves(lambda: [bytes_of(16 * KIB).as_strided((1, 1), (59, 59), 7)], 4)
 
 
@@ -168,7 +168,7 @@ def a_view_saved_by_a_later_graph_extends_the_copy():
 
 
 @case
-def an_edit_between_two_saves_takes_the_bytes_that_it_may_have_changed_anew():
+def an_edit_between_two_saves_takes_the_bytes_that_it_may_have_changed_again():
     seen = []
     with spillway.CPUOffload(1, tag="edited"), Moved() as out:
         whole = bytes_of(1024 * KIB)
@@ -189,7 +189,7 @@ def an_edit_between_two_saves_takes_the_bytes_that_it_may_have_changed_anew():
 
 
 @case
-def parts_with_counters_of_their_own_do_not_copy_each_other_anew():
+def parts_with_counters_of_their_own_do_not_copy_each_other_again():
     def make():
         return list(bytes_of(1024 * KIB).unsafe_chunk(2))
 
@@ -234,7 +234,7 @@ def a_graph_that_is_kept_brings_its_part_back_each_time():
 
 
 @case
-def random_views_come_back_as_they_were():
+def random_views_are_fetched_as_they_were():
     seed = random.randrange(1 << 30)
     try:
         random_views(random.Random(seed))

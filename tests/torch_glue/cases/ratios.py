@@ -13,7 +13,7 @@ WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
 
 
 def forward(rows):
-    """Saves one tensor of each width; nobody else holds them."""
+    """Saves one tensor of each width; nothing else references them."""
     total = torch.zeros((), device="cuda")
     for width in WIDTHS:
         x = torch.randn(rows, width, device="cuda", requires_grad=True)
@@ -33,7 +33,7 @@ def steps_keep_the_ratio(ratio):
         assert step["offloaded_bytes"] <= ratio * step["offloadable_bytes"], step
         assert step["offloaded_bytes"] > ratio * step["offloadable_bytes"] - largest, step
         assert step["fetched_bytes"] <= step["offloaded_bytes"], step
-        # On a real GPU the backward pass may come before the copies, and then nothing need come back.
+        # On a real GPU the backward pass may come before the copies, and then nothing need are fetched.
         assert step["fetched_bytes"] > 0 or not EMULATED, step
 
 
@@ -72,7 +72,7 @@ def parameters_are_skipped_and_counted_once_per_step():
 
 
 @case
-def a_tensor_that_somebody_holds_is_moved_once_and_then_left_alone():
+def a_tensor_that_something_holds_is_moved_once_and_then_left_alone():
     held = torch.randn(64, 64, device="cuda")
     for step in range(3):
         with spillway.CPUOffload(1, tag="held"):
@@ -144,14 +144,14 @@ def a_tensor_that_was_held_once_is_moved_again_one_step_after_it_is_unreferenced
 
 
 @case
-def a_tensor_that_another_model_of_the_tag_holds_is_moved_all_the_same():
+def a_tensor_that_another_model_of_the_tag_holds_is_moved_anyway():
     moved = [holding_its_input(step % 2 == 0, "two models") for step in range(16)]
     mine = moved[1::2]
     assert [bytes > 0 for bytes in mine] == [False] + [True] * 7, mine
 
 
 def unrolled(cell, steps, region):
-    """The gradients of a recurrent cell over so many steps."""
+    """The gradients of a recurrent cell over this many steps."""
     torch.manual_seed(steps)
     cell.zero_grad()
     with region:
@@ -181,7 +181,7 @@ def no_step_moves_more_than_its_share_however_their_lengths_change():
 
 
 @case
-def what_waits_for_its_turn_and_is_saved_twice_comes_back_in_both_places():
+def what_waits_for_its_turn_and_is_saved_twice_is_fetched_in_both_places():
     def step(region):
         torch.manual_seed(0)
         x = torch.randn(64, 100, device="cuda", requires_grad=True)

@@ -23,7 +23,7 @@ def edited(function):
     expected = run(keeping())
     with spillway.CPUOffload(1.0, tag="edited"):
         assert same(expected, run(spillway.recompute()))
-    torch.cuda.synchronize()  # over PyTorch's allocator the next save lets go of what was copied
+    torch.cuda.synchronize()  # over PyTorch's allocator the next save releases what was copied
     assert same(expected, run(spillway.recompute()))
 
 
@@ -252,7 +252,7 @@ def an_edit_before_an_operator_that_keeps_nothing_of_its_input_is_not_lost():
 
 
 @case
-def what_somebody_else_saved_after_an_edit_is_not_taken():
+def what_another_owner_saved_after_an_edit_is_not_taken():
     def scaled_before_the_edit(x, y):
         half = 0.5 * y
         with torch.no_grad():

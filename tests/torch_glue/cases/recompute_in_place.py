@@ -50,15 +50,15 @@ def gradients(function, region, autocast=False, edit=None):
 
 
 def equals_plain(function, least=0, most=None, autocast=False):
-    """`least` and `most`: bytes that are let go and recomputed, by `recompute()` alone."""
+    """`least` and `most`: bytes that are released and recomputed, by `recompute()` alone."""
     expected = gradients(function, keeping(), autocast)
     for region in (spillway.recompute, lambda: spillway.offload(budget=plenty(), tag="in-place")):
         assert same(expected, gradients(function, region(), autocast))
         spillway.step()
     assert same(expected, gradients(function, spillway.recompute(), autocast))
-    let_go, made = left()
-    assert least <= let_go <= (let_go if most is None else most), (let_go, least, most)
-    assert made == let_go, (let_go, made)
+    released, made = left()
+    assert least <= released <= (released if most is None else most), (released, least, most)
+    assert made == released, (released, made)
 
 
 def in_place_activation(activation, size):

@@ -18,7 +18,7 @@ SIZE = ROWS * WIDTH * 4
 
 
 def pooled(x, w, before=lambda y: y, between=lambda y: y):
-    """The mean saves nothing: nobody but the ReLU has its result."""
+    """The mean saves nothing: nothing but the ReLU has its result."""
     return between(F.relu(before(x @ w))).mean(0)
 
 
@@ -188,7 +188,7 @@ def a_result_that_waits_is_given_to_who_computes_from_it():
 @case
 def what_is_computed_from_a_result_with_bits_is_kept():
     plain = gradients_of_scaled(keeping(), saves_between=True)
-    # What is saved between finds that nobody holds the result.
+    # What is saved between finds that nothing references the result.
     assert same(plain, gradients_of_scaled(spillway.recompute(), saves_between=True))
     assert left()[1] >= SIZE, left()
 
@@ -202,7 +202,7 @@ def an_edit_of_a_result_with_bits_is_noticed():
         with torch.no_grad():
             y.add_(1)
         del y
-        after = F.relu(x.cumsum(1)).sum()  # the edited one is let go with the save of this one
+        after = F.relu(x.cumsum(1)).sum()  # the edited one is released with the save of this one
     with an_edit_is_noticed():
         loss.backward()
     after.backward()
@@ -227,18 +227,18 @@ def second_derivatives_have_their_bits():
 
 @case
 def planned_steps_have_the_same_bits():
-    # A sum cannot be computed again, and what follows it neither.
+    # A sum cannot be recomputed, and what follows it neither.
     function = functools.partial(pooled, before=lambda y: y.cumsum(0))
     expected, _ = gradients(keeping(), function=function)
     region = spillway.offload(budget=plenty(), tag="masks")
-    let_go = []
+    released = []
     for _ in range(4):
         actual, _ = gradients(region, function=function)
         assert same(expected, actual)
         spillway.step()
-        let_go.append(last("masks")["left_to_recompute_bytes"])
-    assert let_go[0] == SIZE, let_go  # the recorded step
-    assert let_go[-1] == 0, let_go  # there is plenty
+        released.append(last("masks")["left_to_recompute_bytes"])
+    assert released[0] == SIZE, released  # the recorded step
+    assert released[-1] == 0, released  # there is plenty
     assert spillway.stats()["tags"]["masks"]["plan_mismatches"] == 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose cheap activations are computed again, alone and with the other ways."""
+"""Models whose cheap activations are recomputed, alone and with the other ways."""
 
 import contextlib
 import functools
@@ -118,15 +118,15 @@ def model_trains_alike(name):
         expected = trained(name, keeping, precision)
         kept = last("kept")["offloadable_bytes"]
         assert same(expected, trained(name, spillway.recompute, precision)), precision
-        let_go, made = left()
+        released, made = left()
         # Autocast keeps the casts of what a norm gives in float32, too.
-        assert let_go >= MODELS[name][1] * kept or precision == "autocast", (precision, let_go, kept)
-        assert made >= let_go > 0, (precision, let_go, made)
+        assert released >= MODELS[name][1] * kept or precision == "autocast", (precision, released, kept)
+        assert made >= released > 0, (precision, released, made)
 
 
 for model in MODELS:
     claim = functools.partial(model_trains_alike, model)
-    claim.__name__ = f"{model}_trains_alike_with_its_share_of_bytes_computed_again"
+    claim.__name__ = f"{model}_trains_alike_with_its_share_of_bytes_recomputed"
     case(claim)
 
 
@@ -148,8 +148,8 @@ def the_weights_that_autocast_has_cast_are_not_held():
     assert same(expected, actual)
     # But for the first one, whose input needs no gradient.
     assert held - held_less >= 3 * 512 * 512 * 2, (held, held_less)
-    let_go, made = left()
-    assert made == let_go >= 3 * 512 * 512 * 2
+    released, made = left()
+    assert made == released >= 3 * 512 * 512 * 2
 
 
 def blocks_trained(around, change=lambda block: block):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule of what is computed again gives the bits of the first time."""
+"""Each rule of what is recomputed gives the bits of the first time."""
 
 import functools
 import math
@@ -38,7 +38,7 @@ def gelu_written_out(x):
     return 0.5 * x * (1.0 + torch.tanh(inner))
 
 
-# Each ends with the operator whose rule it is about; what that needs is saved by somebody.
+# Each ends with the operator whose rule it is about; what that needs is saved by something.
 RULES = {
     "silu": lambda x, w: F.silu(x * 1),
     "gelu": lambda x, w: F.gelu(x * 1),
@@ -99,7 +99,7 @@ RULES = {
     "cast_of_a_norm": lambda x, w: F.layer_norm(x @ w, (64,)).bfloat16(),
     "cast_of_a_parameter": lambda x, w: x.bfloat16(),
     "cast_up": lambda x, w: (x.bfloat16() @ w.bfloat16()).float(),
-    "cast_up_of_what_is_made_again": lambda x, w: F.silu(x.bfloat16() @ w.bfloat16()).float(),
+    "cast_up_of_what_is_remade": lambda x, w: F.silu(x.bfloat16() @ w.bfloat16()).float(),
     "norm_in_single_precision": lambda x, w: norm_of_llama((x @ w).bfloat16(), w[0].bfloat16()),
     "view": lambda x, w: F.silu(x @ w).view(16, 256),
     "transposed": lambda x, w: F.silu(x @ w).t(),
@@ -115,19 +115,19 @@ def rule_gives_the_same_bits(name):
     for _ in range(2):
         actual = gradients(function, inputs, spillway.recompute())
         assert same(expected, actual)
-        let_go, made = left()
-        assert 0 < let_go <= kept, (let_go, kept)
-        assert made == let_go, (let_go, made)
+        released, made = left()
+        assert 0 < released <= kept, (released, kept)
+        assert made == released, (released, made)
 
 
 for rule in RULES:
     claim = functools.partial(rule_gives_the_same_bits, rule)
-    claim.__name__ = f"{rule}_is_computed_again_bit_for_bit"
+    claim.__name__ = f"{rule}_is_recomputed_bit_for_bit"
     case(claim)
 
 
 @case
-def rules_let_go_of_all_that_they_are_about():
+def rules_release_all_that_they_are_about():
     whole = 64 * 64 * 4
     for name, least in {
         "dropout": whole + whole // 4,  # and its mask
@@ -170,7 +170,7 @@ def a_dropout_of_what_lies_askew_is_kept():
 
 
 @case
-def what_is_multiplied_by_a_frozen_weight_is_let_go_with_its_product():
+def what_is_multiplied_by_a_frozen_weight_is_released_with_its_product():
     gradients(
         RULES["norm_of_llama_with_a_frozen_weight"],
         [random(64, 64), random(64, 64, seed=1)],

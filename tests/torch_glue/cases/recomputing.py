@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that are computed again instead of kept: when, how often, and what is left behind."""
+"""Tensors that are recomputed instead of kept: when, how often, and what is left behind."""
 
 import threading
 
@@ -14,7 +14,7 @@ from cases.measure import gradients_of_gradients, last, same, same_bits
 
 
 @case
-def peak_memory_falls_by_what_is_computed_again():
+def peak_memory_falls_by_what_is_recomputed():
     net = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.SiLU()) for _ in range(8)]).cuda()
     x = random(512, 256)
 
@@ -33,7 +33,7 @@ def peak_memory_falls_by_what_is_computed_again():
 
 
 @case
-def consumers_share_what_is_computed_again():
+def consumers_share_what_is_recomputed():
     x = random(64, 64).requires_grad_()
     weights = [random(64, 64, seed=i).requires_grad_() for i in range(3)]
     with spillway.recompute():
@@ -60,7 +60,7 @@ def a_weight_pass_alone_works_after_a_shared_producer_was_released():
 
 
 @case
-def whoever_keeps_a_result_is_given_it():
+def the code that_keeps_a_result_is_given_it():
     x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
     with spillway.recompute():
         y = F.silu(x)
@@ -122,7 +122,7 @@ def random_numbers_go_on_as_if_none_had_been_drawn_again():
 
 
 @case
-def what_cannot_be_computed_again_moves_as_the_region_around_says():
+def what_cannot_be_recomputed_moves_as_the_region_around_says():
     def run(*regions):
         torch.manual_seed(3)
         net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.SiLU()) for _ in range(4)]).cuda()
@@ -140,7 +140,7 @@ def what_cannot_be_computed_again_moves_as_the_region_around_says():
     ):
         assert same(plain, run(*regions))
         step = last("moved")
-        # What comes back serves the operator that runs again and its own backward pass.
+        # What is fetched serves the operator that runs again and its own backward pass.
         assert step["fetched_bytes"] == step["offloaded_bytes"] > 0, step
         assert step["recomputed_bytes"] == step["left_to_recompute_bytes"] > 0, step
 
@@ -257,7 +257,7 @@ def no_region_is_open_behind_an_exception():
 
 
 @case
-def what_was_made_again_goes_when_all_have_had_it():
+def what_was_remade_goes_when_all_have_had_it():
     x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
     with spillway.recompute():
         loss = (F.silu(x) @ w).sum()

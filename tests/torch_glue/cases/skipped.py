@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot move comes back as it was, and is counted by its reason."""
+"""What cannot move is fetched as it was, and is counted by its reason."""
 
 import contextlib
 import functools
@@ -17,12 +17,12 @@ NBYTES = ROWS * ROWS * 4
 
 
 def plain():
-    """Nobody else holds it."""
+    """Nothing else references it."""
     return torch.randn(ROWS, ROWS, generator=torch.Generator().manual_seed(3)).cuda()
 
 
 def counted(tag, *tensors):
-    """Saves them beside one that moves: what comes back of them, and the storages and bytes by reason."""
+    """Saves them beside one that moves: what is fetched of them, and the storages and bytes by reason."""
     seen = []
     with spillway.CPUOffload(1, tag=tag), Moved() as moved:
         graph = save(seen, *tensors, plain())
@@ -37,7 +37,7 @@ def counted(tag, *tensors):
 
 
 def kept(tag, reason, nbytes, *tensors):
-    """They stay for one reason; what comes back has their kinds."""
+    """They stay for one reason; what is fetched has their kinds."""
     seen, skipped = counted(tag, *tensors)
     assert skipped == {reason: (len(tensors), nbytes)}, skipped
     for tensor, back in zip(tensors, seen, strict=True):

@@ -37,7 +37,7 @@ def steady(ratio):
             optimizer.step()
             optimizer.zero_grad()
             counts.append((spillway.stats()["driver"], emulator_counts()))
-    assert moved.out > 0  # what is still on the device when it is asked for need not come back
+    assert moved.out > 0  # what is still on the device when it is asked for need not be fetched
     assert all(count == counts[1] for count in counts[1:]), counts
 
 
@@ -48,7 +48,7 @@ for ratio in (0.3, 0.5, 1):
 
 
 def of_random_lengths(count):
-    """Steps of so many lengths, from a quarter to the whole of the longest, at ratio 1."""
+    """Steps of this many lengths, from a quarter to the whole of the longest, at ratio 1."""
     draw = random.Random(count)
     lengths = [draw.randint(100, 400) for _ in range(count)]
     net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64)).cuda()

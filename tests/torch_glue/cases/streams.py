@@ -61,7 +61,7 @@ def a_graph_over_two_streams_equals_plain():
 
 
 def fill_free_memory():
-    """Writes to whatever blocks of this size have been given back."""
+    """Writes to whatever blocks of this size have been released."""
     held = [torch.full((256, 256), float(value), device="cuda") for value in range(32)]
     assert len({t.data_ptr() for t in held}) == 32
 
@@ -118,7 +118,7 @@ def a_copy_that_another_stream_also_read_is_reused_in_order():
     here.backward()
     there.backward()
     with torch.cuda.stream(side):
-        total = seen[1].sum()  # still under way on the side stream when the memory is given back
+        total = seen[1].sum()  # still under way on the side stream when the memory is released
     expected = seen[0].sum().cpu()
     seen.clear()
     del here, there
