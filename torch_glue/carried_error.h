@@ -51,7 +51,7 @@ class CarriedError : public python_error {
 
   /// Waits a moment for threads that still have one, so that what frames hold is gone when a step
   /// begins. Requires: the Python lock, which it releases meanwhile.
-  static void released() {
+  static void release() {
     if (alive() == 0) return;
     {
       const pybind11::gil_scoped_release released;

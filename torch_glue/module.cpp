@@ -58,7 +58,7 @@ std::uint64_t enter_region(double offload_ratio,
                            bool recompute) {
   auto ratio = spillway::Ratio::of(offload_ratio);
   raise(ratio.status());
-  if (budget) spillway::CarriedError::released();
+  if (budget) spillway::CarriedError::release();
   if (!tag.empty()) raise(spillway::check_tag_name(tag));
   spillway::RegionOptions options{spillway::intern_tag(tag), ratio.value()};
   if (min_bytes) options.min_bytes = spillway::Bytes{*min_bytes};

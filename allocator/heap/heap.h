@@ -178,13 +178,13 @@ class Heap {
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
   /// Holds the live blocks with these tags that are evicted, or those that are not: until
-  /// released() no free takes one offloaded, so that it can be copied, evicted or restored
+  /// unpin_blocks() no free takes one offloaded, so that it can be copied, evicted or restored
   /// meanwhile. Blocks that are held already are left out.
-  std::vector<HeapBlockInfo> hold(std::span<const TagId> tags, bool evicted);
+  std::vector<HeapBlockInfo> pin_blocks(std::span<const TagId> tags, bool evicted);
 
   /// Ends hold() for these blocks. Those that their owners freed meanwhile are freed now, and
   /// returned. Requires: they are held.
-  std::vector<driver::DevicePtr> released(std::span<const driver::DevicePtr> blocks);
+  std::vector<driver::DevicePtr> unpin_blocks(std::span<const driver::DevicePtr> blocks);
 
   /// After these fences the device is done with all work on the blocks that their streams and other
   /// users have been given so far. Requires: live blocks. Errors: as Timeline::mark.

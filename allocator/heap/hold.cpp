@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-std::vector<HeapBlockInfo> Heap::hold(std::span<const TagId> tags, bool evicted) {
+std::vector<HeapBlockInfo> Heap::pin_blocks(std::span<const TagId> tags, bool evicted) {
   const std::set<TagId> wanted(tags.begin(), tags.end());
   std::vector<HeapBlockInfo> held;
   const Lock lock(state_->mutex);
@@ -45,7 +45,7 @@ Result<driver::FenceSet> Heap::last_uses(std::span<const driver::DevicePtr> bloc
   return uses;
 }
 
-std::vector<driver::DevicePtr> Heap::released(std::span<const driver::DevicePtr> blocks) {
+std::vector<driver::DevicePtr> Heap::unpin_blocks(std::span<const driver::DevicePtr> blocks) {
   std::vector<driver::DevicePtr> freed;
   for (const driver::DevicePtr at : blocks) {
     Region* const region = state_->regions.around(at);

@@ -56,13 +56,13 @@ class Planner {
         moved_.push_back(storage);
       }
     }
-    const auto more expensive = [&](std::size_t left, std::size_t right) {
+    const auto is_more_expensive = [&](std::size_t left, std::size_t right) {
       const auto& one = profile.storages[left];
       const auto& other = profile.storages[right];
       return *one.recompute * static_cast<double>(other.bytes) >
              *other.recompute * static_cast<double>(one.bytes);
     };
-    std::stable_sort(recomputable.begin(), recomputable.end(), more expensive);
+    std::stable_sort(recomputable.begin(), recomputable.end(), is_more_expensive);
     for (const std::size_t storage : recomputable)
       if (!all_offloaded_.keep(storage, most)) recomputed_.push_back(storage);
   }

@@ -64,7 +64,7 @@ class Simulation {
   StepTiming run() {
     for (std::size_t place = 0; place < profile_.places(); ++place) {
       saved_.each(place, [&](std::size_t storage) { copy_out(storage); });
-      released_.each(place, [&](std::size_t storage) { released(storage); });
+      released_.each(place, [&](std::size_t storage) { release(storage); });
       fetched_.each(place, [&](std::size_t storage) { copy_in(storage); });
       wait_for_memory(live_[place]);
       wanted_.each(place, [&](std::size_t storage) { use(storage); });
@@ -89,7 +89,7 @@ class Simulation {
     leaving_.push_back(storage);
   }
 
-  void released(std::size_t storage) {
+  void release(std::size_t storage) {
     Moved& moved = moved_[storage];
     if (moved.out <= now_) return;
     moved.released = true;

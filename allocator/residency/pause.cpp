@@ -31,7 +31,7 @@ Result<PauseManager::Blocks> PauseManager::begin_pause(std::span<const TagId> ta
                                                        Contents contents) {
   Blocks blocks;
   // While they are held, no address gets another owner and no memory goes.
-  for (const HeapBlockInfo& block : heap_.hold(tags, false))
+  for (const HeapBlockInfo& block : heap_.pin_blocks(tags, false))
     blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
   sort_by_address(blocks);
   Status status = leave(blocks, contents);
@@ -88,7 +88,7 @@ Bytes PauseManager::finish_pause(Blocks blocks) {
     }
   }
   keep(std::move(blocks));
-  released(all);
+  unpin(all);
   return released.value();
 }
 
@@ -99,11 +99,11 @@ void PauseManager::cancel_pause(Blocks blocks) {
     if (block.moved.set()) heap_.add_fence(block.at, block.moved);
     drop_copy(std::move(block));
   }
-  released(all);
+  unpin(all);
 }
 
 Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> tags) {
-  Blocks blocks = take(tags, heap_.hold(tags, true));
+  Blocks blocks = take(tags, heap_.pin_blocks(tags, true));
   Status status = are_fetched(blocks);
   if (status.ok()) return blocks;
   cancel_resume(std::move(blocks));
@@ -142,7 +142,7 @@ PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
   }
   for (Block& block : gone)
     drop_copy(std::move(block));
-  released(leaving);
+  unpin(leaving);
   sort_by_address(blocks);
   return blocks;
 }
@@ -178,14 +178,14 @@ void PauseManager::finish_resume(Blocks blocks) {
     }
     drop_copy(std::move(block));
   }
-  released(all);
+  unpin(all);
 }
 
 void PauseManager::cancel_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not live
   keep(std::move(blocks));
-  released(all);
+  unpin(all);
 }
 
 void PauseManager::keep(Blocks blocks) {
@@ -206,8 +206,8 @@ void PauseManager::keep(Blocks blocks) {
     drop_copy(std::move(block));
 }
 
-void PauseManager::released(std::span<const driver::DevicePtr> blocks) {
-  for (const driver::DevicePtr at : heap_.released(blocks))
+void PauseManager::unpin(std::span<const driver::DevicePtr> blocks) {
+  for (const driver::DevicePtr at : heap_.unpin_blocks(blocks))
     forget(at);
 }
 

@@ -108,7 +108,7 @@ class PauseManager {
   Status copy_in_sync(Blocks& blocks);
   void keep(Blocks blocks);
   /// Owners may free these blocks again; what they have freed meanwhile goes, its copy too.
-  void released(std::span<const driver::DevicePtr> blocks);
+  void unpin(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);
   void drop_copy(Block block);
   void count(const Block& block) SPILLWAY_REQUIRES(mutex_);

@@ -10,6 +10,6 @@ from bench.figures.registry import Session, figure
 def share_of_step(session: Session) -> float:
     """To be watched costs a training step less than a thousandth."""
     run = session.probe("top")
-    # What moves is reported to the page three times: out, back, and at its end, each about an allocation's way.
+    # Each offload is reported to the page three times (out, back, end), at about the cost of an allocation.
     events = run["allocations"] + 3 * run["moves"]
     return (run["step"] + events * max(run["allocation"], 0)) / run["nanoseconds"]

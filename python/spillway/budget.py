@@ -230,8 +230,8 @@ def offload(
             or a function to decorate; or nothing, for the region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
             or ``"auto"``, 95 % of what the GPU has for this process when the first step begins.
-        time_limit: instead of the least time the least memory, with a predicted time of at most this many times
-            that of the step with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
+        time_limit: minimizes memory instead of time, with a predicted step time of at most this multiple
+            of the time with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
             one, the budget is kept first.
         recompute: whether storages may be recomputed; without it they only move.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step

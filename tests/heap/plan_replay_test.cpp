@@ -286,11 +286,11 @@ TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsReleased) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
   const std::vector<TagId> tags{TagId{5}};
-  ASSERT_EQ(heap_->hold(tags, false).size(), 1U);
+  ASSERT_EQ(heap_->pin_blocks(tags, false).size(), 1U);
   free(a);
   EXPECT_EQ(heap_->stats().live, 3_MiB);
 
-  EXPECT_EQ(heap_->released(std::vector{a}), std::vector{a});
+  EXPECT_EQ(heap_->unpin_blocks(std::vector{a}), std::vector{a});
   EXPECT_EQ(heap_->stats().live, 0_B);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of NVIDIA's headers is wrapped or left out for a reason, and what is wrapped is reported with
+"""Every function of NVIDIA's headers is wrapped or left out for a reason. Wrapped functions are traced with
 the address, bytes and stream that the header's own names for its parameters say."""
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ print(count({begin!r}))
 
 
 def with_a_late_block(size: int, script: str) -> str:
-    """What the script prints, which has a served block `at` of this many bytes, memory `host` of the host and a
+    """Output of the script, which has a served block `at` of `size` bytes, memory `host` of the host and a
     `stream`, on a device that is late."""
     return python(
         ALLOCATE

@@ -77,9 +77,9 @@ class StepWithOperands {
     for (std::size_t storage = storages; storage-- > 0;) {
       const bool unwanted = comes_and_goes && random() % 6 == 0;
       if (!unwanted) use(storage);
-      if (unwanted && !left_[storage]) released(storage);
+      if (unwanted && !left_[storage]) release(storage);
       for (std::size_t other = 0; comes_and_goes && other < storage; ++other)
-        if (!left_[other] && random() % 3 == 0) released(other);
+        if (!left_[other] && random() % 3 == 0) release(other);
       if (comes_and_goes && random() % 3 == 0) use(random() % storages);
     }
     for (std::size_t storage = 0; storage < storages; ++storage) {
@@ -130,10 +130,10 @@ class StepWithOperands {
   void use(std::size_t storage) {
     bring(storage, StepCurve::Ask::kNoProduct);
     event(0);
-    released(storage);
+    release(storage);
   }
 
-  void released(std::size_t storage) {
+  void release(std::size_t storage) {
     event(-static_cast<std::int64_t>(sizes_[storage]));
     left_[storage] = curve_.live.size() - 1;
   }

@@ -79,11 +79,11 @@ class RuntimeTest : public testing::Test {
       EXPECT_TRUE(driver::Timeline::wait(stream(), fence).ok());
       runtime_->fetched(saved.decision.site, saved.size);
     }
-    released(std::move(saved));
+    release(std::move(saved));
   }
 
   /// The handle dies without having been unpacked.
-  void released(Saved saved) {
+  void release(Saved saved) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     if (saved.stash.slot.data != nullptr) device.residency().drop(std::move(saved.stash));
     device.heap().free(saved.kept);

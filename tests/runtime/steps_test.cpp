@@ -31,7 +31,7 @@ TEST_F(StepsTest, AnOpenRegionDoesNotKeepAStepOpenOnceTheBackwardPassHasBegun) {
 TEST_F(StepsTest, AGraphThatIsDroppedInsideTheRegionDoesNotEndTheStep) {
   enter(kTag, 1.0);
 
-  released(save(kTag, 1_MiB));
+  release(save(kTag, 1_MiB));
 
   EXPECT_EQ(runtime_->stats().steps, 0U);
   runtime_->leave_region(kTag);
@@ -41,7 +41,7 @@ TEST_F(StepsTest, TheBackwardPassOfAStepIsForgottenInTheNextOne) {
   train(1.0, {1_MiB});
   enter(kTag, 1.0);
 
-  released(save(kTag, 1_MiB));
+  release(save(kTag, 1_MiB));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
   runtime_->leave_region(kTag);
@@ -49,7 +49,7 @@ TEST_F(StepsTest, TheBackwardPassOfAStepIsForgottenInTheNextOne) {
 
 TEST_F(StepsTest, LeavingTheRegionEndsTheStepWhereNoHandleLivesAnyMore) {
   enter(kTag, 1.0);
-  released(save(kTag, 1_MiB));
+  release(save(kTag, 1_MiB));
 
   runtime_->leave_region(kTag);
 
@@ -59,7 +59,7 @@ TEST_F(StepsTest, LeavingTheRegionEndsTheStepWhereNoHandleLivesAnyMore) {
 TEST_F(StepsTest, AGraphThatIsDroppedOutsideAllRegionsEndsTheStep) {
   auto saved = forward(kTag, 1.0, {1_MiB});
 
-  released(std::move(saved[0]));
+  release(std::move(saved[0]));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
 }

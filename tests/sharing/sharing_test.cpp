@@ -319,9 +319,9 @@ TEST_F(SharingTest, EvictedAndHeldBlocksAreNotShared) {
   EXPECT_EQ(exports_->share(evicted[0]).status().code(), Code::kNotReady);
 
   const driver::DevicePtr held = allocate(4_MiB, main_, kTag);
-  ASSERT_EQ(heap_->hold({&kTag, 1}, false).size(), 1U);
+  ASSERT_EQ(heap_->pin_blocks({&kTag, 1}, false).size(), 1U);
   EXPECT_EQ(exports_->share(held).status().code(), Code::kNotReady);
-  heap_->released({&held, 1});
+  heap_->unpin_blocks({&held, 1});
   EXPECT_TRUE(exports_->share(held).ok());
 }
 

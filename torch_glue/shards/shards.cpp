@@ -209,7 +209,7 @@ OffloadedShards::~OffloadedShards() {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
   for (Slot& slot : slots_)
-    released(slot);
+    release(slot);
 }
 
 void OffloadedShards::begin() {
@@ -338,7 +338,7 @@ void OffloadedShards::settle(Slot& slot) {
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);
 }
 
-void OffloadedShards::released(Slot& slot) {
+void OffloadedShards::release(Slot& slot) {
   try {
     settle(slot);
   } catch (const c10::Error& error) {
@@ -364,7 +364,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   ++extra_;
   Slot& oldest = *std::min_element(
       slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  released(oldest);  // the code that holds its memory frees it
+  release(oldest);  // the code that holds its memory frees it
   return oldest;
 }
 

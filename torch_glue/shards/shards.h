@@ -93,7 +93,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   /// Waits until `loaded` is known. Errors: c10::Error; it holds no part then.
   void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
   /// Its memory is used by nothing before what fills it has passed.
-  void released(Slot& slot) SPILLWAY_REQUIRES(mutex_);
+  void release(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
   std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned

@@ -116,8 +116,8 @@ class _Queues:
                 self._of[copy.device, copy.stream, storage].append(copy)
 
     def end_of_copy(self, wait: Span) -> int:
-        """When the copy ended that `wait` is for; 0 where there is none. Of a wait that tells no storage that
-        was fetched, the last copy of the stream that can be it: submitted before, and begun before its end."""
+        """The end of the copy that `wait` is for; 0 if there is none. A wait that names no storage is for the
+        stream's last copy that was submitted before the wait and began before its end."""
         for storage in (wait.storage, 0):
             queue = self._of.get((wait.device, wait.amount, storage), [])
             submitted = bisect_right(queue, wait.submitted, key=lambda copy: copy.submitted)

@@ -17,7 +17,7 @@ WIDTH = 64
 UNIT = 32 * WIDTH * 4
 
 
-def released():
+def release():
     """Of what a copy out has read."""
     torch.cuda.synchronize()
     spillway.step()
@@ -59,7 +59,7 @@ def a_gradient_that_views_what_was_fetched_keeps_its_values():
             y = x * 1
             for _ in range(4):
                 y = ViewOfSaved.apply(y.tanh())
-        released()
+        release()
         y.sum().backward()
         return x.grad
 
@@ -84,7 +84,7 @@ def an_adapter_on_a_frozen_base_has_the_plain_gradients():
         net = nn.Sequential(*(Adapted() for _ in range(3))).cuda()
         with manager:
             loss = net(batch()).square().sum()
-        released()
+        release()
         loss.backward()
         return [p.grad for p in net.parameters()]
 
@@ -102,7 +102,7 @@ def interleaved_views_and_a_tensor_saved_three_times_have_one_host_copy():
         expected = base.cpu()
         graph = save(seen, base[:, ::2], base[:, 1::2], base, base, base)
         del base
-    released()
+    release()
     with Moved() as returned:
         graph.backward()
     assert (moved.out, moved.stashes) == (UNIT, 1) and (returned.back, returned.fetches) == (UNIT, 1)
@@ -122,7 +122,7 @@ def a_new_tensor_at_an_address_that_was_freed_is_no_alias():
             del tensor
             torch.cuda.synchronize()
     assert len(set(places)) < len(places), "no address came again"
-    released()
+    release()
     for graph in graphs:
         graph.backward()
     assert moved.out == 4 * UNIT
@@ -133,16 +133,16 @@ def a_new_tensor_at_an_address_that_was_freed_is_no_alias():
 def device_memory_falls_by_the_bytes_that_moved_and_is_fetched_to_where_it_was():
     def held(manager):
         net = network()
-        released()
+        release()
         before = torch.cuda.memory_allocated()
         with manager, Moved() as moved:
             loss = net(batch()).sum()
-        released()
+        release()
         after = torch.cuda.memory_allocated() - before
         loss.backward()
         net.zero_grad()
         del loss
-        released()
+        release()
         assert torch.cuda.memory_allocated() == before
         return after, moved.out
 
@@ -161,10 +161,10 @@ def a_graph_ends_without_the_collector_of_cycles():
             seen = weakref.ref(x)
             loss = x.tanh().sum()
             del x
-        released()
+        release()
         assert seen() is None and moved.out > 0 and residency()["on_host_bytes"] > 0
         del loss
-        released()
+        release()
         assert residency()["on_host_bytes"] == 0
     finally:
         gc.enable()
@@ -209,7 +209,7 @@ def the_summary_counts_the_bytes_that_were_copied():
         with Moved() as moved:
             with region("summary"):
                 loss = network()(batch()).square().sum()
-            released()
+            release()
             counted = last("summary")
             loss.backward()
         assert counted["offloaded_bytes"] == moved.out > 0
@@ -267,7 +267,7 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
             y = None
             net.zero_grad()
             if number % 20 == 19:
-                released()
+                release()
                 gc.collect()
                 held.append((torch.cuda.memory_allocated(), residency()["on_host_bytes"]))
     assert moved.out > moved_by_regions > 0 and moved.back > 0  # by both

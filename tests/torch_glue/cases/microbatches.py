@@ -43,7 +43,7 @@ def data(count=BATCHES):
     return [torch.randn(ROWS, WIDTH, generator=generator) for _ in range(count)]
 
 
-def released():
+def release():
     """Of what a copy out has read: then it has to be fetched."""
     torch.cuda.synchronize()
     spillway.step()
@@ -59,7 +59,7 @@ def step(net, micro=None, count=BATCHES, order=lambda losses: losses):
                 y = net(one.cuda() * 1)
             losses.append(y.sum())  # saves nothing
             del y
-        released()
+        release()
         for loss in order(losses):
             loss.backward()
     return [p.grad.clone() for p in net.parameters()]
@@ -129,7 +129,7 @@ def backward_peak(horizon):
     net = network()
     micro = spillway.microbatches(activation_loading_horizon=horizon) if horizon else None
     for _ in range(3):
-        released()
+        release()
         net.zero_grad()
         before = torch.cuda.memory_allocated()
         with micro or nullcontext():
@@ -137,7 +137,7 @@ def backward_peak(horizon):
             for one in data():
                 with micro.batch() if micro else nullcontext():
                     losses.append(net(one.cuda() * 1).sum())
-            released()
+            release()
             torch.cuda.reset_peak_memory_stats()
             for loss in losses:
                 loss.backward()
@@ -166,7 +166,7 @@ def without_checkpoints_a_whole_micro_batch_is_the_unit():
         for one in data():
             with micro.batch():
                 losses.append(net(one.cuda() * 1).sum())
-        released()
+        release()
         for loss in losses:
             loss.backward()
             seen.append(residency()["fetches"] - before)

@@ -14,7 +14,7 @@ TAGS = iter(range(10**6))
 
 
 class Saves(torch.autograd.Function):
-    """Saves a tensor that nothing else references; `seen` gets what has been copied back when it is unpacked."""
+    """Saves an otherwise unreferenced tensor; `seen` gets the bytes copied back when it is unpacked."""
 
     @staticmethod
     def forward(ctx, x, size, seen):

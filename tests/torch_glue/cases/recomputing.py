@@ -60,7 +60,7 @@ def a_weight_pass_alone_works_after_a_shared_producer_was_released():
 
 
 @case
-def the code that_keeps_a_result_is_given_it():
+def code_that_keeps_a_result_is_given_it():
     x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
     with spillway.recompute():
         y = F.silu(x)
