@@ -70,8 +70,7 @@ class HostArena {
   /// registers one piece of that size instead of all others. The pieces are too large at
   ///   - steps of one shape: more than 1.03 x that peak, rounded up to a page;
   ///   - steps of several shapes: more than 1.1 x that peak. The new piece is then a sixteenth
-  ///   larger
-  ///     than the peak, so that slowly growing lengths register seldom.
+  ///     larger than the peak, so that slowly growing lengths register seldom.
   /// If slots are in use, unneeded free pieces are unregistered. A refused request counts towards
   /// its step's peak. If the machine refuses the piece, the arena keeps what it can have. It
   /// retries after RecentPeaks::kSteps steps or for a larger peak. Otherwise nothing happens.
