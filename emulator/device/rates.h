@@ -29,9 +29,9 @@ struct Rates {
   double product = 1;      // share of those rates that matrix products and convolutions reach
   double attention = 1;
   double attention_backward = 1;
-  // share of the link's rates that concurrent copies in both directions reach; below
+  // share of the link's rates that concurrent copies in both directions reach; at most 0.5: they
+  // run one after the other
   double duplex = 1;
-  // 0.5 as 0.5: one after the other
   double kernel = 2e-6;  // seconds of overhead of a kernel, fill or copy within devices
   double launch = 4e-6;  // host time of an operator, without its calls
   double call = 1e-6;    // host time of a call
