@@ -189,9 +189,9 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("device"),
       py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
-  // The missed budget, once, if it is that of `entered`. Returns the arguments of a BudgetError,
-  // whether it is only a warning, whether the step was the first with an optimizer step, and
-  // whether the next step of its shape may meet the budget.
+  // Returns the missed budget once, if it is that of `entered`: the arguments of a BudgetError, and
+  // three flags. They are: it is only a warning; the step was the first with an optimizer step; the
+  // next step of its shape may meet the budget.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {

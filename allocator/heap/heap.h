@@ -296,8 +296,8 @@ class Heap {
   /// Disabled once a step adds no persistent blocks. No effect without a target or with a target of
   /// few pages.
   void begin_optimizer_phase();
-  /// Peak of the reserved bytes since the target was set if the running step has followed a plan,
-  /// so that similar steps will reserve the same. Zero if it has not; none without a target.
+  /// Peak of the reserved bytes since the target was set, if the running step has followed a plan:
+  /// similar steps will reserve the same. Zero if it has not; none without a target.
   [[nodiscard]] std::optional<Bytes> peak_reserved_following_plan() const;
   /// Whether the memory of a plan is still being mapped, in the running step or later ones. Mapping
   /// memory stalls the host.

@@ -39,8 +39,9 @@ struct HostArenaStats {
 /// fit, coalescing.
 ///
 /// The first step grows the arena piece by piece; a background thread creates the next piece.
-/// Registered bytes exceed those in slots by at most a quarter or 8 MiB, whichever is more, and by
-/// at most an eighth of a limit. end_step() then sizes the arena for the recent steps.
+/// Registered bytes exceed those in slots by at most a quarter or 8 MiB, whichever is more. With a
+/// limit, they exceed them by at most an eighth of it. end_step() then sizes the arena for the
+/// recent steps.
 ///
 /// A slot returned with a fence is reused only together with that fence. The choice of a slot
 /// depends on sizes alone, never on timing. A step that repeats therefore gets the same slots, and

@@ -77,8 +77,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
   OnDevice fetch(std::uint64_t& round, const ByteRange& bytes);
 
-  /// Begins a fetch for this stream, or for the current one if that belongs to another device, if a
-  /// hook may still use the storage and it is not resident. True if a copy has begun.
+  /// Begins a fetch if a hook may still use the storage and it is not resident. Fetches for this
+  /// stream, or for the current one if this stream belongs to another device. True if a copy has
+  /// begun.
   /// Errors: none; the unpack reports a lasting one.
   bool prefetch(c10::cuda::CUDAStream consumer);
 
