@@ -22,7 +22,7 @@ namespace emu = spillway::emulator;
 
 namespace {
 
-/// `body(Machine&)` under the lock, or `otherwise` where there is no machine.
+/// `body(Machine&)` under the lock, or `otherwise` if there is no machine.
 template <typename Body, typename Value>
 Value with_machine(Value otherwise, Body&& body) {
   emu::Machine* machine = emu::machine_if_ready();
@@ -43,12 +43,12 @@ void with_stream(CUstream handle, Body&& body) {
   });
 }
 
-/// What a thread was allowed lately. Trivially destructible, because it is asked until a thread's
+/// Recent access checks of a thread. Trivially destructible, because it is used until a thread's
 /// end.
 struct Right {
   std::uint64_t generation;  // 0: empty
   CUstream stream;
-  int device;  // the current one: it tells one default stream from the other
+  int device;  // the current one: it distinguishes default streams
   emu::Range range;
   bool write;
 };
@@ -56,7 +56,7 @@ struct Right {
 constinit thread_local std::array<Right, 8> rights{};
 constinit thread_local std::size_t next_right = 0;
 
-/// What a thread drained last, and how much work had been given then.
+/// The thread's last drained stream, and the work counter at that time.
 struct Drained {
   std::uint64_t work;
   CUstream stream;
@@ -76,7 +76,7 @@ std::optional<emu::Strided> strided(const spillway_emulator_view& view) {
       reinterpret_cast<std::uintptr_t>(view.at), view.run, view.axes, axes.data());
 }
 
-/// A copy of the text that lives as long as the process, the same for the same text.
+/// A copy of the text that outlives the process, the same for the same text.
 const char* interned(const char* text) {
   static constinit emu::SpinLock lock;  // a mutex would order the program's threads
   static auto* texts = new std::unordered_set<std::string>;
@@ -138,14 +138,14 @@ const char* spillway_emulator_fault(const char* spec) {
 }
 
 void spillway_emulator_drain(CUstream stream) {
-  // Before the look into the queue: what comes meanwhile shows next time.
+  // Read before the queue is examined: later submissions are detected by the next call.
   const Drained now{
       emu::work_given.load(std::memory_order_acquire), stream, emu::thread_state().device};
   if (now == drained && emu::captures_going_on.load(std::memory_order_acquire) == 0) return;
   drained = now;
   with_stream(stream, [](emu::Machine& machine, emu::Stream& on) {
     if (on.capture != nullptr) {
-      // The caller is about to run at once what ought to become a node: no graph must come of it.
+      // The caller runs work immediately that should become a node: the capture must fail.
       on.capture->invalidated = true;
       emu::refuse("this operator in a capture");
       return;

@@ -6,8 +6,8 @@
 namespace spillway::hooks {
 namespace {
 
-/// The launch that this thread is in. One whose end was never told, because the watch stopped
-/// meanwhile, stays until the thread's next one.
+/// The launch in progress on this thread. If the watch stopped before its end, it stays until the
+/// thread's next launch.
 struct Open {
   std::uint32_t call;
   driver::Device device;

@@ -18,7 +18,7 @@ CUstream of_configuration(const void* parameters) {
   return static_cast<const Parameters*>(parameters)->config->hStream;
 }
 
-/// Where no stream means the calling thread's own.
+/// For functions in which a null stream is the calling thread's own.
 template <CUstream (*stream)(const void*)>
 CUstream of_thread(const void* parameters) {
   CUstream given = stream(parameters);

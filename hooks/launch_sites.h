@@ -8,13 +8,13 @@
 
 namespace spillway::hooks {
 
-/// A driver function that launches one kernel on one stream. Launches of graphs are none.
+/// A driver function that launches one kernel on one stream. Graph launches are excluded.
 struct LaunchSite {
   CUpti_CallbackId id;
-  CUstream (*stream)(const void* parameters);  // as the driver takes it: never null with _ptsz
+  CUstream (*stream)(const void* parameters);  // as the driver receives it: never null with _ptsz
 };
 
-/// All that are watched.
+/// All watched functions.
 std::span<const LaunchSite> launch_sites();
 
 /// Null for any other function.

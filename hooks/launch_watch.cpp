@@ -14,12 +14,12 @@
 namespace spillway::hooks {
 namespace {
 
-/// Through these the driver and NVTX load a profiler; Nsight's tools set them.
+/// The driver and NVTX load a profiler through these variables; Nsight's tools set them.
 constexpr std::array kProfilers = {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"};
 
 std::atomic<bool> forked{false};
 
-/// This thread is in a callback. What the driver does for us there is no launch of the program's.
+/// This thread is in a callback. Nested driver calls are not launches of the program.
 thread_local bool inside = false;
 
 class Inside {
@@ -116,7 +116,7 @@ Status LaunchWatch::subscribe(const CuptiApi& cupti) {
 
 void LaunchWatch::unsubscribe() {
   on_.store(false, std::memory_order_relaxed);
-  // It fails only where CUPTI has gone already.
+  // It fails only if CUPTI has already been shut down.
   cupti_.unsubscribe(std::exchange(subscriber_, nullptr));
 }
 
@@ -158,7 +158,7 @@ void CUPTIAPI LaunchWatch::called(void* watch,
       recorder.entered(site->stream(call.functionParams), call);
     }
   } catch (...) {
-    recorder.missed();  // the launch goes on as it would have
+    recorder.missed();  // the launch proceeds normally
   }
 }
 

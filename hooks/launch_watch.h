@@ -13,15 +13,15 @@
 namespace spillway::hooks {
 
 /// Names and times the kernels that this process launches, through CUPTI's callbacks and our own
-/// events, for a few steps. CUPTI has room for one subscriber: the code that profiles comes first,
-/// and until the steps are over a profiler that starts finds CUPTI taken. Off, nothing is
-/// registered. A launch costs two recorded events while it is on; nothing waits for the device.
+/// events, for a few steps. CUPTI supports one subscriber. A profiler that runs already has
+/// priority; one that starts before the steps are over finds CUPTI in use. While off, nothing is
+/// registered. While on, a launch costs two recorded events, and the device is not waited for.
 ///
-/// Threads: safe. One for the process; never destroyed. A forked child has none.
+/// Threads: safe. One per process; never destroyed. Inactive in a forked child.
 class LaunchWatch {
  public:
   struct Options {
-    int steps = 3;  // after as many `step_ended` CUPTI is released
+    int steps = 3;  // CUPTI is released after this many calls of `step_ended`
   };
 
   LaunchWatch(const LaunchWatch&) = delete;
@@ -31,18 +31,19 @@ class LaunchWatch {
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  /// What was not taken of the last watch is forgotten. Requires: `driver` lives indefinitely.
-  /// Errors: kNotReady (a profiler has CUPTI or is to have it, this watch is on, a forked child),
+  /// Starts a watch and drops the untaken launches of the previous one.
+  /// Requires: `driver` outlives the process.
+  /// Errors: kNotReady (a profiler uses or will use CUPTI, this watch is on, a forked child),
   /// kInvalidArgument (steps), kDriver (CUPTI refuses). Nothing is subscribed then.
   Status start(const CuptiApi& cupti, const driver::Api& driver, const Options& options);
 
-  /// CUPTI is released; kernels that were launched can still be taken.
+  /// Releases CUPTI; launched kernels can still be taken.
   void stop();
 
-  /// A step of training ends. Off, this is one relaxed load.
+  /// Ends a training step. While off, this is one relaxed load.
   void step_ended();
 
-  /// Launches that have ended and were not taken yet, each stream's in order. Stream: no host wait.
+  /// Launches that have ended and were not taken yet, in order per stream. Stream: no host wait.
   static std::vector<Launch> take();
 
   /// Since the last start.
@@ -61,7 +62,7 @@ class LaunchWatch {
 
   static std::atomic<bool> on_;
   LaunchRecorder recorder_;
-  Mutex control_;  // held where CUPTI is called, and never by a callback
+  Mutex control_;  // held during calls of CUPTI, and never by a callback
   CuptiApi cupti_ SPILLWAY_GUARDED_BY(control_);
   CUpti_SubscriberHandle subscriber_ SPILLWAY_GUARDED_BY(control_) = nullptr;
   int steps_left_ SPILLWAY_GUARDED_BY(control_) = 0;

@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<const RangeListener*> listener{nullptr};
 
-/// How many ranges of a domain this thread is in.
+/// Nesting depth of this thread in a domain.
 int& depth(const void* domain) {
   thread_local std::map<const void*, int> depths;
   return depths[domain];
@@ -30,13 +30,13 @@ int push(const void* domain, const char* name) {
 
 int pop(const void* domain) {
   int& here = depth(domain);
-  if (here == 0) return -2;  // as NVTX says that there is none
+  if (here == 0) return -2;  // NVTX's value for no range
   const RangeListener* const told = listener.load(std::memory_order_acquire);
   if (told != nullptr) told->pop(domain);
   return --here;
 }
 
-/// Text that stays: its address is the handle of a domain, or of a string, that a program makes.
+/// Permanent text whose address is the handle of a domain or of a string.
 template <typename Handle>
 Handle keep(const char* text, std::string_view kind) {
   static std::mutex mutex;

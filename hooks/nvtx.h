@@ -7,21 +7,22 @@
 
 namespace spillway::hooks {
 
-/// Told of the ranges that threads push and pop, on those threads. Each domain has a stack of its
-/// own; null is the one of ranges without a domain.
+/// Callbacks for the ranges that threads push and pop, on those threads. Each domain has a stack of
+/// its own; null is the domain of ranges without one.
 struct RangeListener {
-  /// The name is "" for one that is not in 8-bit characters.
+  /// The name is "" if it does not consist of 8-bit characters.
   void (*push)(const void* domain, const char* name) = nullptr;
   void (*pop)(const void* domain) = nullptr;
 };
 
-/// From now on; one for the process, which must stay. Ranges that are open are reported when they
-/// end. Threads: safe.
+/// Sets the process's listener, which must stay valid. For ranges that are already open, only the
+/// pop is reported.
+/// Threads: safe.
 void set_range_listener(const RangeListener* listener);
 
-/// What NVTX calls InitializeInjectionNvtx2: attaches to one copy of NVTX in this process, of which
-/// each library that has ranges has one. Without a listener a range costs one load then.
-/// Returns 1, or 0 for an NVTX that is not understood, which then goes on without.
+/// NVTX's InitializeInjectionNvtx2: attaches to one copy of NVTX in this process. Each library with
+/// ranges has a copy of its own. Without a listener, a range then costs one load. Returns 1, or 0
+/// for an unsupported NVTX, which then works without listener.
 int attach_to_nvtx(const void* (*tables)(std::uint32_t id));
 
 }  // namespace spillway::hooks

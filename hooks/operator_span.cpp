@@ -18,7 +18,7 @@ OperatorSpan::OperatorSpan(const driver::Device& device,
                            TagId tag)
     : device_(device), stream_(stream) {
   {
-    // A thread of autograd's has no context before its first work.
+    // An autograd thread has no context before its first work.
     const driver::CurrentDevice current(*device.api, device.context);
     begun_ = driver::SpanLog::instance().begin(device, stream, driver::Span::Kind::kOperator);
   }

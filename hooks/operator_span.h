@@ -7,17 +7,17 @@
 
 namespace spillway::hooks {
 
-/// The outermost operator, or node of a backward pass, that runs on this thread: what it gives its
-/// stream to do is timed by the device's own events (driver::SpanLog, Span::Kind::kOperator).
+/// Times the outermost operator, or backward node, of this thread. The work that it submits to its
+/// stream is timed by the device's events (driver::SpanLog, Span::Kind::kOperator).
 ///
-/// Threads: the one that made it ends it; the end on another one is not timed.
+/// Threads: must end on the thread that created it; otherwise it is not timed.
 class OperatorSpan {
  public:
-  /// Whether this thread is in one: those inside it are a part of it, and make none.
+  /// Whether this thread is in one. Operators inside belong to it and create none.
   static bool inside();
 
-  /// `name`: of PyTorch's, as its profiler has it. `tag`: whose work it is. Stream: one event now
-  /// and one at the end; the host does not wait.
+  /// `name`: PyTorch's name of it, as in its profiler. `tag`: the tag of its work.
+  /// Stream: one event now and one at the end; the host does not wait.
   OperatorSpan(const driver::Device& device,
                driver::Stream stream,
                std::string_view name,

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <type_traits>
 
-/// How the rows of the lists say where a call's address, bytes and stream are among its arguments.
-/// One that `kReads` follows a pointer, which is safe only after a call without an error.
+/// Locates a call's address, bytes and stream among its arguments, for the rows of the lists. With
+/// `kReads` a locator follows a pointer, which is safe only after a successful call.
 namespace spillway::interpose::arguments {
 
 template <typename T>
@@ -30,7 +30,7 @@ struct None {
   }
 };
 
-/// The default stream of the calling thread or of all, as the function takes it.
+/// The default stream of the calling thread or of all threads, by the function's convention.
 struct Default : None {};
 
 /// An argument.
@@ -44,7 +44,7 @@ struct At {
   }
 };
 
-/// What the call has written to where an argument points.
+/// The value that the call has written through a pointer argument.
 template <std::size_t kPlace>
 struct Out {
   static constexpr bool kReads = true;
@@ -66,7 +66,7 @@ struct Pitched {
   }
 };
 
-/// The product of two arguments, and of the bytes of each item.
+/// The product of two arguments, and of the bytes per item.
 template <std::size_t kFirst, std::size_t kSecond, std::size_t kEach = 1>
 struct Product {
   static constexpr bool kReads = false;
@@ -77,7 +77,7 @@ struct Product {
   }
 };
 
-/// This many items of `kEach` bytes.
+/// A number of items of `kEach` bytes.
 template <std::size_t kPlace, std::size_t kEach>
 struct Items {
   static constexpr bool kReads = false;
@@ -88,7 +88,7 @@ struct Items {
   }
 };
 
-/// A member of a description, which is an argument or lies where one points.
+/// A member of a description, which is an argument or is pointed to by one.
 template <std::size_t kPlace, auto kMember>
 struct Field {
   static constexpr bool kReads = true;
@@ -104,7 +104,7 @@ struct Field {
   }
 };
 
-/// The bytes of what arguments describe, by sizes.h.
+/// The bytes described by arguments, computed by sizes.h.
 template <std::size_t... kPlaces>
 struct Size {
   static constexpr bool kReads = true;
@@ -115,7 +115,7 @@ struct Size {
   }
 };
 
-/// The same for all elements of an array; with its length.
+/// Likewise for all elements of an array, with its length.
 template <std::size_t kArray, std::size_t kLength>
 struct Sum {
   static constexpr bool kReads = true;

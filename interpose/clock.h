@@ -17,7 +17,8 @@ inline std::uint64_t nanoseconds() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// The cheapest clock that all threads share. Its rate is unknown: a trace has moments in both.
+/// The cheapest clock common to all threads. Its rate is unknown, so a trace contains times of both
+/// clocks.
 /// Errors: on a processor whose counter changes its rate, long traces are distorted.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)

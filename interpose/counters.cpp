@@ -18,7 +18,7 @@ constinit std::atomic<bool> keyed{false};
 pthread_key_t key;
 void (*before_return)(ThreadCounters&) = nullptr;
 
-/// ThreadCounters that a thread left behind when it ended.
+/// ThreadCounters released by an ended thread.
 ThreadCounters* abandoned() {
   for (ThreadCounters* each = first.load(std::memory_order_acquire); each != nullptr;
        each = each->next) {
@@ -28,7 +28,7 @@ ThreadCounters* abandoned() {
   return nullptr;
 }
 
-/// From the system: the program's malloc may be what called CUDA.
+/// From the system: the call of CUDA may come from the program's malloc.
 ThreadCounters* fresh() {
   void* at = mmap(
       nullptr, sizeof(ThreadCounters), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

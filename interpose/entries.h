@@ -8,7 +8,7 @@
 
 namespace spillway::interpose {
 
-/// What a call does, as counts and traces tell it.
+/// The kind of a call, for counts and traces.
 enum class Kind : std::uint16_t {
   kAllocate,
   kFree,
@@ -33,7 +33,7 @@ enum class Kind : std::uint16_t {
   kAdvise,
   kPrefetch,
   kDiscard,
-  kCopy,  ///< within a device, between devices, or in a direction that only the addresses tell
+  kCopy,  ///< within a device, between devices, or in a direction that only the addresses determine
   kCopyIn,
   kCopyOut,
   kFill,
@@ -120,7 +120,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Kind::kCount)> k
     "look_up",
 };
 
-/// One wrapped function; also its place in kFunctions.
+/// One wrapped function; also its index in kFunctions.
 enum class Entry : std::uint16_t {
 #define SPILLWAY_DRIVER(symbol, ...) k_##symbol,
 #define SPILLWAY_RUNTIME(symbol, ...) k_##symbol,
@@ -134,10 +134,10 @@ enum class Library : std::uint8_t { kDriver, kRuntime };
 
 struct Function {
   std::string_view symbol;
-  std::string_view base;  ///< what cuGetProcAddress calls it; of the runtime's, without a suffix
-  int version;            ///< from which on; 0: the runtime's
-  bool per_thread;        ///< takes stream 0 for the thread's own
-  bool has_counterpart;   ///< the other of the two is in the list too
+  std::string_view base;  ///< name in cuGetProcAddress; for runtime functions, without suffix
+  int version;            ///< first version; 0: runtime function
+  bool per_thread;        ///< stream 0 is the thread's default stream
+  bool has_counterpart;   ///< the other variant is in the list too
   Library library;
   Kind kind;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpose/exports.h"
 
-// All declarations of cuda.h, also those that its macros hide.
+// All declarations of cuda.h, including those that its macros hide.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT: NVIDIA's name
 #include "interpose/wrapper.h"
 
@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <type_traits>
 
-// Programs still call what CUDA advises against.
+// Programs still call functions that CUDA deprecates.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace spillway::interpose {
@@ -31,7 +31,8 @@ namespace {
 
 using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' words
 
-// A row says what cuGetProcAddress gives for a name and version. NVIDIA's headers say it too.
+// The function that cuGetProcAddress finds for a name and version, also declared in NVIDIA's
+// headers.
 #define SPILLWAY_DRIVER_AS(symbol, base, version, suffix, ...) \
   static_assert(std::is_same_v<PFN_##base##_v##version##suffix, decltype(&::symbol)>, #symbol);
 #define SPILLWAY_RUNTIME(...)
@@ -45,7 +46,7 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 #define SPILLWAY_RUNTIME_AS(symbol, base, ...) extern "C" decltype(::base) symbol;
 #include "interpose/functions.inc"
 
-// What the exported functions jump to, under names that assembly can use.
+// The jump targets of the exported functions, under names that assembly can use.
 #define SPILLWAY_WRAPPER(symbol, ...)                             \
   extern "C" decltype(::symbol)* const spillway_wrapper_##symbol; \
   decltype(::symbol)* const spillway_wrapper_##symbol =           \
@@ -54,10 +55,9 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
 #define SPILLWAY_RUNTIME(symbol, kind, ...) SPILLWAY_WRAPPER(symbol, __VA_ARGS__)
 #include "interpose/functions.inc"
 
-// A launch of the driver's is counted before its wrapper is reached: the driver calls nothing of
-// ours from it, and errors that stay show elsewhere, so nothing is left to do behind it. In
-// assembly, because a compiler copies arguments that lie on the stack, and a launch has up to
-// eleven.
+// Counts a driver launch before its wrapper is reached. The driver calls no function of ours within
+// it, and sticky errors appear elsewhere, so nothing must run after it. In assembly, because a
+// compiler copies arguments on the stack, and a launch has up to eleven.
 #define SPILLWAY_QUICK                                          \
   "cmpb $1, spillway_mode_now(%rip)\n"                          \
   "jne 1f\n"                                                    \
@@ -74,22 +74,22 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
   "jmp *%r11\n"                                                 \
   "1:\n"
 
-// What that takes for granted.
+// Assumptions of that code.
 static_assert(static_cast<int>(Mode::kCount) == 1 && sizeof(mode_now) == 1);
 static_assert(offsetof(Local, depth) == 0 && sizeof(Local::depth) == 4);
 static_assert(offsetof(Local, counters) == 8 && offsetof(ThreadCounters, counts) == 0);
 static_assert(offsetof(Count, calls) == 0 && sizeof(Count) == 16);
 static_assert(sizeof(next_functions) == kEntries * 8);
 
-// How functions of a kind are exported, as SPILLWAY_HOW(kLaunch): mostly by the jump alone.
+// The export form of a kind, as SPILLWAY_HOW(kLaunch): usually the jump alone.
 #define SPILLWAY_HOW_kLaunch , "spillway_export_quick "
 #define SPILLWAY_HOW_kGraphLaunch , "spillway_export_quick "
 #define SPILLWAY_SECOND(first, second, ...) second
 #define SPILLWAY_CHOOSE(...) SPILLWAY_SECOND(__VA_ARGS__)
 #define SPILLWAY_HOW(kind) SPILLWAY_CHOOSE(SPILLWAY_HOW_##kind, "spillway_export ", )
 
-// One function of each name, with one address: an indirect jump, which leaves all arguments as they
-// are, however many. A macro of the assembler's: in full they are more than a string may have.
+// One function per name, with one address: an indirect jump, which preserves all arguments, however
+// many. An assembler macro, because the expanded text exceeds the limit of a string.
 #define SPILLWAY_EXPORT_MACRO(name, before)   \
   ".macro " #name                             \
   " symbol\n"                                 \
@@ -102,7 +102,7 @@ static_assert(sizeof(next_functions) == kEntries * 8);
   ".set spillway_place, spillway_place + 1\n" \
   ".endm\n"
 
-// All in one piece: spillway_place is that of the row in the lists.
+// In one piece: spillway_place is the row's index in the lists.
 #define SPILLWAY_DRIVER(symbol, base, version, kind, ...) SPILLWAY_HOW(kind) #symbol "\n"
 #define SPILLWAY_RUNTIME(symbol, ...) "spillway_export " #symbol "\n"
 __asm__(

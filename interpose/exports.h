@@ -5,8 +5,8 @@
 
 namespace spillway::interpose {
 
-/// The address of our exported function of this name: the one that the program's other objects bind
-/// to, and that look-ups give.
+/// The address of our exported function of this name. Other objects of the program bind to it, and
+/// look-ups return it.
 void* exported(Entry entry);
 
 }  // namespace spillway::interpose

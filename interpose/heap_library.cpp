@@ -43,7 +43,8 @@ const Loaded& loaded() {
   return *only;
 }
 
-/// A function of the library that `beside` lies in. The emulated driver's have no symbols.
+/// A function of the library that contains `beside`. The emulated driver's functions have no
+/// symbols.
 void* function_beside(void* beside, const char* name) {
   Dl_info is{};
   if (dladdr(beside, &is) == 0) return nullptr;
@@ -60,7 +61,7 @@ void* function_beside(void* beside, const char* name) {
   return found;
 }
 
-/// Null where a function is missing.
+/// Null if a function is missing.
 const Context* find(Library library, void* next) {
   const bool driver = library == Library::kDriver;
   const auto function = [&](const char* of_driver, const char* of_runtime) {
@@ -85,7 +86,7 @@ std::string heap_library_error() {
 }
 
 const Context* context_of(Library library) {
-  // Asked for by a call that is served, so the next definition of one of the two is known.
+  // Called for a served call, so the next definition of one of the two is known.
   const auto next = [](Entry allocate, Entry release) {
     void* found = next_of(allocate).load();
     return found != nullptr ? found : next_of(release).load();

@@ -21,7 +21,7 @@ constexpr const char* kRecompute = "SPILLWAY_RECOMPUTE";
 
 std::atomic<bool> package_has_started{false};
 
-/// The setting of those that need no Python; null: none.
+/// The requesting setting among those that need no Python; null: none.
 const char* offload_asked_for() {
   for (const char* name :
        {"SPILLWAY_BUDGET", "SPILLWAY_TIME_LIMIT", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
@@ -30,12 +30,12 @@ const char* offload_asked_for() {
   return given(kRecompute) && env::foreign(kRecompute) != "0" ? kRecompute : nullptr;
 }
 
-/// There PyTorch itself starts the package.
+/// In programs with Python, PyTorch itself starts the package.
 bool has_python() {
   return plain_dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
 }
 
-/// The version of the LibTorch in this process ("2.11"), "" where there is none.
+/// The version of the LibTorch in this process ("2.11"); "" if there is none.
 std::string torch_here() {
   void* library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
   if (library == nullptr) return {};
@@ -56,7 +56,7 @@ constexpr const char* kBuiltFor = "no version";
 constexpr const char* kAdvice = "";
 #endif
 
-/// What is wrong; empty where nothing is.
+/// Returns the error; empty if there is none.
 std::string load_and_start() {
   const std::string path = own_folder() + "/libspillway_libtorch.so";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -71,7 +71,7 @@ std::string load_and_start() {
   return tell_ranges_to(library);
 }
 
-/// A job that is to be changed, and goes on as it is, must say so.
+/// A job that requests offloading and runs without it must be reported.
 void say_if_not_started() {
   const char* const setting = asked_for();
   if (setting == nullptr || package_has_started.load() || torch_here().empty()) return;
@@ -82,7 +82,7 @@ void say_if_not_started() {
                setting);
 }
 
-/// The job works with two, but each is reported half of what happens.
+/// The job works with two copies, but each observes half of the calls.
 void say_if_two() {
   const std::string other = asked_for() == nullptr ? "" : copy_behind();
   if (other.empty()) return;
@@ -142,7 +142,7 @@ bool set_up_job() {
   enum class State : std::uint8_t { kNew, kStarting, kGoesOn, kFailed };
   static std::atomic<State> state{State::kNew};
   State now = State::kNew;
-  // What is asked meanwhile, by the set-up itself too, is answered as without Spillway.
+  // Queries during the set-up, including its own, are answered as without Spillway.
   if (state.compare_exchange_strong(now, State::kStarting)) {
     state = now = start() ? State::kGoesOn : State::kFailed;
   }

@@ -32,8 +32,8 @@ Tables tables_of(const link_map& object) {
   return tables;
 }
 
-// A sanitizer replaces strcmp and its like, and looks the real ones up with our dlsym before its
-// own can be called. So nothing here calls the C library.
+// A sanitizer replaces strcmp and similar functions, and looks up the originals with our dlsym
+// before its own can be called. This file therefore calls no function of the C library.
 
 bool same(const char* a, const char* b) {
   while (*a != '\0' && *a == *b)
@@ -54,8 +54,8 @@ std::uint32_t gnu_hash(const char* name) {
   return hash;
 }
 
-/// The layout is: buckets, first symbol, words of the filter, its shift; the filter; the buckets; a
-/// hash for each symbol, whose lowest bit ends a bucket.
+/// The layout: buckets, first symbol, words of the filter, its shift; the filter; the buckets; a
+/// hash per symbol, whose lowest bit ends a bucket.
 const ElfW(Sym) * find(const Tables& tables, const char* name) {
   if (tables.symbols == nullptr || tables.strings == nullptr || tables.hash == nullptr) {
     return nullptr;
@@ -92,7 +92,8 @@ bool is_libc(const link_map& object) {
 }  // namespace
 
 void* libc_symbol(const char* name) {
-  // The list only grows behind the objects that the process began with, and the C library is one.
+  // The list only grows at its end, and the C library is among the objects that the process began
+  // with.
   for (const link_map* object = _r_debug.r_map; object != nullptr; object = object->l_next) {
     if (!is_libc(*object)) continue;
     const ElfW(Sym)* symbol = find(tables_of(*object), name);

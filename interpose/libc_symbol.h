@@ -3,9 +3,9 @@
 
 namespace spillway::interpose {
 
-/// A function of the C library itself (of libdl, where it is one of its own), by its symbol table:
-/// neither dlsym nor the dynamic linker's locks or memory are used. Null where it has none of that
-/// name. Threads: safe.
+/// A function of the C library itself (or of a separate libdl), found in its symbol table. Uses
+/// neither dlsym nor the dynamic linker's locks or memory. Null if there is no such function.
+/// Threads: safe.
 void* libc_symbol(const char* name);
 
 }  // namespace spillway::interpose

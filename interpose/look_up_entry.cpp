@@ -8,7 +8,7 @@
 static_assert(sizeof(spillway::interpose::Answer) == 16, "returned in rax and rdx");
 
 extern "C" {
-// Before the first look-up the way on leads through a function that finds it.
+// Before the first look-up, the jump target is a function that finds the next definition.
 void spillway_first_dlsym();
 void spillway_first_dlvsym();
 // NOLINTBEGIN(*-reinterpret-cast,*-non-const-global-variables)
@@ -18,7 +18,7 @@ void* spillway_next_dlvsym = reinterpret_cast<void*>(&spillway_first_dlvsym);
 }
 
 // rdi: handle, rsi: name, rdx: version. A name that does not begin with "cu" is not ours: two
-// comparisons, and the call goes on untouched.
+// comparisons, then the call is forwarded unchanged.
 __asm__(R"(
   .pushsection .text
   .p2align 4

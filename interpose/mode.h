@@ -7,9 +7,9 @@
 
 namespace spillway::interpose {
 
-/// What the library does with a call, for the whole process: the one switch.
+/// The library's action on a call, for the whole process: the only switch.
 enum class Mode : std::uint8_t {
-  kPassThrough,  ///< nothing: before the start, disabled, in a forked child, at exit, after a
+  kPassThrough,  ///< no action: before the start, disabled, in a forked child, at exit, after a
                  ///< sticky error
   kCount,
   kRecord,  ///< counts, and writes each call into its thread's ring
@@ -27,15 +27,15 @@ void set_mode(Mode mode);
 
 enum class Stop : std::uint8_t { kDisabled, kForked, kExit, kStickyError };
 
-/// Passes everything through from now on, for good. The first reason counts. Threads: safe, also in
-/// a child between fork and exec.
+/// Forwards all calls unchanged from now on, permanently. The first reason is kept.
+/// Threads: safe, also in a child between fork and exec.
 void stop(Stop why);
 
-/// Why it passes everything through; none while it does not. Threads: safe.
+/// The reason for that; none while the library is active. Threads: safe.
 std::optional<Stop> stopped();
 
-/// Whether a context that has returned `result` will return errors for good. The driver and the
-/// runtime have the same numbers.
+/// Whether a context that has returned `result` fails permanently. Driver and runtime use the same
+/// numbers.
 bool is_sticky(int result);
 
 }  // namespace spillway::interpose

@@ -40,7 +40,7 @@ void* plain_dlsym(void* handle, const char* name) {
 
 void* next_in_scope(const char* name) {
   void* found = plain_dlsym(RTLD_NEXT, name);
-  // Clears what this thread did not ask for.
+  // Clears an error that this thread did not cause.
   if (found == nullptr) dlerror();  // NOLINT(concurrency-mt-unsafe)
   return found;
 }
@@ -49,7 +49,7 @@ void* next_definition(Entry entry) {
   const Function& is = function_of(entry);
   const char* name = is.symbol.data();  // made from literals
   if (void* found = next_in_scope(name); found != nullptr) return found;
-  // A library that was loaded with RTLD_LOCAL, as Python extensions are, is not behind us in the
+  // A library that was loaded with RTLD_LOCAL, as Python extensions are, is not after ours in the
   // search order.
   const bool driver = is.library == Library::kDriver;
   for (const char* library :
@@ -57,7 +57,7 @@ void* next_definition(Entry entry) {
     void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) continue;
     void* found = plain_dlsym(handle, name);
-    dlclose(handle);  // releases our reference only: the code that loaded the library keeps it
+    dlclose(handle);  // releases our reference only: the program keeps the library loaded
     if (found != nullptr) return found;
   }
   return nullptr;

@@ -37,7 +37,8 @@ bool lists(std::string_view folders, std::string_view wanted) {
 std::string path_of(const void* address) {
   Dl_info is{};
   if (dladdr(address, &is) == 0 || is.dli_fname == nullptr) return "";
-  char* real = realpath(is.dli_fname, nullptr);  // LD_PRELOAD may name it from the working folder
+  // LD_PRELOAD may name it relative to the working directory
+  char* real = realpath(is.dli_fname, nullptr);
   if (real == nullptr) return "";
   std::string path(real);
   free(real);  // NOLINT(cppcoreguidelines-no-malloc,*-owning-memory): realpath's
@@ -52,7 +53,7 @@ std::string own_path() {
 }
 
 bool comes_first() {
-  // Not RTLD_DEFAULT, which begins with the code that asks: this library is linked with -Bsymbolic.
+  // Not RTLD_DEFAULT, which begins with the calling library: this one is linked with -Bsymbolic.
   void* program = dlopen(nullptr, RTLD_LAZY);
   const std::string first = path_of(plain_dlsym(program, kOfACopy));
   dlclose(program);

@@ -25,8 +25,8 @@ constexpr auto kByName = [] {
   return sorted;
 }();
 
-/// Whether calls by name reach another function than `found`: another interposer's, or that of
-/// another libcudart. The driver may have several addresses for one function.
+/// Whether calls by name reach another function than `found`, of another interposer or another
+/// libcudart. The driver may have several addresses for one function.
 bool leads_elsewhere(Entry entry, const void* found) {
   const void* by_name = next_definition(entry);
   if (by_name == nullptr || by_name == found) return false;

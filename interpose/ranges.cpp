@@ -38,7 +38,7 @@ std::string tell_ranges_to(void* library) {
 
 }  // namespace spillway::interpose
 
-/// What NVTX looks up in the library that NVTX_INJECTION64_PATH names.
+/// The symbol that NVTX looks up in the library named by NVTX_INJECTION64_PATH.
 // NOLINTNEXTLINE(readability-identifier-naming): NVTX's name
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     const void* (*tables)(std::uint32_t id)) {

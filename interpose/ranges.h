@@ -5,13 +5,13 @@
 
 namespace spillway::interpose {
 
-/// Makes this library what NVTX loads in this process and its children, so that ranges can be told.
-/// A profiler that has that place keeps it. Call before there are threads: it changes the
-/// environment.
+/// Registers this library as NVTX's injection library in this process and its children, so that
+/// ranges are reported. Keeps a profiler that is already registered. Call it before there are
+/// threads: it changes the environment.
 void offer_ranges();
 
-/// Tells the ranges of this process to two functions of `library`, from dlopen: a job's regions
-/// around NVTX ranges. What is wrong, empty where nothing is.
+/// Reports the ranges of this process to two functions of `library`, a dlopen handle: a job's
+/// regions around NVTX ranges. Returns the error; empty if there is none.
 std::string tell_ranges_to(void* library);
 
 }  // namespace spillway::interpose

@@ -9,10 +9,10 @@
 
 namespace spillway::interpose {
 
-/// One call, as a trace file has it (docs/preload_trace.md).
+/// One call in the format of a trace file (docs/preload_trace.md).
 struct Event {
-  std::uint64_t ticks;  ///< when the call began; of what makes something, when it ended; 0: between
-                        ///< the moments of those around it
+  std::uint64_t ticks;    ///< start of the call; its end if it creates something; 0: between
+                          ///< the moments of those around it
   std::uint64_t address;  ///< of memory, or the handle of a function or graph
   std::uint64_t bytes;
   std::uint64_t stream;
@@ -23,41 +23,41 @@ struct Event {
 
 static_assert(sizeof(Event) == 40);
 
-/// The last events of one thread: one thread writes, and the code that takes them out claims them
-/// first. No lock, and no memory before the first event.
+/// The last events of one thread. One thread writes; readers claim events before they take them. No
+/// lock, and no memory before the first event.
 class Ring {
  public:
   static constexpr std::uint64_t kEvents = 1U << 14U;
   static constexpr std::uint64_t kLaunchesPerMoment = 8;
 
-  /// The place for the next event; null where the ring is full or has no memory.
+  /// The slot for the next event; null if the ring is full or has no memory.
   Event* next();
 
-  /// Whether the next event has a moment of its own even if it is a launch: the first one of each
-  /// piece that drain() gives, and one in eight from there.
+  /// Whether the next event needs a time even if it is a launch: the first one of each piece of
+  /// drain(), and one in eight after it.
   [[nodiscard]] bool needs_moment() const {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     const std::uint64_t waiting = head - tail_.load(std::memory_order_relaxed);
     return waiting % kLaunchesPerMoment == 0 || head % kEvents == 0;
   }
 
-  /// Makes what was written there readable.
+  /// Makes the written event readable.
   void publish() {
     head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  /// One event that found no place.
+  /// Counts an event without a slot.
   void lose() { lost_.store(lost_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
 
   [[nodiscard]] std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
-  /// Gives `write` what nothing has taken out yet, in at most two pieces. Threads: safe; of two at
-  /// a time one gets it, and the other one false.
+  /// Passes all untaken events to `write`, in at most two pieces.
+  /// Threads: safe; of two concurrent calls, one gets them and the other one returns false.
   template <typename Write>
   bool drain(Write write) {
     if (tail_.load() == head_.load()) return true;
     if (draining_.exchange(true, std::memory_order_acquire)) return false;
-    // Read once it is ours: a drain that ended meanwhile may have gone further than what was there.
+    // Read after the claim: a drain that ended meanwhile may have advanced it.
     std::uint64_t from = tail_.load(std::memory_order_relaxed);
     const std::uint64_t to = head_.load(std::memory_order_acquire);
     while (from < to) {
@@ -87,7 +87,7 @@ inline Event* Ring::next() {
   if (head - tail_.load(std::memory_order_acquire) == kEvents) return nullptr;
   if (events == nullptr) events = memory();
   if (events == nullptr) return nullptr;
-  __builtin_prefetch(events + (head + 4) % kEvents, 1);  // a ring is larger than the nearest cache
+  __builtin_prefetch(events + (head + 4) % kEvents, 1);  // a ring is larger than the L1 cache
   return events + head % kEvents;
 }
 

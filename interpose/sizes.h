@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 
-/// How many bytes the structs mean with which CUDA describes copies and arrays. Of arrays, what
-/// their elements take: the driver may add to it, and does not say how much.
+/// The bytes described by CUDA's structs for copies and arrays. For arrays, the bytes of their
+/// elements; the driver may add padding, which it does not report.
 namespace spillway::interpose::sizes {
 
-/// The bytes of an array's element; 0 for what is packed or compressed.
+/// The bytes of an array's element; 0 for packed or compressed formats.
 inline std::uint64_t bytes_of(CUarray_format format, unsigned channels) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
@@ -32,7 +32,7 @@ inline std::uint64_t bytes_of(CUarray_format format, unsigned channels) {
   }
 }
 
-/// The items of a box. An array without height or depth has 0 there.
+/// The number of items of a box. Arrays without height or depth have 0 there.
 inline std::uint64_t box(std::uint64_t width, std::uint64_t height, std::uint64_t depth) {
   return width * std::max<std::uint64_t>(height, 1) * std::max<std::uint64_t>(depth, 1);
 }
@@ -59,8 +59,8 @@ inline std::uint64_t bytes_of(const cudaExtent& extent) {
   return std::uint64_t{extent.width} * extent.height * extent.depth;
 }
 
-/// The runtime's copies in three dimensions, and batches of both libraries'. Where an array takes
-/// part, the width counts its elements, whose size only the array knows.
+/// The runtime's 3D copies, and batches of both libraries. For an array, the width counts its
+/// elements, whose size only the array knows.
 template <typename Copy>
 
 requires requires(const Copy& copy) {

@@ -17,7 +17,7 @@
 namespace spillway::interpose {
 namespace {
 
-/// A setting of ours that cannot be read must not change what the program does.
+/// An invalid setting of ours must not change the program's behavior.
 template <typename T>
 T value_or(const Result<std::optional<T>>& setting, T otherwise) {
   if (setting.ok()) return setting.value().value_or(otherwise);
@@ -25,13 +25,13 @@ T value_or(const Result<std::optional<T>>& setting, T otherwise) {
   return otherwise;
 }
 
-/// Who asked for a trace must know that there is none.
+/// A program that requests a trace must learn that there is none.
 void say(const Status& of_trace) {
   if (of_trace.ok()) return;
   std::fprintf(stderr, "spillway: SPILLWAY_PRELOAD_TRACE: %s\n", of_trace.detail().c_str());
 }
 
-/// In the child of a fork: it must not use CUDA, and what it calls anyway passes through.
+/// In a forked child: it must not use CUDA, and its calls are forwarded.
 void be_inert() {
   stop(Stop::kForked);
   forget_substitution();
@@ -53,9 +53,8 @@ __attribute__((constructor)) void start() {
   if (given("SPILLWAY_TAG_RATIO")) offer_ranges();
 }
 
-// Behind everything that the program has registered for its end, because it was here first. A
-// thread is waited for only while it writes what it has recorded (trace_end), and nothing is
-// released : the driver may be gone.
+// Runs after all destructors of the program, because it was registered first. Waits for a thread
+// only while that writes its events (trace_end), and releases nothing: the driver may be shut down.
 __attribute__((destructor)) void finish() {
   const auto why = stopped();
   stop(Stop::kExit);

@@ -48,11 +48,11 @@ struct Served {
 };
 
 Served& served() {
-  static auto* only = new Served;  // never freed: blocks are released while the process ends
+  static auto* only = new Served;  // never freed: blocks are freed while the process ends
   return *only;
 }
 
-/// Keeps the text for good, and logs it where it is another one than before. False: not served.
+/// Stores the text permanently, and logs it if it has changed. False: not served.
 bool refuse(const std::string& why) {
   if (why == refusal.load()) return false;
   refusal.store((new std::string(why))->c_str());
@@ -60,13 +60,13 @@ bool refuse(const std::string& why) {
   return false;
 }
 
-/// No call will be served: this does not change any more.
+/// No call will be served; permanent.
 bool refuse_for_good(const std::string& why) {
-  substituting_now.store(anything_served.load());  // what was served must find its way back
+  substituting_now.store(anything_served.load());  // served memory must still be freed here
   return refuse(why);
 }
 
-/// Why no memory of this process may be served, as far as it can be known without CUDA.
+/// Why no memory of this process may be served, as far as that can be determined without CUDA.
 std::optional<std::string> objection() {
   const auto ranks = env::foreign("WORLD_SIZE");
   if (!ranks) return std::nullopt;
@@ -78,7 +78,8 @@ std::optional<std::string> objection() {
          "the driver's own memory only";
 }
 
-/// Whether calls of `entry` reach CUDA next; else another library serves them, or watches.
+/// Whether CUDA is the next definition of `entry`; otherwise another library serves or observes its
+/// calls.
 bool next_is_cuda(Entry entry) {
   void* next = next_of(entry).load();
   if (next == nullptr || defines(next, function_of(entry).library)) return true;
@@ -114,7 +115,7 @@ void note_capture_begin() {
 void note_capture_end(int result) {
   const bool ended = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
                      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  // One that began before the library watched is not among them.
+  // Excludes captures that began before the library was active.
   int open = captures.load();
   while (ended && open > 0 && !captures.compare_exchange_weak(open, open - 1)) {
   }
@@ -139,7 +140,7 @@ bool serve_allocate(Library library, void** out, std::size_t bytes, int& result)
     return true;
   }
   if (code != SPILLWAY_OK) return refuse(heap->last_error());
-  // The block is in order on the default stream; the program may use it on any.
+  // The block is ordered on the default stream; the program may use it on any stream.
   context->synchronize_stream(nullptr);
   anything_served.store(true);
   served().add(block);
@@ -150,7 +151,7 @@ bool serve_allocate(Library library, void** out, std::size_t bytes, int& result)
 
 bool serve_free(Library library, void* at, int& result) {
   if (at == nullptr || !anything_served.load() || !served().take(at)) return false;
-  // As cudaFree: nothing knows which streams have used it.
+  // As cudaFree: the streams that have used it are unknown.
   if (const Context* context = context_of(library); context != nullptr) {
     result = context->synchronize();
   }

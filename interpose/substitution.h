@@ -11,8 +11,8 @@
 
 namespace spillway::interpose {
 
-/// Whether calls may be served from our heap: SPILLWAY_PRELOAD=substitute, and either nothing
-/// speaks against it or something was served before.
+/// Whether our heap may serve calls: SPILLWAY_PRELOAD=substitute, and either no condition forbids
+/// it or a call was already served.
 extern constinit std::atomic<bool> substituting_now;
 
 inline bool substituting() {
@@ -37,24 +37,24 @@ constexpr bool may_be_served(Entry entry) {
   }
 }
 
-/// Reads SPILLWAY_PRELOAD=substitute's conditions; called once, from the constructor.
+/// Checks the conditions of SPILLWAY_PRELOAD=substitute; called once, by the constructor.
 void allow_substitution();
 
-/// Forgets the heap in a forked child, which must not touch it.
+/// Drops the heap in a forked child, which must not use it.
 void forget_substitution();
 
-/// Why the last call that could have been served was not, or why none will be; "" if neither.
-/// Threads: safe; the text stays.
+/// Why the last eligible call was not served, or why none will be; "" if neither.
+/// Threads: safe; the text stays valid.
 const char* substitution_refusal();
 
-/// A capture of the program's has begun: until its end memory must be the driver's.
+/// A capture of the program has begun: until its end the driver must supply memory.
 void note_capture_begin();
 
-/// A call that ends a capture has returned `result`, with which the capture has ended or goes on.
+/// A call that ends a capture has returned `result`, by which the capture has ended or continues.
 void note_capture_end(int result);
 
-/// Each serves one call from our heap; false: the next definition must do it. `result` is the
-/// call's, a number of CUDA. Threads: safe.
+/// Each serves one call from our heap; false: the next definition must serve it. `result` is the
+/// call's CUDA result.
 bool serve_allocate(Library library, void** out, std::size_t bytes, int& result);
 bool serve_free(Library library, void* at, int& result);
 bool serve_ipc(const void* at, int& result);

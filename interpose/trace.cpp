@@ -26,16 +26,16 @@ namespace {
 
 constexpr int kMaxTries = 2000;  // a millisecond each
 
-/// What is being written. Threads that drain their rings use `number` alone.
+/// The open trace. Threads that drain their rings use `number` alone.
 struct Writing {
   bool on = false;
-  bool ending = false;  ///< what threads have recorded is being written
+  bool ending = false;  ///< the recorded events are being written
   std::string path;
   Moment begun;
-  std::atomic<int> number{-1};   ///< the open file; -1: not made yet
-  std::atomic<dev_t> device{0};  ///< which file that was when it was made
+  std::atomic<int> number{-1};   ///< the open file; -1: not created yet
+  std::atomic<dev_t> device{0};  ///< the file's device at its creation
   std::atomic<ino_t> inode{0};
-  std::atomic<int> error{0};  ///< errno of what failed first
+  std::atomic<int> error{0};  ///< errno of the first failure
   LightMutex mutex;
 };
 
@@ -50,8 +50,8 @@ void failed(int error) {
   log("preload: " + writing().path + ": " + std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
 }
 
-/// Whether the number still stands for our file: a program that closes all files, as daemons do,
-/// has others under their numbers.
+/// Whether the descriptor still refers to our file: a program that closes all files, as daemons do,
+/// may reuse the number.
 bool is_ours(int number) {
   struct stat is {};
 
@@ -81,7 +81,8 @@ Moment now() {
   return {ticks(), nanoseconds()};
 }
 
-/// A file that a live process is writing is not ours to empty: the number is added to the path.
+/// Must not truncate a file that another running process is writing: adds the process ID to the
+/// path.
 File make(const std::string& path) {
   File file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file.open() && flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
@@ -93,7 +94,7 @@ File make(const std::string& path) {
   return file;
 }
 
-/// The file, made with its header on first use; -1 where it cannot be made.
+/// The file, created with its header on first use; -1 if it cannot be created.
 int file() {
   Writing& to = writing();
   if (const int number = to.number.load(std::memory_order_acquire); number >= 0) return number;
@@ -133,9 +134,9 @@ bool drain(ThreadCounters& counters) {
   });
 }
 
-/// Drains all, where threads may be at it: each writes what it has taken, and leaves what came
-/// meanwhile. For a while: such a thread may be this one, in a signal's handler. Gives how many
-/// events found no memory.
+/// Drains all rings while threads may drain theirs: each writes the events that it has claimed.
+/// Retries for a limited time, because such a thread may be this one, in a signal handler. Returns
+/// the number of events lost for lack of memory.
 std::uint64_t drain_all() {
   std::uint64_t lost = 0;
   int tries = 0;
@@ -152,7 +153,7 @@ std::string with_process(std::string path) {
   return at == std::string::npos ? path : path.replace(at, 2, std::to_string(getpid()));
 }
 
-/// An absolute path: the program may change its folder before the file is made.
+/// An absolute path: the program may change its directory before the file is created.
 std::string absolute(const std::string& path) {
   std::array<char, 4096> folder{};
   if (path.starts_with('/') || getcwd(folder.data(), folder.size()) == nullptr) return path;
@@ -165,7 +166,7 @@ Status trace_begin(std::string path) {
   if (path.empty()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument, "a trace needs the path of a file");
   }
-  // First, because a forked child must not wait for what a thread of its parent holds.
+  // First, because a forked child must not wait for a lock of its parent's threads.
   if (stopped()) {
     return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");
   }
@@ -175,7 +176,7 @@ Status trace_begin(std::string path) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "a trace is being written to " + to.path + ": end it first");
   }
-  // What an earlier trace has left in the rings is unused.
+  // Drops events of an earlier trace from the rings.
   for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
     each->ring.drain([](const Event* /*unused*/, std::size_t /*unused*/) {});
   }

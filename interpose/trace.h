@@ -8,31 +8,32 @@
 
 namespace spillway::interpose {
 
-/// Records every call from now on, to be written to a file at `path` ("%p" in it becomes the
-/// process's number) in pieces and at the end. The file is made with the first piece, so that a
-/// process that uses no GPU leaves none. Errors: kNotReady while one is recorded or after the
-/// library was stopped. Threads: safe.
+/// Records every call from now on in a file at `path` ("%p" is replaced by the process ID), in
+/// pieces and at the end. The file is created with the first piece, so that a process without GPU
+/// use leaves none.
+/// Errors: kNotReady while a trace is open or after the library was stopped.
+/// Threads: safe.
 Status trace_begin(std::string path);
 
-/// Ends it: what threads have recorded is written. Errors: kNotReady where none is recorded,
-/// kInvalidArgument where the file could not be made or written.
+/// Ends the trace and writes all recorded events.
+/// Errors: kNotReady if none is open, kInvalidArgument if the file could not be created or written.
 Status trace_end();
 
-/// For a forked child, which has its parent's: leaves the file alone.
+/// For a forked child, which inherits its parent's trace: leaves the file alone.
 void trace_forget();
 
-/// The place for the next event of a full ring, which goes into the file first; null where there is
-/// none, and the event is lost.
+/// Writes a full ring to the file and returns the slot for the next event. Null if there is none;
+/// the event is lost.
 Event* trace_make_room(ThreadCounters& counters);
 
-/// The place for a thread's next event, to be written there and then published; null as above. Not
-/// copied to: the processor waits where wide loads follow narrow stores of the same bytes.
+/// The slot for a thread's next event, to be written in place and then published; null as above.
+/// Not copied, because wide loads after narrow stores to the same bytes stall the processor.
 [[gnu::always_inline]] inline Event* trace_place(ThreadCounters& counters) {
   Event* place = counters.ring.next();
   return place != nullptr ? place : trace_make_room(counters);
 }
 
-/// For a thread that ends: the code that gets its counters next is another thread.
+/// Called when a thread ends: its counters may go to another thread next.
 void trace_thread_ends(ThreadCounters& counters);
 
 }  // namespace spillway::interpose

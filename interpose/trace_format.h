@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <string>
 
-/// docs/preload_trace.md, as structs. Numbers are the machine's own, which are little-endian.
+/// docs/preload_trace.md as structs. Numbers are in the machine's byte order, little-endian.
 namespace spillway::interpose {
 
-/// One moment in both clocks.
+/// One time on both clocks.
 struct Moment {
   std::uint64_t ticks = 0;
   std::uint64_t nanoseconds = 0;
@@ -29,7 +29,7 @@ static_assert(sizeof(FileHead) == 40);
 
 struct Section {
   std::uint32_t kind;
-  std::uint32_t bytes;  ///< behind this struct
+  std::uint32_t bytes;  ///< after this struct
 };
 
 struct EventsHead {
@@ -49,7 +49,7 @@ struct EndHead {
 
 static_assert(sizeof(EndHead) == 32);
 
-/// The names of functions and kinds by number: two lists, each line one name, an empty line after
+/// The names of functions and kinds by number: two lists, one name per line, an empty line after
 /// each list.
 inline std::string names_text() {
   std::string text;

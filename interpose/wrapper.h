@@ -22,7 +22,7 @@
 
 namespace spillway::interpose {
 
-/// What a wrapper passes its calls on to; null before the first look-up or call.
+/// The function that a wrapper forwards its calls to; null before the first look-up or call.
 extern constinit std::array<std::atomic<void*>, kEntries> next_functions __asm__(
     "spillway_next_functions");
 
@@ -30,7 +30,7 @@ inline std::atomic<void*>& next_of(Entry entry) {
   return next_functions[static_cast<std::size_t>(entry)];  // NOLINT(*-constant-array-index)
 }
 
-/// Looks the next definition up, for a caller that is linked to the library. Null: there is none.
+/// Looks up the next definition, for a caller that is linked to the library. Null: there is none.
 void* find_next(Entry entry);
 
 /// Marks this thread as inside a wrapped call.
@@ -44,7 +44,7 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-/// The direction of a copy that its argument says: a kind, or, where it may be read, a description.
+/// The direction of a copy from its argument: a kind, or a description if it may be read.
 template <typename Value>
 Kind direction(const Value& value, bool readable, Kind otherwise) {
   if constexpr (std::is_same_v<Value, cudaMemcpyKind>) {
@@ -73,7 +73,7 @@ Kind kind_of(Entry entry, const Tuple& arguments, bool readable) {
   return kind;
 }
 
-/// Whether a call of this kind gives the program something that another call takes back.
+/// Whether a call of this kind creates an object that another call destroys.
 constexpr bool makes(Kind kind) {
   return kind == Kind::kAllocate || kind == Kind::kHostAllocate || kind == Kind::kHostRegister ||
          kind == Kind::kCreate || kind == Kind::kRetain || kind == Kind::kReserve ||
@@ -82,7 +82,7 @@ constexpr bool makes(Kind kind) {
          kind == Kind::kGraphInstantiate || kind == Kind::kIpcOpen;
 }
 
-/// One wrapped function: passes the call on, and counts or records it if it is the program's own.
+/// One wrapped function: forwards the call, and counts or records it if the program itself made it.
 template <Entry kEntry, typename Address, typename Bytes, typename Stream, typename Function>
 struct Wrapper;
 
@@ -96,7 +96,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
   using Tuple = std::tuple<Arguments...>;
   using Next = Result(Arguments...);
   static constexpr Kind kKind = function_of(kEntry).kind;
-  /// 302 of both libraries: a function of CUDA that the process does not have.
+  /// 302 in both libraries: a CUDA function that the process lacks.
   static constexpr auto kMissing = static_cast<Result>(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND);
 
   static Result call(Arguments... arguments) {
@@ -131,15 +131,15 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     return result;
   }
 
-  /// The moment of a call that is recorded, before or behind it, whichever counts; 0 otherwise.
-  /// What a call makes is there when it ends; another thread may have freed what had its address.
+  /// The time of a recorded call, before or after it, by its kind; 0 otherwise. A created object
+  /// exists at the end of the call; until then another thread may free an object with the same
+  /// address.
   template <bool kBehind>
   static std::uint64_t when(bool record) {
     return makes(kKind) == kBehind && record && needs_moment() ? ticks() : 0;
   }
 
-  /// Reading the clock alone costs as much as several calls, and launches follow each other
-  /// closely.
+  /// Reading the clock costs as much as several calls, and launches follow each other closely.
   static bool needs_moment() {
     return kKind != Kind::kLaunch || local.counters == nullptr ||
            local.counters->ring.needs_moment();
@@ -181,8 +181,8 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
       stop(Stop::kStickyError);
   }
 
-  /// Makes the runtime fail too, because nothing else sets what cudaGetLastError and
-  /// cudaPeekAtLastError return. Returns the error of the call: the runtime's where it has one.
+  /// Makes the runtime fail too, because nothing else sets the result of cudaGetLastError and
+  /// cudaPeekAtLastError. Returns the call's error: the runtime's if it has one.
   static Result record_error(Next* next, Result error, Arguments... arguments) {
     if constexpr (function_of(kEntry).library == Library::kRuntime) {
       const Inside inside;
@@ -198,7 +198,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     return error;
   }
 
-  /// Serves the call from our heap where that can be done, and counts it like any other.
+  /// Serves the call from our heap if possible, and counts it like any other.
   static Result serve(Next* next, Arguments... arguments) {
     const Tuple all(arguments...);
     const bool record = mode() == Mode::kRecord;
@@ -219,7 +219,7 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     return answer;
   }
 
-  /// Passes a look-up on, and puts a wrapper in the place of what was found.
+  /// Forwards a look-up, and replaces the result by a wrapper.
   static Result look_up(Next* next, Arguments... arguments) {
     const Result result = [&] {
       const Inside inside;

@@ -40,7 +40,7 @@ void fill_pool(DeviceStats& stats, std::size_t pool, const HeapStats& tier) {
   set(stats.requested_bytes, signed_of(tier.requested), signed_of(tier.requested_total));
   stats.active.at(pool) = stats.allocation.at(pool);
   stats.active_bytes.at(pool) = stats.allocated_bytes.at(pool);
-  // Of these there is no history by tier.
+  // These have no history by tier.
   set(stats.segment, signed_of(tier.driver_allocations), signed_of(tier.driver_allocations));
   set(stats.reserved_bytes, signed_of(tier.held), signed_of(tier.held));
   set(stats.inactive_split, signed_of(tier.stranded_blocks), signed_of(tier.stranded_blocks));
@@ -99,7 +99,7 @@ DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& t
   stats.allocated_bytes = stats.active_bytes = aggregate(live);
   stats.requested_bytes = aggregate(requested);
   stats.reserved_bytes = aggregate(held);
-  // The heap keeps no history of what is stranded: what it is now, as all there was.
+  // The heap has no history of stranded bytes: the present value stands for all.
   const std::int64_t stranded = signed_of(heap.stranded);
   const std::int64_t beside = signed_of(heap.stranded_blocks);
   stats.inactive_split_bytes = aggregate({stranded, stranded, stranded});
@@ -140,7 +140,7 @@ std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_s
   for (const HeapSegmentInfo& from : heap.segments()) {
     bool open = false;
     for (const HeapBlockInfo& block : from.blocks) {
-      // A paused block's addresses hold no memory, as unmapped ones of a segment that expands.
+      // A paused block's addresses have no memory, like unmapped ones of an expandable segment.
       if (block.evicted) {
         open = false;
         continue;

@@ -66,12 +66,12 @@ std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
   if (!in_use.exchange(true)) set_miss_teller(&throw_where_missed);
   throw_where_missed();
-  take_end_of_memory();  // of a backward pass before
+  take_end_of_memory();  // of an earlier backward pass
   RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
   options.names_memory = false;
   options.budget = budget;
   options.recompute = settings.recompute;
-  options.prefetch = false;  // the plan says when
+  options.prefetch = false;  // the plan determines the fetches
   const auto id = enter_region(options);
   TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
   return id.value();

@@ -3,7 +3,8 @@
 
 namespace spillway {
 
-/// Throws BudgetError where a step of a BudgetRegion has missed its budget, and nothing was told.
+/// Throws BudgetError if a step of a BudgetRegion has missed its budget and the miss has not been
+/// reported.
 void throw_where_missed();
 
 }  // namespace spillway

@@ -13,16 +13,16 @@
 
 namespace spillway {
 
-/// A Python error on its way from a thread of autograd's to the one that began the backward pass.
+/// A Python error on its way from an autograd thread to the thread that started the backward pass.
 ///
-/// Up to Python 3.11 it is made where it is caught, of its class and arguments, so that the code
-/// that still has this one holds no frames, and with them no tensors. From 3.12 on an error that is
-/// set must be made already: PyTorch sets it twice, and the second time would make it with the
-/// first one set. So autograd's thread, which may release it later than the other goes on, holds
-/// frames until then.
+/// Up to Python 3.11, the catching thread constructs the error from its class and arguments.
+/// Threads that still reference this object then keep no frames alive, and with them no tensors.
+/// From 3.12 on the error must be constructed before it is set. PyTorch sets it twice, and the
+/// second time would construct it while the first one is set. An autograd thread that releases it
+/// late therefore keeps frames alive until then.
 ///
-/// The code that releases it last needs no Python lock: a thread that waited for it while the
-/// interpreter ends would end the process. Python drops what it holds at its next occasion.
+/// The last release needs no Python lock: waiting for it during interpreter shutdown would end the
+/// process. Python frees the objects at its next opportunity.
 class CarriedError : public python_error {
  public:
   /// Requires: the Python lock.
@@ -49,9 +49,10 @@ class CarriedError : public python_error {
     --alive();
   }
 
-  /// Waits a moment for threads that still have one, so that what frames hold is gone when a step
-  /// begins. Requires: the Python lock, which it releases meanwhile.
-  static void release() {
+  /// Waits briefly for threads that still reference an error, so that their frames are freed when a
+  /// step begins.
+  /// Requires: the Python lock, which is released during the wait.
+  static void let_go() {
     if (alive() == 0) return;
     {
       const pybind11::gil_scoped_release released;

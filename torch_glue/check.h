@@ -14,7 +14,7 @@ inline void check(const Status& status) {
   TORCH_CHECK(status.ok(), "Spillway: ", status.message());
 }
 
-/// The value, or c10::Error with the message of why there is none.
+/// The value; throws c10::Error with the status's message if there is none.
 template <typename T>
 T checked(Result<T> result) {
   check(result.status());

@@ -18,7 +18,7 @@ namespace {
 
 namespace py = pybind11;
 
-/// Owned by a graph, which may end on a thread without Python's lock.
+/// Owned by a graph, which may be destroyed on a thread without Python's lock.
 std::shared_ptr<py::function> owned_by_graph(py::function function) {
   return {new py::function(std::move(function)), [](py::function* owned) {
             if (Py_IsInitialized() == 0) return;  // it ends with the interpreter
@@ -33,8 +33,8 @@ CheckpointedCall::Recompute in_python(py::function again) {
     try {
       (*function)(inputs);
     } catch (py::error_already_set& error) {
-      // As autograd carries exceptions: this one goes at once, and with it the weights that its
-      // frames hold. Most often it is the early end of a call whose rest is not needed.
+      // Like autograd's carried exceptions, but this one is freed at once, and with it the weights
+      // in its frames. Usually it is the early end of a call whose rest is not needed.
       error.restore();
       python_error carried;
       carried.persist();
@@ -53,7 +53,7 @@ py::object python_checkpoint(const py::function& call,
   CheckpointedCall::Recompute recompute = in_python(std::move(again));
   std::optional<CheckpointedCall> checkpointed;
   {
-    const py::gil_scoped_release released;  // host memory may have to be made
+    const py::gil_scoped_release released;  // host memory may have to be allocated
     checkpointed.emplace(inputs, std::move(recompute), options);
   }
   py::object result = call();
@@ -61,7 +61,7 @@ py::object python_checkpoint(const py::function& call,
   return result;
 }
 
-/// DeepSpeed's ZeRO 3 gathers parameters of its own into new memory whenever they are used.
+/// DeepSpeed's ZeRO 3 gathers its parameters into new memory whenever they are used.
 bool gathered_by_deepspeed(const at::Tensor& parameter) {
   const py::gil_scoped_acquire gil;
   return py::hasattr(py::cast(parameter), "ds_id");

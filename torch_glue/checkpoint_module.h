@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Checkpointed calls for Python.
+/// Python bindings of checkpointed calls.
 void define_checkpoints(pybind11::module_& module);
 
 }  // namespace spillway

@@ -17,9 +17,9 @@
 #include <type_traits>
 #include <utility>
 
-/// Everything that depends on the version of torch is in this file: a new minor version is ported
-/// here, then let in by python/spillway/_torch_versions.py. The virtual functions of Engine and
-/// CUDAAllocator are compiled in with `override`, so a changed one does not compile.
+/// All code that depends on the torch version. A new minor version is ported here, then enabled in
+/// python/spillway/_torch_versions.py. The virtual functions of Engine and CUDAAllocator are
+/// compiled with `override`, so a changed signature does not compile.
 namespace spillway::compat {
 
 #if TORCH_VERSION_MINOR >= 13
@@ -36,7 +36,7 @@ template <typename T>
 using NodeOf = std::shared_ptr<T>;
 using WeakNodePtr = std::weak_ptr<torch::autograd::Node>;
 
-/// Nodes are deleted one after another, however long a graph is.
+/// Nodes are deleted iteratively, so that long graphs do not overflow the stack.
 template <typename T, typename... Arguments>
 NodeOf<T> make_node(Arguments&&... arguments) {
   return {new T(std::forward<Arguments>(arguments)...), torch::autograd::deleteNode};
@@ -46,30 +46,31 @@ using NodePtr = NodeOf<torch::autograd::Node>;
 using GraphTaskRef = const std::shared_ptr<torch::autograd::GraphTask>&;
 using UnpackHookData = std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>>;
 
-/// The tensor that `view` is a differentiable view of, null where it is none.
+/// The tensor that `view` is a differentiable view of; null if it is not a view.
 inline const at::Tensor* view_base(const at::Tensor& view) {
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   return meta != nullptr && meta->has_bw_view() ? &meta->get_backward_view().base_ : nullptr;
 }
 
-/// How many hold a storage. Its Python object counts among them, and lives for as long as the
-/// storage once Python has looked at it: it is no holder where no Python code has it.
+/// Number of references to a storage. Its Python object is one of them, and once created it lives
+/// as long as the storage. It does not count here if no Python code references it.
 template <typename Reference>  // a c10::Storage, or an intrusive pointer to its implementation
 size_t holders(const Reference& reference, const c10::StorageImpl& storage) {
   return reference.use_count() - (storage.pyobj_slot()->has_unique_reference() ? 1U : 0U);
 }
 
-/// torch's own interface of CUDA allocators; what only some versions ask for is answered here.
+/// torch's interface of CUDA allocators. Functions that only some versions declare are implemented
+/// here.
 class CudaAllocatorInterface : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
 #if TORCH_VERSION_MINOR >= 12
  public:
-  /// Of requests that PyTorch's own allocator refuses by a policy of its own: Spillway's has none.
+  /// Observes requests that PyTorch's own allocator refuses by policy; Spillway has no such policy.
   void attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver) override {}
 #endif
 };
 
-/// The memory of an entry of PyTorch's tables of cuBLAS's workspaces, in later versions with its
-/// size.
+/// The memory of an entry in PyTorch's table of cuBLAS workspaces; later versions store its size
+/// too.
 template <typename Kept>
 const at::DataPtr& workspace_memory(const Kept& kept) {
   if constexpr (std::is_same_v<Kept, at::DataPtr>) {
@@ -79,7 +80,7 @@ const at::DataPtr& workspace_memory(const Kept& kept) {
   }
 }
 
-/// Whether its dimensions have names, where torch still has such tensors.
+/// Whether its dimensions have names, if the torch version supports named tensors.
 inline bool has_names(const c10::TensorImpl& tensor) {
 #if TORCH_VERSION_MINOR >= 13
   static_cast<void>(tensor);
@@ -89,17 +90,17 @@ inline bool has_names(const c10::TensorImpl& tensor) {
 #endif
 }
 
-/// Tells counters apart: equal for tensors that share one version counter, null for inference
-/// tensors. VariableVersion keeps its counter private and is nothing but the pointer to it.
+/// An identity for comparison: equal for tensors that share one version counter, null for inference
+/// tensors. VariableVersion contains only a private pointer to its counter.
 inline const void* counter_identity(const c10::VariableVersion& version) {
   static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
   return *reinterpret_cast<const void* const*>(&version);
 }
 
-namespace {  // instantiated once for each source file
+namespace {  // one instance per source file
 
-/// Gives the address of a member that its class keeps private: an explicit instantiation may name
-/// it.
+/// The address of a private member of a class. Explicit instantiations are exempt from access
+/// checks.
 template <typename Tag, typename Tag::Type kMember>
 struct Reveal {
   friend typename Tag::Type reveal(Tag) { return kMember; }
@@ -124,23 +125,22 @@ SPILLWAY_REVEAL(NodeMutex, torch::autograd::Node, std::mutex, mutex_);
 
 }  // namespace
 
-/// The hooks of a saved tensor, null where it has none. torch gives offloaded only their Python
-/// half.
+/// The hooks of a saved tensor; null if it has none. torch exposes only their Python half.
 inline torch::autograd::SavedVariableHooks* hooks_of(const torch::autograd::SavedVariable& saved) {
   return (saved.*reveal(SavedHooks())).get();
 }
 
-/// The version that the tensor had when it was saved without hooks.
+/// The tensor's version when it was saved without hooks.
 inline std::uint32_t version_of(const torch::autograd::SavedVariable& saved) {
   return saved.*reveal(SavedVersionNumber());
 }
 
-/// Whether there was nothing to save; what has been released was there.
+/// Whether no tensor was saved. False for a tensor that was saved and released.
 inline bool never_saved(const torch::autograd::SavedVariable& saved) {
   return saved.*reveal(NeverSaved());
 }
 
-/// The lock that a node takes to release what it has saved, and while it runs.
+/// The lock that a node holds while it runs, and while it releases its saved tensors.
 inline std::mutex& mutex_of(const torch::autograd::Node& node) {
   return const_cast<torch::autograd::Node&>(node).*reveal(NodeMutex());
 }

@@ -16,7 +16,7 @@
 namespace spillway {
 namespace {
 
-/// As destructors call it: what is no memory of ours is counted by the heap, and nothing else.
+/// For destructors: the heap counts an address that is not ours, without an error.
 void delete_block(void* at) {
   SpillwayAllocator::instance().release(at);
 }
@@ -31,8 +31,8 @@ bool is_capturing(c10::cuda::CUDAStream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Lets the code that registered one (PyTorch's IPC, Spillway's pending sources) give memory back;
-/// true where something did.
+/// Calls the registered callbacks (PyTorch's IPC, Spillway's pending sources) to free memory; true
+/// if one did.
 bool run_free_memory_callbacks() {
   bool freed = false;
   for (const std::string& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
@@ -100,7 +100,7 @@ void* SpillwayAllocator::allocate_with_pools(c10::DeviceIndex index,
                                              DeviceRuntime& runtime,
                                              size_t size,
                                              cudaStream_t stream) {
-  // What the heap asks of the driver must not end a capture that is under way.
+  // Driver calls of the heap must not end a capture in progress.
   const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
   const TorchPool pool = pools_.route(index, stream);
   const auto block = allocate_in(pool, runtime, size, stream);
@@ -208,7 +208,7 @@ inline bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
   }
   const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
   const HeapBlockInfo block = runtime.heap().find(driver::DevicePtr(at));
-  // What is no block's start the heap refuses, and counts.
+  // The heap refuses and counts an address at which no block starts.
   if (!block.live || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
   if (history_.on()) tell_freed(index, block);
   if (!checkpoints_.park(block.pool, at)) runtime.free(block.at);
@@ -265,7 +265,7 @@ bool SpillwayAllocator::initialized() {
 }
 
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
-  // Memory of other owners (IPC, from_blob) is theirs to protect.
+  // Memory of other owners (IPC, from_blob) is protected by its owner.
   if (!at || at.get_deleter() != raw_deleter()) return;
   record_use(at.get(), stream);
 }
@@ -280,7 +280,7 @@ void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
 }
 
 void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
-  // Memory of a pool that is in use stays: graphs write to what is free in theirs.
+  // Memory of a pool in use stays: graphs write to their pools' free memory.
   trim_providers();
   if (pool != c10::MempoolId_t{0, 0}) return;
   for (auto& known : devices_) {

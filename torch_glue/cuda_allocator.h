@@ -24,21 +24,25 @@ namespace spillway {
 
 namespace ccc = c10::cuda::CUDACachingAllocator;
 
-/// PyTorch's CUDA allocator over Spillway's heaps, one heap per device.
+/// PyTorch's CUDA allocator on Spillway's heaps, one heap per device.
 ///
-/// What is not supported raises a c10::Error that names it and the way out. Threads: safe; takes no
-/// Python lock. Ownership: one per process, never destroyed: tensors are freed after exit handlers.
+/// Unsupported functions raise a c10::Error with the function's name and an alternative.
+/// Threads: safe; takes no Python lock.
+/// Ownership: one per process, never destroyed, because tensors are freed after exit handlers.
 class SpillwayAllocator final : public compat::CudaAllocatorInterface {
  public:
   static SpillwayAllocator& instance();
 
   using ccc::CUDAAllocator::recordStream;
 
-  /// What all doors of PyTorch come to. Throws OutOfMemoryError; null for 0 bytes only.
+  /// The allocation function behind all of PyTorch's entry points. Throws OutOfMemoryError; null
+  /// only for 0 bytes.
   void* allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream);
-  /// False where `at` is no live block's start: nothing has changed then. Throws nothing for that.
+  /// Frees a block. Returns false, without an exception or a change, if no allocated block starts
+  /// at `at`.
   bool release(void* at);
-  /// The block around `at` is also used by work on `stream`, which may be another device's.
+  /// Records that work on `stream` also uses the block that contains `at`. The stream may belong to
+  /// another device.
   void record_use(void* at, c10::cuda::CUDAStream stream);
 
   // c10::Allocator
@@ -72,7 +76,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
 
   std::string name() override { return "spillway"; }
 
-  // CUDAAllocator: what the memory viewer reads (cuda_allocator_history.cpp)
+  // CUDAAllocator: memory viewer (cuda_allocator_history.cpp)
   ccc::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;
   void recordHistory(bool enabled,
                      ccc::CreateContextFn recorder,
@@ -86,7 +90,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   void popCompileContext() override;
   void setUserMetadata(const std::string& text) override;
   std::string getUserMetadata() override;
-  /// Called without a lock of ours, and also for what is recorded by nothing.
+  /// Trackers are called without a lock of ours, even if nothing is recorded.
   void attachAllocatorTraceTracker(ccc::AllocatorTraceTracker tracker) override;
 
   // CUDAAllocator: between devices and processes
@@ -112,7 +116,7 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                           c10::MempoolId_t pool,
                           std::shared_ptr<ccc::CUDAAllocator> provider) override;
   void setUseOnOOM(c10::DeviceIndex device, c10::MempoolId_t pool, bool use) override;
-  /// No two blocks of the pool share physical memory from now on.
+  /// From now on no two blocks of the pool share physical memory.
   void setNoSplit(c10::DeviceIndex device, c10::MempoolId_t pool) override;
   bool checkPoolLiveAllocations(c10::DeviceIndex device,
                                 c10::MempoolId_t pool,
@@ -123,31 +127,31 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                                               std::shared_ptr<ccc::AllocatorState> state) override;
 
  private:
-  /// Throws NotImplementedError: what is not supported, and the way out.
+  /// Throws NotImplementedError with the unsupported function and an alternative.
   [[noreturn]] static void absent(const char* what);
 
   SpillwayAllocator();
   ~SpillwayAllocator() override = default;
 
   DeviceRuntime& device(c10::DeviceIndex index);
-  /// Where a pool may be asked for: by a capture, or a program.
+  /// Allocates while a capture or a program may request a pool.
   void* allocate_with_pools(c10::DeviceIndex index,
                             DeviceRuntime& runtime,
                             size_t size,
                             cudaStream_t stream);
-  /// After an attempt failed with `why`: a block from elsewhere, or throws.
+  /// Retries after an attempt failed with `why`. Returns a block from another source, or throws.
   void* allocate_again(c10::DeviceIndex index,
                        const TorchPool& pool,
                        size_t size,
                        cudaStream_t stream,
                        const Status& why);
-  /// Memory that others release, and pools that lend theirs.
+  /// Allocates from memory that other pools release or lend.
   Result<void*> allocate_elsewhere(c10::DeviceIndex index,
                                    const TorchPool& pool,
                                    size_t size,
                                    cudaStream_t stream,
                                    const Status& why);
-  /// To those who watch, if any.
+  /// Notifies observers, if any.
   void tell_handed_out(c10::DeviceIndex index,
                        DeviceRuntime& runtime,
                        void* at,
@@ -160,20 +164,20 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                                    size_t size,
                                    cudaStream_t stream);
   bool free_block(DeviceRuntime& runtime, void* at);
-  /// The memory with a provider of its own that has a live block around `at`.
+  /// The provider memory with an allocated block that contains `at`.
   std::shared_ptr<ProviderMemory> provider_of(void* at);
-  /// Gives the memory of pools that nothing uses any more back to their providers.
+  /// Returns the memory of unused pools to their providers.
   void trim_providers();
   bool free_provided(ProviderMemory& memory, void* at);
-  /// The live blocks of a pool, less those that only a checkpoint keeps.
+  /// The allocated blocks of a pool, without those that only a checkpoint keeps.
   std::set<void*> pool_blocks(DeviceRuntime& runtime, PoolId pool);
   TorchPool heap_pool(c10::DeviceIndex device, c10::MempoolId_t name);
   [[noreturn]] void out_of_memory(c10::DeviceIndex index, size_t size, const Status& why);
-  /// The device whose heap `at` is an address of, null where there is none.
+  /// The device whose heap has the address `at`; null if there is none.
   DeviceRuntime* owner(const void* at);
   c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
 
-  // For the history, where it is on.
+  // Adds to the history, if it is on.
   void tell_allocated(c10::DeviceIndex index,
                       DeviceRuntime& runtime,
                       void* at,
@@ -181,12 +185,12 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                       cudaStream_t stream,
                       c10::MempoolId_t pool);
   void tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block);
-  /// Of what was mapped and unmapped since it was last called.
+  /// Reports mappings and unmappings since the last call.
   void tell_mapping(c10::DeviceIndex index, DeviceRuntime& runtime, const StackRef& stack);
   void look_at_mappings();
 
   struct Mapping {
-    std::uint64_t changes = 0;  // of the heap, when it was last looked at
+    std::uint64_t changes = 0;  // of the heap, at the last call
     MappedRanges ranges;
   };
 
@@ -202,18 +206,18 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   std::vector<ccc::OutOfMemoryObserver> observers_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> stats_base_
       SPILLWAY_GUARDED_BY(mutex_);
-  // Of PyTorch's two pools, as far as anybody has asked; only the peaks count.
+  // Of PyTorch's two pools, as queried so far; only the peaks count.
   std::map<c10::DeviceIndex, c10::CachingDeviceAllocator::DeviceStats> pool_peaks_
       SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, Mapping> mappings_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<c10::DeviceIndex, std::int64_t> retries_ SPILLWAY_GUARDED_BY(mutex_);
-  // Errors raised: the heap counts every attempt.
+  // Errors raised; the heap counts every attempt.
   std::map<c10::DeviceIndex, std::int64_t> out_of_memory_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ProviderMemory>> providers_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-/// Makes Spillway's heaps PyTorch's CUDA memory from now on. CurrentOp it twice changes nothing.
-/// Errors: kNotReady once CUDA has started under another allocator; kInvalidArgument for the
+/// Makes Spillway's heaps PyTorch's CUDA allocator from now on. A second call has no effect.
+/// Errors: kNotReady if CUDA has started under another allocator; kInvalidArgument for the
 /// environment.
 Status use_allocator();
 

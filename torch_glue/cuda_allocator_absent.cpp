@@ -21,7 +21,7 @@ std::vector<ccc::StreamSegmentSize> SpillwayAllocator::getExpandableSegmentSizes
 }
 
 void SpillwayAllocator::enablePeerAccess(c10::DeviceIndex reader, c10::DeviceIndex owner) {
-  // CUDA's own switch does nothing for mapped memory: each mapping says who may touch it.
+  // CUDA's own switch does not affect mapped memory: each mapping has its own access rights.
   check(device(owner).enable_peer(DeviceId{reader}));
 }
 

@@ -47,8 +47,8 @@ void SpillwayAllocator::tell_allocated(c10::DeviceIndex index,
 }
 
 void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
-  // Both before it is free: the next one to get it is reported of afterwards. Fences go with the
-  // block, so that it can be handed out at once.
+  // Both before it is free, so that its next allocation is reported later. Fences stay with the
+  // block, so that it can be reused at once.
   const StackRef stack = history_.gather(RecordContext::ALL);
   const auto address = static_cast<size_t>(block.at.address());
   const size_t size = block.requested.count();
@@ -97,7 +97,7 @@ void SpillwayAllocator::attachAllocatorTraceTracker(ccc::AllocatorTraceTracker t
 
 void SpillwayAllocator::look_at_mappings() {
   if (history_.on()) return;
-  // What is mapped before anybody looks is no event.
+  // Mappings before the first call are not events.
   const Lock lock(mutex_);
   for (size_t index = 0; index < devices_.size(); ++index) {
     auto* const runtime = devices_[index].load(std::memory_order_acquire);

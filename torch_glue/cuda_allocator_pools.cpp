@@ -17,8 +17,8 @@ Bytes as_asked(const TorchPool& pool, size_t size) {
   return Bytes{(size + kWhole - 1) / kWhole * kWhole};
 }
 
-/// Set while a pool's own allocator is asked on this thread: where that is Spillway's heap by
-/// another door, what it takes is no pool's.
+/// Set while this thread calls a pool's own allocator. If that is Spillway's heap through another
+/// entry point, its memory belongs to no pool.
 class AskingProvider {
  public:
   AskingProvider() { asking_ = true; }

@@ -3,8 +3,8 @@
 
 namespace spillway {
 
-/// From now on the run log hears of the blocks of PyTorch's own allocator; it has no tags. Twice
-/// changes nothing.
+/// Logs the blocks of PyTorch's own allocator in the run log from now on. They have no tags. A
+/// second call has no effect.
 void follow_torch_memory();
 
 }  // namespace spillway

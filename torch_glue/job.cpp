@@ -13,7 +13,7 @@ namespace spillway {
 
 namespace {
 
-/// Of SPILLWAY_BUDGET, SPILLWAY_TIME_LIMIT and SPILLWAY_OVER_BUDGET.
+/// From SPILLWAY_BUDGET, SPILLWAY_TIME_LIMIT and SPILLWAY_OVER_BUDGET.
 Result<std::optional<Budget>> asked_budget() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto text, env::text("SPILLWAY_BUDGET"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::number("SPILLWAY_TIME_LIMIT"));

@@ -5,12 +5,12 @@
 
 namespace spillway {
 
-/// Sets up a process that opens no region itself, as the environment says: SPILLWAY_BUDGET or
-/// SPILLWAY_OFFLOAD_RATIO, and SPILLWAY_RECOMPUTE, for what all threads save, under the tag "job",
-/// and Spillway's memory as PyTorch's unless SPILLWAY_ALLOCATOR is "torch". For processes that have
-/// asked for any of it; before CUDA starts, once. Errors: kInvalidArgument for a value that cannot
-/// be used or for both of the first two; kNotReady where CUDA has started with another allocator.
-/// Nothing moves then.
+/// Configures a process that opens no region itself, from the environment. SPILLWAY_BUDGET or
+/// SPILLWAY_OFFLOAD_RATIO, and SPILLWAY_RECOMPUTE, apply to the saved tensors of all threads, under
+/// the tag "job". Spillway's heap becomes PyTorch's allocator unless SPILLWAY_ALLOCATOR is "torch".
+/// Call it once before CUDA starts, in processes that have set such a variable.
+/// Errors: kInvalidArgument for an invalid value, or if both of the first two are set; kNotReady if
+/// CUDA has started with another allocator. Nothing is offloaded then.
 Status start_job();
 
 }  // namespace spillway

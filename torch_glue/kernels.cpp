@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-/// Whether kernels may be there that the log has not got.
+/// Whether there may be kernels that the log does not have yet.
 std::atomic<bool> expected{false};
 
 std::string demangled(const std::string& name) {

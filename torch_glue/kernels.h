@@ -8,13 +8,15 @@
 
 namespace spillway {
 
-/// The kernels of the next `steps` steps go to the run log, by hooks/launch_watch.h. CUPTI is
-/// looked for in these folders, too. Requires: a run log is written. Threads: safe. Errors: those
-/// of CuptiApi::load and LaunchWatch::start; nothing is watched then.
+/// Logs the kernels of the next `steps` steps in the run log, by hooks/launch_watch.h. Searches for
+/// CUPTI in these directories too.
+/// Requires: a run log is being written.
+/// Threads: safe.
+/// Errors: those of CuptiApi::load and LaunchWatch::start; nothing is logged then.
 Status watch_kernels(int steps, const std::vector<std::string>& cupti_folders);
 
-/// To be called when a step ends, before the run log hears of it. Off, it costs one relaxed load
-/// and another.
+/// Call it at the end of a step, before the run log's step_ended(). While off, it costs two relaxed
+/// loads.
 void kernels_step_ended();
 
 }  // namespace spillway

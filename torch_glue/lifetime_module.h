@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Recordings and traces, as python/spillway/trace.py wraps them.
+/// Python bindings of recordings and traces, for python/spillway/trace.py.
 void define_lifetimes(pybind11::module_& module);
 
 }  // namespace spillway

@@ -36,8 +36,8 @@ using spillway::raise;
 constexpr const char* kBuiltFor =
     SPILLWAY_TEXT(TORCH_VERSION_MAJOR) "." SPILLWAY_TEXT(TORCH_VERSION_MINOR);
 
-/// The order of torch's virtual functions changes with every minor version: another one would call
-/// the wrong function silently.
+/// The order of torch's virtual functions changes with every minor version: another version would
+/// silently call the wrong function.
 void check_torch_version() {
   const auto version =
       py::str(py::module_::import("torch").attr("__version__")).cast<std::string>();
@@ -84,7 +84,7 @@ spillway::DeviceRuntime& device_at(int index) {
 void set_memory_limit(int device, std::uint64_t limit, bool soft) {
   const spillway::Status set = [&] {
     spillway::DeviceRuntime& on = device_at(device);
-    const py::gil_scoped_release released;  // memory that goes back is waited for
+    const py::gil_scoped_release released;  // waits for released memory
     return on.set_limit(soft ? Limit::kSoft : Limit::kAbsolute, spillway::Bytes{limit});
   }();
   raise(set);
@@ -105,8 +105,8 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shape);
 }
 
-/// At the end of a backward pass, without the Python lock. Where an optimizer's step is to come,
-/// its end reports it: more is known then, and the parameters are those of a whole step.
+/// At the end of a backward pass, without the Python lock. If an optimizer step follows, its end
+/// reports the miss: more is known then, and the parameters are those of a whole step.
 void tell_budget_miss() {
   if (!spillway::Runtime::instance().budget_missed()) return;
   const py::gil_scoped_acquire locked;
@@ -121,7 +121,7 @@ void tell_budget_miss() {
   throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
 }
 
-/// Of a parameter or buffer of a module that is alive.
+/// The name of a parameter or buffer of an existing module.
 std::string find_name(const c10::VariableVersion& counter) {
   const py::gil_scoped_acquire locked;
   try {
@@ -132,7 +132,7 @@ std::string find_name(const c10::VariableVersion& counter) {
           spillway::compat::counter_identity(its) == spillway::compat::counter_identity(counter))
         return each.first;
     }
-  } catch (const std::exception&) {  // the error that is on its way is the one to be told
+  } catch (const std::exception&) {  // an error in progress has priority
   }
   return {};
 }
@@ -143,7 +143,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   check_torch_version();
   module.doc() = "Spillway's LibTorch layer; use it through the package spillway.";
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
-  // Bytes of every device, now and later; 0 removes the limit.
+  // Bytes of every present and later device; 0 removes the limit.
   module.def("limit_memory", [](std::uint64_t limit) {
     raise(spillway::Runtime::instance().set_memory_limit(spillway::Bytes{limit}));
   });
@@ -189,9 +189,9 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("device"),
       py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
-  // Of the budget that was missed, once; not of another one than `entered`: the arguments of a
-  // BudgetError, whether it is only a warning, whether the step was the first with an optimizer's,
-  // and whether the next step of its shape may meet the budget.
+  // Returns the missed budget once, if it is that of `entered`: the arguments of a BudgetError, and
+  // three flags. They are: it is only a warning; the step was the first with an optimizer step; the
+  // next step of its shape may meet the budget.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {

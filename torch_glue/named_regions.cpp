@@ -30,7 +30,7 @@ using NamedRegions = std::vector<Named>;
 /// Never destroyed: threads may push ranges while the process ends.
 std::atomic<const NamedRegions*> named{nullptr};
 
-/// A tag may hold neither wildcards nor empty components.
+/// A tag must have neither wildcards nor empty components.
 std::string tag_of(std::string_view pattern) {
   std::string tag;
   for (const char each : pattern) {
@@ -42,7 +42,7 @@ std::string tag_of(std::string_view pattern) {
   return begin == tag.npos ? "-" : tag.substr(begin, tag.find_last_not_of('/') + 1 - begin);
 }
 
-/// As of "layers.?" and "layers.*", which have shares of their own.
+/// Such as "layers.?" and "layers.*", which have ratios of their own.
 bool has_tag(const NamedRegions& regions, const std::string& tag) {
   const auto same = [&](const Named& each) {
     return each.tag == tag;
@@ -114,7 +114,7 @@ void range_pushed(const void* domain, const char* name) {
 
 void range_popped(const void* domain) {
   auto& open = open_in(domain);
-  if (open.empty()) return;  // pushed before there was anybody to tell
+  if (open.empty()) return;  // pushed before the listener was set
   const std::uint64_t id = std::exchange(open.back(), 0);
   open.pop_back();
   if (id != 0) static_cast<void>(leave_region(id));

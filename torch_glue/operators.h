@@ -3,9 +3,10 @@
 
 namespace spillway {
 
-/// From now on, operators and the nodes of backward passes are timed while a run log is written
-/// (hooks/operator_span.h). Calls after the first change nothing. Without it, PyTorch has no
-/// callback of ours. Threads: safe.
+/// Times operators and backward nodes from now on while a run log is written
+/// (hooks/operator_span.h). Further calls have no effect. Before the first call PyTorch has no
+/// callback of ours.
+/// Threads: safe.
 void time_operators();
 
 }  // namespace spillway

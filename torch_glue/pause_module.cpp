@@ -39,7 +39,7 @@ py::dict moved(Move move) {
   return dict_of(report.value());
 }
 
-/// A tag, as it is, and a pool on this thread; ended on the thread that made it.
+/// A tag, verbatim, and a pool on this thread; must end on the thread that created it.
 class Place {
  public:
   Place(const std::string& tag, std::uint64_t pool) {
@@ -58,7 +58,7 @@ class Place {
   std::unique_ptr<PoolScope> pool_;
 };
 
-/// The host copy of `size` bytes at `address`; None where they are not paused with one.
+/// The host copy of `size` bytes at `address`; None if they are not paused with a copy.
 py::object host_copy(std::uint64_t address, std::uint64_t size) {
   const driver::DevicePtr at{CUdeviceptr{address}};
   DeviceRuntime* const owner = Runtime::instance().owner(at);

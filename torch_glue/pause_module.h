@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Adds what python/spillway/pause.py and memory_saver.py stand on.
+/// Adds the bindings used by python/spillway/pause.py and memory_saver.py.
 void bind_pause(pybind11::module_& module);
 
 }  // namespace spillway

@@ -34,7 +34,8 @@ const char* name_of(StepBound::Limit limit) {
   return "compute";
 }
 
-/// Budgets of the profile are the step's less `more`, what it began with beyond the profile's.
+/// Budgets of the profile are the step's minus `more`, the bytes by which it began above the
+/// profile.
 py::dict as_dict(const PlanPoint& point, std::uint64_t more) {
   py::dict dict;
   dict["budget"] = point.budget.count() + more;
@@ -56,7 +57,7 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   std::optional<PlannedStep> step;
   std::vector<PlanPoint> curve;
   std::optional<PlanPoint> chosen;
-  std::uint64_t more = 0;  // wraps, and back
+  std::uint64_t more = 0;  // wraps, and wraps back
   {
     const py::gil_scoped_release released;
     step = Runtime::instance().planned_step(intern_tag(tag), DeviceId{device});
@@ -88,8 +89,8 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   return dict;
 }
 
-// --- What has been recorded, as plain lists for a file
-// ---------------------------------------------
+// --- Recorded steps, as plain lists for a file
+// -----------------------------------------------------
 
 template <typename Number>
 std::vector<std::uint64_t> counts(const std::vector<Number>& all) {

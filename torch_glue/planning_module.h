@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// What is known of a budget's plan, as python/spillway/planning.py wraps it.
+/// Python bindings of a budget's plans, for python/spillway/planning.py.
 void define_planning(pybind11::module_& module);
 
 }  // namespace spillway

@@ -5,8 +5,8 @@
 
 namespace spillway {
 
-/// Throws what Python knows a failed Status as: ValueError for a bad argument, MemoryError where
-/// the host has no memory and torch.OutOfMemoryError where the device has none, else RuntimeError.
+/// Throws the Python exception for a failed Status: ValueError for an invalid argument, MemoryError
+/// without host memory, torch.OutOfMemoryError without device memory, else RuntimeError.
 void raise(const Status& status);
 
 }  // namespace spillway

@@ -79,7 +79,7 @@ TagTotals last_step(std::string_view tag) {
 
 namespace {
 
-/// Where each device in use computes, so that a report knows when the step ended there.
+/// Marks the computing stream of each device in use, so that a report knows the step's end there.
 void tell_where_computed() {
   for (c10::DeviceIndex index = 0; index < c10::cuda::device_count(); ++index) {
     if (!c10::cuda::hasPrimaryContext(index)) continue;

@@ -21,12 +21,12 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-/// A path of Python's as UTF-8: one whose bytes are not UTF-8 has surrogates in their place.
+/// A Python path as UTF-8; surrogates replace bytes that are not UTF-8.
 std::string utf8(const py::handle& text) {
   return text.attr("encode")("utf-8", "backslashreplace").cast<std::string>();
 }
 
-/// Where code of the libraries lies, which a program's line is not in.
+/// The directories of library code, which does not count as the program's.
 struct Libraries {
   std::string torch = folder_of("torch");
   std::string ours = folder_of("spillway");
@@ -35,26 +35,26 @@ struct Libraries {
     return utf8(py::module_::import(package).attr("__path__")[py::int_(0)]) + "/";
   }
 
-  /// Made by start(): an import gives Python's lock to other threads.
+  /// Created by start(), because an import releases Python's lock to other threads.
   static const Libraries& known() {
     static const Libraries only;
     return only;
   }
 };
 
-/// A program may lie in a folder of any name; Spillway's demonstration is one.
+/// A program may be in a directory of any name, such as Spillway's demonstration.
 bool is_of_the_program(const std::string& file) {
   const Libraries& of = Libraries::known();
   if (file.starts_with(of.ours)) return file.starts_with(of.ours + "demo/");
   return !file.starts_with(of.torch) && !file.starts_with('<');
 }
 
-/// The innermost line of this thread that is the program's own.
+/// The innermost line of this thread that belongs to the program.
 std::string line_of_the_program() {
   if (Py_IsInitialized() == 0) return {};
   const py::gil_scoped_acquire locked;
   try {
-    // Told through sys, because the C functions differ between Python's versions.
+    // Through sys, because the C functions differ between Python's versions.
     py::object frame = py::module_::import("sys").attr("_getframe")(0);
     for (; !frame.is_none(); frame = frame.attr("f_back")) {
       const py::object code = frame.attr("f_code");

@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// The run log, as python/spillway/recorder.py starts it.
+/// Python bindings of the run log, for python/spillway/recorder.py.
 void define_run_log(pybind11::module_& module);
 
 }  // namespace spillway

@@ -14,20 +14,20 @@ namespace {
 
 namespace py = pybind11;
 
-/// One thing that is opened at most once and closed at most once.
+/// A resource that is opened at most once and closed at most once.
 ///
-/// Threads: the one that opens it also closes it. Requires Python's lock.
+/// Threads: the thread that opens it also closes it. Requires Python's lock.
 class Opened {
  public:
-  /// Calls `open`, and remembers to call `close` with what it has returned, or without arguments
-  /// where that is None. Both are native functions: Python code could be interrupted inside.
+  /// Calls `open`, and stores a call of `close` with its result, or without arguments if the result
+  /// is None. Both are native functions: Python code could be interrupted within.
   void open(const py::object& open, py::object close) {
     if (close_) throw std::logic_error("opened already");
     value_ = open();
     close_ = std::move(close);
   }
 
-  /// Does nothing where it is not open.
+  /// Does nothing if it is not open.
   void close() {
     const py::object close = std::exchange(close_, py::object());
     const py::object value = std::exchange(value_, py::object());
@@ -40,7 +40,7 @@ class Opened {
   py::object value_;
 };
 
-/// An attribute's name, made once: entering and leaving are called often.
+/// An attribute's name, created once, because entering and leaving are frequent.
 /// Requires: Python's lock; `text` is a literal.
 py::handle name(const char* text) {
   static std::map<const char*, PyObject*> names;
@@ -49,7 +49,7 @@ py::handle name(const char* text) {
   return found;
 }
 
-/// What this thread has opened by the scope object `self`, the last one last.
+/// The resources that this thread has opened by the scope object `self`, in order.
 py::list opened_by(const py::object& self) {
   const py::object of_thread = self.attr(name("_opened"));  // a threading.local
   py::object all = py::getattr(of_thread, name("all"), py::none());
@@ -110,8 +110,8 @@ void leave(const py::object& self,
   left();
 }
 
-/// Replaces the values of some keys of dictionaries, and returns the same list with those that they
-/// had: what undoes it.
+/// Replaces the values of some keys of dictionaries. Returns the same list with the former values,
+/// by which the exchange is undone.
 py::list exchange_items(const py::list& items) {
   py::list before;
   for (const py::handle each : items) {

@@ -5,11 +5,11 @@
 
 namespace spillway {
 
-/// What Python opens on a thread and closes again, such that a signal handler that raises (Ctrl-C)
-/// finds it open and remembered, or not open. Python runs signal handlers between bytecodes, also
-/// where a function begins and after it has called another. So opening and remembering is one call
-/// of a native function, and so is closing and forgetting; python/spillway/_scope.py has the
-/// protocol.
+/// Scopes that Python opens and closes on a thread, safe against signal handlers that raise
+/// (Ctrl-C). Such a handler finds a scope either open and recorded, or not open. Python runs signal
+/// handlers between bytecodes, at the beginning of a function and after calls too. Opening and
+/// recording is therefore one call of a native function, as is closing and removing.
+/// python/spillway/_scope.py describes the protocol.
 void define_scopes(pybind11::module_& module);
 
 }  // namespace spillway

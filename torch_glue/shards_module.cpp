@@ -17,7 +17,7 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-/// Of each part: its tensors, and whether each is a buffer.
+/// For each part its tensors, and whether each is a buffer.
 using Members = std::vector<std::vector<std::pair<at::Tensor, bool>>>;
 
 std::shared_ptr<OffloadedShards> create(const Members& members,

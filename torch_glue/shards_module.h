@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Models whose parts take turns on the device, for Python.
+/// Python bindings of models whose parts share the device in rotation.
 void define_shards(pybind11::module_& module);
 
 }  // namespace spillway

@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// The runtime's statistics as spillway.stats() documents them.
+/// The runtime's statistics as documented by spillway.stats().
 pybind11::dict stats_dict();
 
 }  // namespace spillway

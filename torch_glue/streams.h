@@ -14,7 +14,8 @@ inline driver::Stream stream_of(c10::cuda::CUDAStream stream) {
   return driver::Stream(stream.stream(), DeviceId{stream.device_index()});
 }
 
-/// As c10's, whose look for errors of kernels takes longer than the heap's for a block.
+/// As c10's function, without its check for kernel errors, which takes longer than the heap's
+/// search for a block.
 inline c10::DeviceIndex current_device() {
   c10::DeviceIndex index = -1;
   const cudaError_t error = c10::cuda::GetDevice(&index);
@@ -27,8 +28,8 @@ inline c10::cuda::CUDAStream current_stream(DeviceId device) {
   return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device));
 }
 
-/// Whether what this thread's current stream is given goes into a graph, each replay of which draws
-/// its random numbers again.
+/// Whether this thread's current stream is being captured into a graph, each replay of which draws
+/// new random numbers.
 inline bool capturing() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }

@@ -31,8 +31,8 @@ std::uint32_t number(TagId tag) {
 
 constexpr const char* kCallersScope = "spillway.scope";
 
-/// An object for a scope, the same one each time, so that a thread of autograd can tell scopes
-/// apart by their objects' addresses without Python's lock.
+/// One object per scope, always the same, so that an autograd thread can distinguish scopes by
+/// their objects' addresses without Python's lock.
 class ScopeObjects {
  public:
   static ScopeObjects& instance() {
@@ -45,7 +45,7 @@ class ScopeObjects {
     const Lock lock(mutex_);
     PyObject*& object = by_scope_[scope];
     if (object == nullptr) {
-      object = PyList_New(0);  // never freed, and like no other
+      object = PyList_New(0);  // never freed, and distinct from all others
       scopes_[object] = scope;
     }
     return object;
@@ -63,8 +63,7 @@ class ScopeObjects {
   std::unordered_map<PyObject*, TagId> scopes_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-/// PyTorch carries its "Python objects of a thread" over to the threads that work on a backward
-/// pass.
+/// PyTorch copies its "Python objects of a thread" to the threads that run a backward pass.
 TagId callers_scope() {
   using at::impl::ThreadLocalPythonObjects;
   if (!ThreadLocalPythonObjects::contains(kCallersScope)) return TagId::kUntagged;
@@ -72,7 +71,7 @@ TagId callers_scope() {
       ThreadLocalPythonObjects::get(kCallersScope)->ptr(getPyInterpreter()));
 }
 
-/// This thread's scope has changed.
+/// Called when this thread's scope has changed.
 void scope_changed() {
   PyObject* const object = ScopeObjects::instance().of(current_scope());
   at::impl::ThreadLocalPythonObjects::set(
@@ -93,8 +92,7 @@ bool fed(const at::Tensor& tensor, bool outermost) {
   return tag == TagId::kUntagged || (outermost && tag == bare);
 }
 
-/// A module is called: memory is for `role` from now on, and tensors that nothing has given a tag
-/// are its input.
+/// Called at a module's call: memory is for `role` from now on, and untagged tensors are its input.
 std::uint32_t enter_module(std::uint32_t role, const py::tuple& arguments, bool outermost) {
   static const TagId input = intern_tag("input");
   for (const py::handle argument : arguments) {
@@ -129,7 +127,7 @@ py::dict tags_of(int device) {
   return tags;
 }
 
-/// Free bytes by pool and stream, for what the allocator keeps without an owner.
+/// Free bytes by pool and stream: the allocator's cached memory without owner.
 py::list cached_of(int device) {
   py::list all;
   DeviceRuntime* const runtime = Runtime::instance().device_if_made(DeviceId{device});

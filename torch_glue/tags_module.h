@@ -5,8 +5,8 @@
 
 namespace spillway {
 
-/// Scopes, roles and the accounting by tag, as python/spillway/tags.py, roles.py and summary.py
-/// wrap them.
+/// Python bindings of scopes, roles and accounting by tag, for python/spillway/tags.py, roles.py
+/// and summary.py.
 void define_tags(pybind11::module_& module);
 
 }  // namespace spillway

@@ -17,8 +17,7 @@ namespace {
 
 namespace py = pybind11;
 
-/// What it takes to make the tensor again. Freed under the Python lock, and not at all when there
-/// is no Python any more.
+/// The data to recreate the tensor. Freed under the Python lock, or leaked after Python has ended.
 struct Recipe {
   py::object type;
   py::list names;   // of its tensors
@@ -53,7 +52,7 @@ bool attempt(c10::function_ref<void()> ask) {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) throw;
   } catch (python_error& error) {
-    // Of a call through PyTorch's dispatcher, which leaves it set.
+    // From a call through PyTorch's dispatcher, which leaves the error set.
     error.persist();
     error.restore();
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;
@@ -66,8 +65,7 @@ bool attempt(c10::function_ref<void()> ask) {
 
 std::optional<WrappedTensor> unwrap_object(const py::object& object) {
   if (!py::hasattr(object, "__tensor_flatten__")) return std::nullopt;
-  // What a collective still writes to (AsyncCollectiveTensor): a copy of it now would be of
-  // nothing.
+  // A collective is still writing to it (AsyncCollectiveTensor): a copy now would be undefined.
   if (py::hasattr(object, "trigger_wait")) return std::nullopt;
   const py::tuple flat = object.attr("__tensor_flatten__")();
   const std::shared_ptr<Recipe> recipe(new Recipe{py::type::of(object),
@@ -95,12 +93,12 @@ std::optional<WrappedTensor> unwrap_object(const py::object& object) {
 
 std::optional<WrappedTensor> unwrap(const at::Tensor& tensor) {
   // Symbolic sizes, such as those of a jagged nested tensor, belong to the tensors that it wraps
-  // now: others in their place would give it other sizes.
+  // now: other inner tensors would give it other sizes.
   if (tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     return std::nullopt;
   }
   std::optional<WrappedTensor> wrapped;
-  // What raises does not allow it in this place: the tensor stays on the device.
+  // If the class raises, it does not support this here: the tensor stays on the device.
   if (!attempt([&] { wrapped = unwrap_object(py::cast(tensor)); })) return std::nullopt;
   return wrapped;
 }

@@ -3,8 +3,8 @@
 
 namespace spillway {
 
-/// From now on tensors of Python classes that say what they wrap (`__tensor_flatten__`) are moved
-/// by what they wrap.
+/// Offloads tensors of Python classes that support `__tensor_flatten__` by their inner tensors,
+/// from now on.
 void unwrap_python_classes();
 
 }  // namespace spillway

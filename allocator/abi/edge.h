@@ -13,15 +13,15 @@ namespace spillway::abi {
 /// This thread's text for spillway_last_error.
 std::string& last_error();
 
-/// The interface's own code for `status`, whose text is kept where it is an error.
+/// The interface's code for `status`; stores the text of an error.
 int finish(const Status& status);
 
-/// kNotReady in a process that was forked from one that uses Spillway: CUDA does not work there,
-/// and open trace files are the parent's.
+/// kNotReady in a process that was forked from one that uses Spillway. CUDA does not work there,
+/// and open trace files belong to the parent.
 Status refuse_in_forked_child();
 
-/// Runs the body of one function of the interface; a Status or an exception becomes a code. In a
-/// forked child the body does not run.
+/// Runs the body of one function of the interface and converts a Status or an exception to a code.
+/// In a forked child the body does not run.
 template <typename Body>
 int at_edge(Body body) noexcept {
   try {

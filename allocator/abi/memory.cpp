@@ -32,7 +32,7 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
   return {};
 }
 
-/// The device whose live block lies around `at`. Errors: kInvalidArgument.
+/// The device whose allocated block contains `at`. Errors: kInvalidArgument.
 Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
   DeviceRuntime* const owner = Runtime::instance().owner(driver::DevicePtr(at));
   if (owner == nullptr) {

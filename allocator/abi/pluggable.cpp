@@ -19,8 +19,8 @@ namespace {
 
 using Throw = void (*)(const char* text);
 
-/// What throws PyTorch's own out-of-memory error: in a library of its own beside this one, which is
-/// opened only where PyTorch is there already. Null where it is not.
+/// The function that throws PyTorch's own out-of-memory error. It is in a separate library beside
+/// this one, which is opened only if PyTorch is loaded. Null if it is not.
 Throw torch_thrower() {
   if (dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD) == nullptr) return nullptr;
   Dl_info self{};
@@ -43,7 +43,7 @@ Throw torch_thrower() {
   throw std::runtime_error(text);
 }
 
-/// Any object of a C++ class with virtual functions: enough to ask for its type.
+/// Any object of a C++ class with virtual functions: sufficient to query its type.
 class Polymorphic {
  public:
   Polymorphic() = default;
@@ -60,8 +60,8 @@ const std::atomic<const Polymorphic*>* allocator_of_torch() {
       dlsym(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
 }
 
-/// Whether the process's tensors come from an allocator of PyTorch's own. It then asks
-/// spillway_malloc for the segments of MemPools alone, caches them, and frees them with their pool.
+/// Whether an allocator of PyTorch's own allocates the process's tensors. It then requests only the
+/// segments of MemPools from spillway_malloc, caches them, and frees them with their pool.
 bool torch_caches() {
   static const auto* const current = allocator_of_torch();
   const Polymorphic* const allocator = current == nullptr ? nullptr : current->load();

@@ -13,7 +13,7 @@ Status begin(int32_t device, const char* path) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));
-  // Nothing can ask for the records: the file has them.
+  // The records cannot be queried through this interface: the file has them.
   return runtime->start_recording(path, 0);
 }
 

@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-/// A number of bytes. Explicit, so that a count of anything else cannot be added to it.
-/// Subtraction below zero and addition past 2^64 are checked with SPILLWAY_CHECK.
+/// A number of bytes. An explicit type, so that other counts cannot be added to it. SPILLWAY_CHECK
+/// detects subtraction below zero and addition past 2^64.
 class Bytes {
  public:
   constexpr Bytes() = default;
@@ -41,21 +41,21 @@ class Bytes {
 
   friend Bytes operator-(Bytes left, Bytes right) { return left -= right; }
 
-  /// left - right, or zero where `right` is more.
+  /// left - right, or zero if `right` is larger.
   friend Bytes saturating_sub(Bytes left, Bytes right) {
     return left > right ? left - right : Bytes{};
   }
 
-  /// The smallest multiple of `unit` that holds this many bytes. Requires: unit > 0.
+  /// The smallest multiple of `unit` that is at least this size. Requires: unit > 0.
   [[nodiscard]] Bytes rounded_up(Bytes unit) const;
-  /// The largest multiple of `unit` in this many bytes. Requires: unit > 0.
+  /// The largest multiple of `unit` that is at most this size. Requires: unit > 0.
   [[nodiscard]] Bytes rounded_down(Bytes unit) const;
 
  private:
   std::uint64_t count_ = 0;
 };
 
-/// "20.00 MiB", for messages.
+/// Such as "20.00 MiB", for messages.
 std::string readable(Bytes bytes);
 
 namespace literals {

@@ -145,7 +145,7 @@ std::optional<double> read_decimal(std::string_view& text) {
     if (end == fraction) return std::nullopt;
   }
   double number = 0;
-  // Only what is too large fails here, and what is too small, which nothing needs.
+  // Only overflow fails here, and underflow, which no setting needs.
   const auto read =
       std::from_chars(text.data(), text.data() + end, number, std::chars_format::fixed);
   if (end == 0 || read.ec != std::errc()) return std::nullopt;

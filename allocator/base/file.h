@@ -9,11 +9,11 @@
 
 namespace spillway {
 
-/// The same file as `number` (closed on exec) under a descriptor above 2, or `number` itself where
-/// it is above 2 or negative. A program that starts with closed standard streams gets descriptors 0
-/// to 2 from open(), and its prints would go into our files. Ownership: the caller owns the result;
-/// `number` is closed where it is not the result. Errors: -1 with errno set; `number` is closed
-/// then.
+/// Duplicates `number` (closed on exec) to a descriptor above 2, or returns `number` itself if it
+/// is above 2 or negative. A program that starts with closed standard streams gets descriptors 0 to
+/// 2 from open(), and its prints would go into our files.
+/// Ownership: the caller owns the result; `number` is closed unless it is the result.
+/// Errors: -1 with errno set; `number` is closed then.
 inline int above_standard_streams(int number) {
   if (number < 0 || number > STDERR_FILENO) return number;
   const int moved = ::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -28,8 +28,8 @@ class File {
  public:
   File() = default;
 
-  /// Owns `number`; negative: none. The file's descriptor is above 2 (above_standard_streams());
-  /// not open() with errno set where none is left.
+  /// Owns `number`; negative: none. The file's descriptor is above 2 (above_standard_streams()).
+  /// Not open(), with errno set, if no descriptor is left.
   explicit File(int number) : number_(above_standard_streams(number)) {}
 
   File(File&& other) noexcept : number_(std::exchange(other.number_, -1)) {}

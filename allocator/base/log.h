@@ -5,7 +5,8 @@
 
 namespace spillway {
 
-/// Off unless SPILLWAY_LOG=1: we live in someone else's process. One line per event, to stderr.
+/// Off unless SPILLWAY_LOG=1, because the process belongs to the user. One line per event, to
+/// stderr.
 /// Threads: safe.
 [[nodiscard]] bool log_enabled();
 void log(std::string_view line);

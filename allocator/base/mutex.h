@@ -15,16 +15,16 @@
 #define SPILLWAY_ATTRIBUTE(x)
 #endif
 
-/// A member that may be touched only with `mutex` held; clang checks it (-Wthread-safety).
+/// A member that may be accessed only with `mutex` held; clang checks it (-Wthread-safety).
 #define SPILLWAY_GUARDED_BY(mutex) SPILLWAY_ATTRIBUTE(guarded_by(mutex))
-/// A function that its caller must hold `mutex` for.
+/// A function whose caller must hold `mutex`.
 #define SPILLWAY_REQUIRES(mutex) SPILLWAY_ATTRIBUTE(requires_capability(mutex))
-/// A function that locks what clang cannot follow, such as all of many.
+/// A function whose locks clang cannot analyze, such as a container of locks.
 #define SPILLWAY_UNCHECKED_LOCKS SPILLWAY_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace spillway {
 
-/// std::mutex with the annotations that let clang check who holds it.
+/// std::mutex with the annotations by which clang checks its use.
 class SPILLWAY_ATTRIBUTE(capability("mutex")) Mutex {
  public:
   void lock() SPILLWAY_ATTRIBUTE(acquire_capability()) { mutex_.lock(); }
@@ -51,9 +51,9 @@ class SPILLWAY_ATTRIBUTE(scoped_lockable) Lock {
   Mutex& mutex_;
 };
 
-/// A mutex for sections that most often take some tens of nanoseconds, or that threads seldom meet
-/// in: one exchange where nothing else is inside. Waiters spin for a while, then yield, so that a
-/// holder without a processor gets one, and sleep where it is still inside.
+/// A mutex for sections that usually take tens of nanoseconds, or that are rarely contended: one
+/// atomic exchange without contention. Waiters spin for a while, then yield, so that a preempted
+/// holder can run, and finally sleep.
 class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
  public:
   void lock() SPILLWAY_ATTRIBUTE(acquire_capability()) {
@@ -61,7 +61,7 @@ class SPILLWAY_ATTRIBUTE(capability("mutex")) LightMutex {
     lock_contended();
   }
 
-  /// Whether it is the caller's now; never waits.
+  /// Locks without waiting; returns whether it succeeded.
   bool try_lock() SPILLWAY_ATTRIBUTE(try_acquire_capability(true)) {
     return !held_.exchange(true, std::memory_order_acquire);
   }

@@ -5,13 +5,13 @@
 
 namespace spillway {
 
-// Numbers as text, the same in every locale: the decimal separator is a point, and digits are not
-// grouped. Threads: safe, also while the program changes its locale.
+// Locale-independent numbers as text: the decimal separator is a point, and digits are not grouped.
+// Threads: safe, also while the program changes its locale.
 
 /// The shortest text that std::from_chars reads as `value`, such as 0.5.
 std::string to_text(double value);
 
-/// With exactly `decimals` digits behind the point, at most 16.
+/// With exactly `decimals` digits after the point, at most 16.
 std::string to_text(double value, int decimals);
 
 }  // namespace spillway

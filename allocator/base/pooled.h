@@ -10,12 +10,13 @@
 
 namespace spillway {
 
-/// Memory for objects of one size, made on one thread and freed on another, thousands in a step:
-/// what is freed is handed out again, the last one first. malloc keeps a few such objects for the
-/// freeing thread and looks for neighbours of the others.
+/// A free list for objects of one size that are allocated on one thread and freed on another,
+/// thousands per step. The last freed object is reused first. malloc caches few such objects for
+/// the freeing thread and coalesces the others.
 ///
-/// Threads: safe. Ownership: one for each size and alignment, never destroyed; it holds what the
-/// most objects at one time needed.
+/// Threads: safe.
+/// Ownership: one per size and alignment, never destroyed. Its memory is that of the peak number of
+/// objects.
 template <std::size_t kSize, std::size_t kAlignment>
 class ObjectPool {
  public:
@@ -61,8 +62,8 @@ class ObjectPool {
   Free* free_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;
 };
 
-/// Takes single objects from their pool, for containers and std::allocate_shared. Under the address
-/// sanitizer everything comes from its allocator, which sees what is used after its end.
+/// Allocates single objects from their pool, for containers and std::allocate_shared. Under the
+/// address sanitizer everything comes from its allocator, which detects uses after free.
 template <typename T>
 class PoolAllocator {
  public:
@@ -93,13 +94,13 @@ class PoolAllocator {
 #endif
 };
 
-/// As std::make_shared, object and counts from their pool.
+/// As std::make_shared; object and counts come from their pool.
 template <typename T, typename... Arguments>
 std::shared_ptr<T> make_pooled(Arguments&&... arguments) {
   return std::allocate_shared<T>(PoolAllocator<T>(), std::forward<Arguments>(arguments)...);
 }
 
-/// A base for classes of which single objects, made by new, come from their pool.
+/// A base for classes whose single objects, created by new, come from their pool.
 template <typename T>
 class Pooled {
  public:

@@ -27,12 +27,12 @@ bool read_number(const std::string& word, Number& number) {
   return std::from_chars(word.data(), end, number).ptr == end;
 }
 
-/// Empty where /proc/PID/stat cannot be read: that alone proves nothing about the process.
+/// Empty if /proc/PID/stat cannot be read: that alone proves nothing about the process.
 std::optional<ProcessStat> stat_of(std::int32_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
-  // The name in brackets may contain anything.
+  // The name in parentheses may contain any characters.
   std::istringstream words(line.substr(std::min(line.rfind(')') + 1, line.size())));
   std::string word;
   std::string state;
@@ -43,7 +43,7 @@ std::optional<ProcessStat> stat_of(std::int32_t process) {
     if (field == 20 && !read_number(word, threads)) return std::nullopt;
     if (field != 22) continue;
     if (!read_number(word, stat.started)) return std::nullopt;
-    // A first thread that has ended is a zombie as long as other threads run.
+    // A main thread that has ended is a zombie as long as other threads run.
     stat.ended = state == "X" || (state == "Z" && threads <= 1);
     return stat;
   }

@@ -32,7 +32,7 @@ Status Status::driver(
 }
 
 const std::string& Status::detail() const {
-  static const auto* const none = new std::string;  // never freed: asked for until the process ends
+  static const auto* const none = new std::string;  // never freed: used until the process ends
   return ok() ? *none : failure_->detail;
 }
 

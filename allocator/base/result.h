@@ -12,22 +12,24 @@ namespace spillway {
 
 enum class Code {
   kOk,
-  kInvalidArgument,    // the caller's value; the detail names option, value and what is allowed
-  kOutOfDeviceMemory,  // after cached memory was released
-  kOutOfHostMemory,    // the pinned budget or the machine
-  kDriver,             // a CUDA driver call failed; `driver_error` says how
+  // invalid argument of the caller; the detail names option, value and allowed values
+  kInvalidArgument,
+  kOutOfDeviceMemory,  // after all cached memory was released
+  kOutOfHostMemory,    // the pinned budget or the machine is exhausted
+  kDriver,             // a CUDA driver call failed; see `driver_error`
   kNoDriver,           // no driver library, or a function is missing from it
-  kNotReady,           // asked at the wrong time; the detail says when it is right
+  kNotReady,           // called at the wrong time; the detail names the right time
 };
 
-/// What went wrong and where: a pointer, null where nothing did, so that success costs nothing.
+/// Success, or an error with its source location. A pointer that is null on success, so that
+/// success costs nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  /// Bytes of `detail` that are not UTF-8 are replaced (valid_utf8): Python shows it.
+  /// Bytes of `detail` that are not UTF-8 are replaced (valid_utf8), because Python displays it.
   Status(Code code, const std::string& detail, const char* file, int line);
 
-  /// A failed driver call: its name, CUresult as int, and place.
+  /// A failed driver call: its name, CUresult as int, and source location.
   static Status driver(
       int error, const char* error_name, const char* call, const char* file, int line);
 
@@ -35,12 +37,12 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] Code code() const { return ok() ? Code::kOk : failure_->code; }
 
-  /// The CUresult of the call that failed, 0 where no driver call did.
+  /// The CUresult of the failed call; 0 if no driver call failed.
   [[nodiscard]] int driver_error() const { return ok() ? 0 : failure_->driver_error; }
 
   [[nodiscard]] const std::string& detail() const;
 
-  /// One line: what, driver call and error name if any, file and line.
+  /// One line: the detail, driver call and error name if any, file and line.
   [[nodiscard]] std::string message() const;
 
  private:
@@ -57,7 +59,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Failure> failure_;
 };
 
-/// A value, or the Status that says why there is none.
+/// A value, or the Status of the error.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -93,7 +95,7 @@ class [[nodiscard]] Result {
 
 }  // namespace spillway
 
-/// A Status of our own making, with the place it was made at.
+/// A Status of Spillway's own, with its source location.
 #define SPILLWAY_ERROR(code, detail) ::spillway::Status((code), (detail), __FILE__, __LINE__)
 
 #define SPILLWAY_RETURN_IF_ERROR(expression)                        \

@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-/// A thread that runs `work` with all signals blocked: the program's are for its own threads. Not
-/// joinable where the machine has no thread left.
+/// A thread that runs `work` with all signals blocked, because signals are for the program's own
+/// threads. Not joinable if the machine has no thread left.
 template <typename Work>
 std::thread start_thread(Work&& work) {
   std::thread thread;
@@ -22,7 +22,7 @@ std::thread start_thread(Work&& work) {
   try {
     thread = std::thread(std::forward<Work>(work));
   } catch (const std::system_error&) {
-    // The caller sees that it cannot be joined.
+    // The caller detects that it is not joinable.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;

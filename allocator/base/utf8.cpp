@@ -10,7 +10,7 @@ bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// Bytes of the character that `text` begins with; 0 where it begins with none.
+/// The byte length of the character at the start of `text`; 0 if there is none.
 std::size_t character(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if (first < 0x80) return 1;

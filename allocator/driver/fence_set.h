@@ -12,8 +12,9 @@
 
 namespace spillway::driver {
 
-/// What must pass before memory may be written again: at most one fence per timeline, its latest.
-/// Up to two take no memory of their own. Threads: confined.
+/// Fences that must pass before memory is written again: at most one fence per timeline, its
+/// latest. Up to two need no heap allocation.
+/// Threads: confined.
 class FenceSet {
  public:
   FenceSet() = default;
@@ -31,7 +32,7 @@ class FenceSet {
     return begin() + (many_.empty() ? count_ : many_.size());
   }
 
-  /// A default-made fence adds nothing.
+  /// A default-constructed fence adds nothing.
   void add(Fence fence) {
     if (!fence.set()) return;
     if (!empty()) return add_to_others(fence);
@@ -43,11 +44,12 @@ class FenceSet {
 
   void clear();
 
-  /// Forgets the fences that have passed; true where none is left. Stream: no wait.
+  /// Drops the fences that have passed; true if none is left. Stream: no wait.
   bool drop_passed();
 
-  /// Makes `waiter` wait for all of them, and says how many waits that took. The set stays as it
-  /// is. Stream: no host wait. Errors: kDriver.
+  /// Makes `waiter` wait for all of them, and returns the number of waits. The set is unchanged.
+  /// Stream: no host wait.
+  /// Errors: kDriver.
   [[nodiscard]] Result<std::uint64_t> wait(Stream waiter) const;
 
   /// Blocks the host until all of them have passed. Errors: kDriver.
@@ -61,8 +63,8 @@ class FenceSet {
   void add_to_others(Fence fence);
 
   std::array<Fence, 2> few_{};
-  std::size_t count_ = 0;    // of the few
-  std::vector<Fence> many_;  // all, where they are more
+  std::size_t count_ = 0;    // of the inline fences
+  std::vector<Fence> many_;  // all fences, if they are more
 };
 
 }  // namespace spillway::driver

@@ -15,8 +15,8 @@ std::atomic<std::uint64_t> host_syncs{0};
 std::atomic<std::uint64_t> lost_streams{0};
 std::atomic<std::uint64_t> sleeps{0};
 
-/// That a CurrentDevice of this thread made current. Asked for several times in each copy, so it is
-/// found without a call; see allocator/tag/tag.cpp.
+/// Set by a CurrentDevice of this thread. Read several times per copy, so it is accessed without a
+/// call; see allocator/tag/tag.cpp.
 [[gnu::tls_model("initial-exec")]] thread_local constinit CUcontext innermost = nullptr;
 
 }  // namespace

@@ -9,9 +9,9 @@
 
 namespace spillway::driver {
 
-/// A CUDA stream that another owner owns. Not constructible from a literal 0.
-/// The legacy default stream is Stream{CUstream{nullptr}, device} and is written so on purpose:
-/// every device has one, and all of them have the same handle.
+/// A CUDA stream with another owner. Not constructible from a literal 0. The legacy default stream
+/// is Stream{CUstream{nullptr}, device}, explicitly: every device has one, and all of them have the
+/// same handle.
 class Stream {
  public:
   explicit constexpr Stream(CUstream handle, DeviceId device = DeviceId{0})
@@ -27,7 +27,7 @@ class Stream {
     return handle_ == nullptr || handle_ == CU_STREAM_LEGACY || handle_ == CU_STREAM_PER_THREAD;
   }
 
-  /// Handles tell streams apart, but for those of default streams.
+  /// Handles identify streams, except default streams.
   friend bool operator==(Stream left, Stream right) {
     return left.handle_ == right.handle_ &&
            (left.device_ == right.device_ || !left.default_of_its_device());
@@ -38,7 +38,7 @@ class Stream {
   DeviceId device_;
 };
 
-/// An address in device memory: cannot be dereferenced, moves by Bytes only.
+/// An address in device memory: cannot be dereferenced, supports arithmetic with Bytes only.
 class DevicePtr {
  public:
   constexpr DevicePtr() = default;
@@ -61,10 +61,10 @@ class DevicePtr {
   CUdeviceptr address_ = 0;
 };
 
-/// Makes a device's primary context current on this thread for a scope. Nothing is asked of the
-/// driver inside another such scope of the same device: the code that opens a scope calls nothing
-/// that could make another context current. Errors are sticky driver states; they show in the next
-/// call, so construction cannot fail.
+/// Makes a device's primary context current on this thread for a scope. Within another such scope
+/// of the same device it makes no driver call, so code in a scope must not make another context
+/// current. Errors are sticky driver states and appear in the next call, so construction cannot
+/// fail.
 class CurrentDevice {
  public:
   CurrentDevice(const Api& api, CUcontext context);
@@ -74,12 +74,12 @@ class CurrentDevice {
 
  private:
   const Api& api_;
-  const CUcontext around_;  // of the scope around this one, null where there is none
+  const CUcontext around_;  // of the enclosing scope; null if there is none
   bool pushed_ = false;
 };
 
-/// Calls that a stream capture forbids (registration, above all) break no capture of other threads
-/// while one of these lives on this thread. Errors show in the call that it is for.
+/// During its lifetime, calls on this thread that a stream capture forbids (mainly registration) do
+/// not invalidate captures of other threads. Errors appear in the guarded call.
 class OutsideCaptures {
  public:
   explicit OutsideCaptures(const Api& api) : api_(api) {
@@ -96,13 +96,14 @@ class OutsideCaptures {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-/// A device as the stages see it: the table, its ordinal and its retained primary context.
+/// A device for the stages: the function table, its ordinal and its retained primary context.
 struct Device {
   const Api* api;
   DeviceId id;
   CUcontext context;
 
-  /// Retains the primary context (never released: other libraries in the process use it too).
+  /// Retains the primary context, which is never released because other libraries in the process
+  /// use it too.
   static Result<Device> open(const Api& api, DeviceId id);
 };
 
@@ -111,25 +112,26 @@ struct MemoryInfo {
   Bytes total;
 };
 
-/// What a device has, and has left for anybody. Errors: kDriver.
+/// The total and free memory of a device, over all processes. Errors: kDriver.
 Result<MemoryInfo> memory_info(const Device& device);
 
-/// Reserves `size` bytes of addresses, for MemMap. Errors: kOutOfHostMemory where the process's
-/// limit of its address space is in the way, whose text names the limit; otherwise as the driver
-/// reports.
+/// Reserves `size` bytes of addresses, for MemMap.
+/// Errors: kOutOfHostMemory, with the limit in the text, if the process's limit of its address
+/// space is too small; otherwise the driver's error.
 Result<DevicePtr> reserve_addresses(const Device& device, Bytes size);
 
-/// Lets a device read and write memory that is mapped.
+/// Grants a device read and write access to mapped memory.
 CUmemAccessDesc access_of(DeviceId device);
 
-/// What Spillway itself has asked of the driver since the process began, over all devices.
-/// Law 10 is read off these. Threads: safe.
+/// Spillway's own driver calls since the process started, over all devices. Law 10 is tested by
+/// them.
+/// Threads: safe.
 struct Counters {
-  std::uint64_t allocations;    // cuMemCreate that succeeded
-  std::uint64_t registrations;  // cuMemHostRegister that succeeded
+  std::uint64_t allocations;    // successful calls of cuMemCreate
+  std::uint64_t registrations;  // successful calls of cuMemHostRegister
   std::uint64_t host_syncs;     // times the host waited for the device
-  std::uint64_t lost_streams;   // of those: because a stream had been destroyed
-  std::uint64_t sleeps;         // sleep_for() of real time
+  std::uint64_t lost_streams;   // part of these: because a stream had been destroyed
+  std::uint64_t sleeps;         // calls of sleep_for() in real time
 };
 
 Counters counters();

@@ -11,11 +11,11 @@
 namespace spillway::driver {
 namespace {
 
-/// Spans of a device that have not ended, or were not taken; as many kernels beside.
+/// Maximum outstanding or untaken spans of a device, and as many kernels.
 constexpr std::size_t kMax = 1U << 16U;
 
-/// The driver tells times as a float of milliseconds: so far from their origin they are exact to a
-/// fraction of a microsecond.
+/// The driver returns times as a float of milliseconds: this far from their origin they are exact
+/// to a fraction of a microsecond.
 constexpr double kNewOriginAfter = 2000;
 
 struct Purpose {
@@ -43,13 +43,13 @@ std::size_t index_of(SpanLog::Reader reader) {
   return reader == SpanLog::Reader::kReport ? 0 : 1;
 }
 
-/// The readers, of those who are on, that a span of the kind is for.
+/// The active readers that receive a span of this kind.
 unsigned readers_of(Span::Kind kind, unsigned on) {
   const auto report = static_cast<unsigned>(SpanLog::Reader::kReport);
   const auto plan = static_cast<unsigned>(SpanLog::Reader::kPlan);
   switch (kind) {
     case Span::Kind::kKernel:
-      return report;  // whether it is on or not
+      return report;  // independent of whether it is on
     case Span::Kind::kOperator:
     case Span::Kind::kMark:
       return on & report;
@@ -106,7 +106,7 @@ struct SpanLog::State {
 
     Queue& of(Span::Kind kind) { return kind == Span::Kind::kKernel ? kernels : others; }
 
-    /// Milliseconds since the first origin; nothing where the event has not passed.
+    /// Milliseconds since the first origin; none if the event has not passed.
     std::optional<double> at(CUevent event) const {
       float since = 0;
       if (device.api->EventElapsedTime(&since, origin, event) != CUDA_SUCCESS) return std::nullopt;
@@ -260,7 +260,7 @@ std::vector<Span> SpanLog::take(Span::Kind kind, Reader reader, std::optional<De
     if (device && *device != id) continue;
     const CurrentDevice current(*clock.device.api, clock.device.context);
     const OutsideCaptures outside(*clock.device.api);
-    // The code that asks, both are looked at: a time is exact only near the origin.
+    // Both lists are resolved for either caller: a time is exact only near the origin.
     clock.resolve(clock.kernels);
     clock.resolve(clock.others);
     std::vector<Span>& ended = clock.of(kind).ended.at(index_of(reader));

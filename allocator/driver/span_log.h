@@ -18,44 +18,45 @@
 
 namespace spillway::driver {
 
-/// A stretch of a stream's time.
+/// An interval of a stream's time.
 struct Span {
   enum class Kind : std::uint8_t {
     kOut,        // a copy to the host
     kIn,         // a copy to the device
-    kWait,       // the stream waited for another one
-    kMark,       // a place, of no length: joins the host's time to the device's
-    kOperator,   // what an operator, or a node of a backward pass, gave the stream to do
+    kWait,       // the stream waited for another stream
+    kMark,       // a point without length: relates the host's clock to the device's
+    kOperator,   // work that an operator, or a backward node, submitted to the stream
     kKernel,     // a kernel that the program launched; see hooks/launch_watch.h
-    kSaved,      // a place, where a step saved `storage` at the place `other` of its curve,
-    kWanted,     // or wanted it again,
-    kEnded,      // or was at the end of its backward pass
-    kRecompute,  // the storage was recomputed
-    kStep,       // a step under a budget, from its first saved storage to its backward pass's end
+    kSaved,      // a point where a step saved `storage` at event `other` of its curve,
+    kWanted,     // or used it again,
+    kEnded,      // or reached the end of its backward pass
+    kRecompute,  // recomputation of the storage
+    // a step with a budget, from its first saved storage to the end of its backward pass
+    kStep,
   };
 
   Kind kind = Kind::kMark;
   DeviceId device{};
   std::uint64_t stream = 0;     // its handle
-  std::uint64_t other = 0;      // kWait: handle of the stream that was waited for
+  std::uint64_t other = 0;      // kWait: handle of the stream waited for
   Bytes bytes;                  // of a copy
-  TagId tag{};                  // what it was for, as Subject says
-  std::uint64_t storage = 0;    // the same
-  std::uint32_t name = 0;       // kOperator, kKernel: number_span_name()'s; zero for none
+  TagId tag{};                  // its purpose, by Subject
+  std::uint64_t storage = 0;    // likewise
+  std::uint32_t name = 0;       // kOperator, kKernel: from number_span_name(); zero for none
   std::uint64_t submitted = 0;  // the host's steady clock, nanoseconds
-  std::uint64_t begin = 0;      // the device's time, nanoseconds since its first span
+  std::uint64_t begin = 0;      // device time, nanoseconds since the device's first span
   std::uint64_t end = 0;
 };
 
-/// A number, never zero, for the name of an operator or kernel; and the name again. Threads: safe.
+/// A nonzero number for the name of an operator or kernel, and the inverse. Threads: safe.
 std::uint32_t number_span_name(std::string_view name);
 std::string span_name(std::uint32_t number);
 
-/// Times what streams do, by the device's own events, while it is on. Off, it costs one relaxed
-/// load. On, a span costs two recorded events; nothing waits for the device. Nothing is timed on a
-/// stream that is being captured into a graph.
+/// Times the work of streams by the device's own events while it is on. While off, it costs one
+/// relaxed load. While on, a span costs two recorded events, and the device is not waited for.
+/// Streams that are being captured are not timed.
 ///
-/// Threads: safe. One for the process; never destroyed.
+/// Threads: safe. One per process; never destroyed.
 class SpanLog {
  public:
   SpanLog(const SpanLog&) = delete;
@@ -63,8 +64,8 @@ class SpanLog {
 
   static SpanLog& instance();
 
-  /// Who reads spans: reports all of them but those of plans, plans all of them but operators. Each
-  /// gets those that began while it was on.
+  /// Consumers of spans: reports receive all spans except those for plans, plans receive all except
+  /// operators. Each receives the spans that began while it was on.
   enum class Reader : std::uint8_t { kReport = 1, kPlan = 2 };
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed) != 0; }
@@ -75,40 +76,41 @@ class SpanLog {
 
   static void start(Reader reader = Reader::kReport);
 
-  /// What has not been taken is forgotten, but for kernels and what is for plans.
+  /// Drops spans that were not taken, except kernels and spans for plans.
   void stop(Reader reader = Reader::kReport);
 
-  /// Blocks the host until the devices have reached the ends of all spans but kernels, so that
-  /// take() returns them, or until it has slept for `most` of the host's time (driver::sleep_for).
-  /// For callers that must not wait indefinitely for a device that hangs.
+  /// Blocks the host until the devices have passed the ends of all spans except kernels, so that
+  /// take() returns them. Stops after `most` of the host's time (driver::sleep_for), so that a hung
+  /// device does not block the caller indefinitely.
   void wait(std::chrono::milliseconds most);
 
-  /// Spans that have ended and were not taken yet, but for kernels; with `device`, of that one.
+  /// Spans that have ended and were not taken yet, except kernels; with `device`, only of that
+  /// device.
   /// Stream: no host wait.
   std::vector<Span> take(Reader reader = Reader::kReport,
                          std::optional<DeviceId> device = std::nullopt);
 
-  /// The same for kernels, which are timed whether the log is on or not, on the same clocks.
+  /// Likewise for kernels, which are timed whether the log is on or not, on the same clocks.
   std::vector<Span> take_kernels();
   void forget_kernels();
 
-  /// Spans that were not timed, because too many had not ended or the driver refused.
+  /// Spans that were not timed, because too many were outstanding or the driver refused.
   [[nodiscard]] std::uint64_t dropped() const;
 
-  /// Marks this place on a stream; `mark_again` on those that were marked last, or that computed
-  /// last as someone knew, one per device.
+  /// Marks this point on a stream. `mark_again` marks the streams last marked, or last known to
+  /// compute, one per device.
   void mark(const Device& device, Stream stream);
   void computes_on(const Device& device, Stream stream);
   void mark_again();
 
-  /// A place of a step that a plan is made from.
+  /// A point of a step that a plan is made from.
   void mark_step(const Device& device,
                  Stream stream,
                  Span::Kind kind,
                  std::uint64_t storage,
                  std::uint64_t place);
 
-  /// What this thread's spans are for until the scope ends.
+  /// Sets the purpose of this thread's spans for a scope.
   class Subject {
    public:
     Subject(TagId tag, std::uint64_t storage);
@@ -118,27 +120,27 @@ class SpanLog {
 
    private:
     const bool on_;
-    TagId tag_{};  // around it
+    TagId tag_{};  // of the enclosing scope
     std::uint64_t storage_ = 0;
   };
 
-  /// A span whose end is still to come.
+  /// A span that has not ended yet.
   struct Begun {
     Span span;
-    CUevent event = nullptr;  // null where it is not timed
+    CUevent event = nullptr;  // null if it is not timed
     unsigned readers = 0;
   };
 
-  /// Times what is submitted to `stream` from begin() to end(), which must follow, with the same
-  /// device and stream. What is begun may still be told more. Requires: the device's context is
-  /// current.
+  /// Times the work submitted to `stream` from begin() to end(), which must follow with the same
+  /// device and stream. The caller may still add data to the begun span.
+  /// Requires: the device's context is current.
   Begun begin(const Device& device, Stream stream, Span::Kind kind);
-  /// Whether the span was timed and can be taken once the device has passed it.
+  /// Returns whether the span was timed and can be taken once the device has passed it.
   bool end(const Device& device, Stream stream, Begun begun);
-  /// In the place of end(), where nothing was submitted after all.
+  /// Called instead of end() if nothing was submitted.
   void drop(const Device& device, const Begun& begun);
 
-  /// The same, while it lives; not of a kernel. Where the log is off, nothing is begun.
+  /// begin() and end() for a scope; not for kernels. Does nothing while the log is off.
   class Scope {
    public:
     Scope(
@@ -163,13 +165,14 @@ class SpanLog {
   SpanLog();
   ~SpanLog();
 
-  /// A timed event at this place, null where there can be none.
+  /// A timed event at this point; null if that is impossible.
   CUevent record(const Device& device, Stream stream, Span::Kind kind);
   void ended(const Device& device, const Begun& begun, CUevent end);
   std::vector<Span> take(Span::Kind kind, Reader reader, std::optional<DeviceId> device);
   void forget(Span::Kind kind, Reader reader);
 
-  static std::atomic<unsigned> on_;  // readers; not inline: one for all of Spillway's libraries
+  // bit per reader; not inline: one instance for all of Spillway's libraries
+  static std::atomic<unsigned> on_;
   mutable Mutex mutex_;
   std::unique_ptr<State> state_ SPILLWAY_GUARDED_BY(mutex_);
 };

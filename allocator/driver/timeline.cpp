@@ -8,11 +8,12 @@
 namespace spillway::driver {
 namespace {
 
-/// Markers above this many are queried when the next one is made, so that a stream nothing asks
-/// about stays bounded.
+/// Above this many outstanding markers, the next one queries them, so that a stream without queries
+/// stays bounded.
 constexpr std::size_t kOutstandingBeforeQuery = 64;
 
-/// What the driver answers for a stream that was destroyed, is another device's, or never was one.
+/// The driver's result for a stream that was destroyed, belongs to another device, or never
+/// existed.
 bool is_gone(CUresult result) {
   return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -23,7 +24,7 @@ Status no_stream(DeviceId device) {
                             ": it was destroyed, belongs to another device, or never was a stream");
 }
 
-/// Errors: kInvalidArgument where there is no such stream.
+/// Errors: kInvalidArgument if there is no such stream.
 Status outside_capture(const Api& api, Stream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = api.StreamIsCapturing(stream.handle(), &capture);
@@ -60,7 +61,7 @@ Status Timeline::verify() {
   const Status status =
       verified_ ? outside_capture(*device_.api, stream_) : record(IfGone::kRefuse).status();
   verified_ = verified_ || status.ok();
-  // What can be captured is a stream.
+  // A handle that can be captured is a stream.
   return status.code() == Code::kNotReady ? Status() : status;
 }
 
@@ -104,7 +105,7 @@ Result<CUevent> Timeline::record_event(Stream stream, IfGone gone) {
   return gone == IfGone::kWaitForDevice ? pass_all_sync() : no_stream(device_.id);
 }
 
-/// A stream that is gone takes no more work, and what it was given ends with the device's work.
+/// A destroyed stream takes no more work, and its submitted work ends with the device's work.
 Result<CUevent> Timeline::pass_all_sync() {
   count_lost_stream();
   count_host_sync();
@@ -143,7 +144,7 @@ Status Timeline::order_before(Stream later) {
 Status Timeline::order(Stream earlier, Stream later) {
   SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(earlier, IfGone::kWaitForDevice));
   if (event == nullptr) return {};
-  // The wait is for what the event says now, however often it is recorded again.
+  // The wait is for the event's present state, even if it is recorded again later.
   spare_.push_back(event);
   return SPILLWAY_CALL(*device_.api, StreamWaitEvent, later.handle(), event, 0U);
 }
@@ -196,7 +197,7 @@ void Timeline::retire_passed() {
 
 void Timeline::retire_oldest() {
   passed_ = outstanding_.front().point;
-  // An event that is recorded again while something waits for it would be waited for twice.
+  // If an event were recorded again while a host thread waits for it, that thread would wait twice.
   (host_waiters_ == 0 ? spare_ : waited_for_).push_back(outstanding_.front().event);
   outstanding_.pop_front();
 }

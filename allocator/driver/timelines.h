@@ -10,8 +10,9 @@
 
 namespace spillway::driver {
 
-/// One timeline for each stream whose order something on this device has to know, made when first
-/// asked for. Threads: safe. Ownership: owns the timelines.
+/// One timeline per stream whose order this device must observe, created on first use.
+/// Threads: safe.
+/// Ownership: owns the timelines.
 class Timelines {
  public:
   explicit Timelines(const Device& device) : device_(device) {}
@@ -24,8 +25,8 @@ class Timelines {
   }
 
  private:
-  /// Where another device cannot be opened, our own: then its streams cannot be marked, and what
-  /// they use is not handed out again.
+  /// If another device cannot be opened, uses this device. Its streams then cannot be marked, and
+  /// memory that they use is not reused.
   [[nodiscard]] Device device_of(Stream stream) const {
     if (stream.device() == device_.id) return device_;
     const auto other = Device::open(*device_.api, stream.device());

@@ -16,7 +16,7 @@ namespace spillway {
 
 class Accounting;
 
-/// A page of what is counted for each tag: few are ever used.
+/// Counters per tag, allocated page by page: most tag ids are never used.
 template <typename Entry>
 class TagPages {
  public:
@@ -30,14 +30,14 @@ class TagPages {
     return (*page)[index % kPage];
   }
 
-  /// Null where `of` has made none.
+  /// The entry of `of`; null if its page has not been created.
   [[nodiscard]] Entry* known(TagId tag) {
     const std::size_t index = static_cast<std::size_t>(tag) % (kPage * kPage);
     Page* const page = pages_[index / kPage].get();
     return page == nullptr ? nullptr : &(*page)[index % kPage];
   }
 
-  /// Calls `see(tag, entry)` for each entry of the pages that there are, by id.
+  /// Calls `see(tag, entry)` for each entry of the existing pages, in id order.
   template <typename See>
   void each(See see) {
     for (std::size_t page = 0; page < kPage; ++page) {
@@ -50,15 +50,15 @@ class TagPages {
   std::array<std::unique_ptr<Page>, kPage> pages_;
 };
 
-/// One stream's part of a heap's accounting, in lines of the cache of its own: threads that work on
-/// streams of their own do not wait for each other.
+/// One stream's part of a heap's accounting. It has cache lines of its own, so threads that use
+/// different streams do not contend.
 /// Threads: safe.
 class alignas(64) Account {
  public:
   Account(Accounting& accounting, CUstream stream) : stream_(stream), accounting_(accounting) {}
 
   void hand_out(TagId tag, Bytes size, Bytes requested) {
-    std::int64_t least = 0;  // negative where one of them is
+    std::int64_t least = 0;  // negative if one of them is negative
     {
       const LightLock lock(mutex_);
       TagShare& tagged = tags_.of(tag);

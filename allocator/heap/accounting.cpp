@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// Locks all accounts, so that what they say together was true at one time.
+/// Locks all accounts, so that their sums are consistent.
 class Accounting::AllAccounts {
  public:
   explicit AllAccounts(const std::vector<std::unique_ptr<Account>>& accounts)
@@ -30,7 +30,7 @@ class Accounting::AllAccounts {
 
   static Share* blocks(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.blocks_; }
 
-  /// Of a tag's bytes.
+  /// Selects a tag's bytes.
   static auto bytes_of(TagId tag) {
     return [tag](Account& account) SPILLWAY_UNCHECKED_LOCKS -> Share* {
       Account::TagShare* const tagged = account.tags_.known(tag);
@@ -38,7 +38,7 @@ class Accounting::AllAccounts {
     };
   }
 
-  /// Calls `see(share)` for the share that `of` gives of each account.
+  /// Calls `see(share)` for the share that `of` selects from each account.
   template <typename Of, typename See>
   void each(Of of, See see) const {
     for (const auto& account : accounts_) {
@@ -51,14 +51,14 @@ class Accounting::AllAccounts {
     each(of, [&](Share& share) { total.publish(share); });
   }
 
-  /// Brings a total that is to be read up to now; true where that is a new peak.
+  /// Brings a total up to date for reading; true if that is a new peak.
   template <typename Of>
   bool publish_all(SharedTotal& total, Of of) const {
     publish(total, of);
     return total.passed(0);
   }
 
-  /// `mine` is allowed what it has done. True where that is a new peak.
+  /// Grants `mine` the amount that it has added. True if that is a new peak.
   template <typename Of>
   bool settle(SharedTotal& total, Share& mine, Of of) const {
     if (total.grant(mine)) return false;
@@ -73,7 +73,7 @@ class Accounting::AllAccounts {
     return false;
   }
 
-  /// Brings the totals of all tags up to now.
+  /// Brings the totals of all tags up to date.
   void publish_tags(TagPages<TagTotal>& tags) const SPILLWAY_UNCHECKED_LOCKS {
     for (const auto& account : accounts_) {
       account->tags_.each([&](TagId tag, Account::TagShare& tagged) {
@@ -85,7 +85,7 @@ class Accounting::AllAccounts {
     }
   }
 
-  /// The peak is what the number is now.
+  /// Resets the peak to the present total.
   template <typename Of>
   void reset_peak(SharedTotal& total, Of of) const {
     publish(total, of);
@@ -117,7 +117,7 @@ void Accounting::settle(Account& account, TagId tag) {
   all.settle(tags_.of(tag).bytes, *bytes(account), bytes);
 }
 
-/// From what is allowed to nothing.
+/// Grants from the ungranted amount.
 bool Accounting::grant(Account& account, TagId tag) {
   const LightLock lock(account.mutex_);
   return live_.grant(account.live_) && requested_.grant(account.requested_) &&
@@ -276,7 +276,7 @@ std::vector<HeapTagInfo> Accounting::tags() const {
   const AllAccounts all(accounts_);
   all.publish_tags(tags_);
   tags_.each([&](TagId tag, TagTotal& total) {
-    total.bytes.passed(0);  // a block may be on its way
+    total.bytes.passed(0);  // an allocation may be in progress
     if (total.blocks == 0 && total.bytes.peak() == 0) return;
     HeapTagInfo info;
     info.tag = tag;

@@ -16,69 +16,69 @@
 
 namespace spillway {
 
-/// The most that requests amount to at one time which begin with nothing live and end so.
+/// Peak totals of a step that begins and ends with nothing allocated.
 struct StepTotals {
   std::uint64_t bytes = 0;
   std::uint64_t requested = 0;
   std::uint64_t blocks = 0;
-  std::vector<std::pair<TagId, std::uint64_t>> tags;  // bytes, each at its own time
+  std::vector<std::pair<TagId, std::uint64_t>> tags;  // peak bytes per tag, each at its own time
 };
 
-/// What a heap has handed out and what it holds, over all its regions; peaks are exact. Each stream
-/// has an account of its own, from which one comes here only where a total may pass its peak.
-/// Threads: safe. Locks are taken in this order: a region's, the accounting', those of the
-/// accounts.
+/// Allocated and reserved bytes of a heap, over all its regions; peaks are exact. Each stream
+/// counts in an account of its own. It settles with the shared totals only when a total may exceed
+/// its peak.
+/// Threads: safe. Lock order: a region's lock, the accounting's locks, the accounts' locks.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): its locks are apart
 class Accounting {
  public:
   explicit Accounting(const HeapOptions& options)
       : offloaded_(options.offloaded), limit_(options.limit) {}
 
-  /// The account of a stream's blocks, as long as the accounting.
+  /// The account of a stream's blocks. It lives as long as the accounting.
   Account& account_of(CUstream stream);
 
-  /// This many were handed out and taken back again.
+  /// Raises the peaks by a step that has allocated and freed these totals.
   void passed(const StepTotals& most);
 
   void mapped(Bytes size, std::uint64_t chunks);
   void unmapped(Bytes size);
   void stuck(Bytes size);
 
-  /// How many more bytes may be reserved: up to the limit, and up to the budget.
+  /// Bytes that can still be reserved within the limit and the budget.
   [[nodiscard]] Bytes room() const;
-  /// Caps the reserved bytes beside the limit; zero: no cap.
+  /// Caps the reserved bytes in addition to the limit; zero: no cap.
   void set_budget(Bytes budget);
   [[nodiscard]] Bytes budget() const;
-  /// Whether reserving `more` bytes would pass the budget, but not the limit.
+  /// Whether reserving `more` bytes would exceed the budget, but not the limit.
   [[nodiscard]] bool passes_budget(Bytes more) const;
-  /// Raises the budget so that `more` bytes can be reserved; nothing where there is none.
+  /// Raises the budget so that `more` bytes can be reserved; does nothing without a budget.
   void exceed_budget(Bytes more);
   void set_limit(Bytes limit);
   [[nodiscard]] Bytes limit() const;
   void set_soft_limit(Bytes limit);
-  /// Whether holding `more` bytes would pass the soft limit.
+  /// Whether reserving `more` bytes would exceed the soft limit.
   [[nodiscard]] bool passes_soft_limit(Bytes more) const;
   void set_target(Bytes target);
-  /// Begins to count the most that is held.
+  /// Starts measuring the peak of the reserved bytes under the target.
   void begin_target_peak();
   [[nodiscard]] Bytes target_peak() const;
-  /// Zero where there is none.
+  /// Zero if there is no target.
   [[nodiscard]] Bytes target() const;
 
   [[nodiscard]] bool has_target() const { return !target().zero(); }
 
-  /// Whether there is one, and holding `more` bytes would pass it.
+  /// Whether there is a target that reserving `more` bytes would exceed.
   [[nodiscard]] bool passes_target(Bytes more) const;
-  /// How many more bytes may be held up to the target; none where there is none.
+  /// Bytes that can still be reserved within the target; zero without a target.
   [[nodiscard]] Bytes room_to_target() const;
   void count_out_of_memory();
 
-  /// Chunks that the driver has created and released.
+  /// Chunks created plus chunks released by the driver.
   [[nodiscard]] std::uint64_t driver_calls() const;
 
-  /// Fills in what the accounting know.
+  /// Fills in the fields that the accounting counts.
   void read(HeapStats& stats) const;
-  /// The tags with live blocks or a peak, by id: live, allocated_peak, blocks.
+  /// The tags with allocated blocks or a peak, by id. Fills in live, allocated_peak and blocks.
   [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();
 
@@ -91,7 +91,7 @@ class Accounting {
     std::uint64_t blocks = 0;
   };
 
-  /// The account has handed out more than it may: others have what it lacks, or there is a new
+  /// The account has used up its share. Grants it unused shares of other accounts, or records a new
   /// peak.
   void settle(Account& account, TagId tag);
   bool grant(Account& account, TagId tag) SPILLWAY_REQUIRES(totals_mutex_);
@@ -104,20 +104,21 @@ class Accounting {
 
   alignas(64) mutable Mutex totals_mutex_;
   std::vector<std::unique_ptr<Account>> accounts_ SPILLWAY_GUARDED_BY(totals_mutex_);
-  // Brought up to now by the code that reads them.
+  // Readers bring it up to date first.
   mutable SharedTotal live_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal requested_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal blocks_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable TagPages<TagTotal> tags_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable std::uint64_t offloaded_at_allocated_peak_ SPILLWAY_GUARDED_BY(totals_mutex_) = 0;
 
-  alignas(64) mutable Mutex mutex_;  // for what changes rarely
+  alignas(64) mutable Mutex mutex_;  // for counters that change rarely
   Bytes limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes budget_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes soft_limit_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes target_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes target_peak_ SPILLWAY_GUARDED_BY(mutex_);
-  HeapStats slow_ SPILLWAY_GUARDED_BY(mutex_);  // held bytes, what was offloaded then, driver calls
+  // reserved bytes, bytes offloaded at their peak, driver calls
+  HeapStats slow_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

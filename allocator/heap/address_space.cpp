@@ -8,8 +8,8 @@
 namespace spillway {
 namespace {
 
-/// About how many chunks a device's memory is made of. Mapping costs time by the chunk, once; but a
-/// chunk with one small block left in it is memory that nothing else can have.
+/// The approximate number of chunks of a device's memory. Mapping costs time per chunk, once; but a
+/// chunk with one small block left strands the rest of its memory.
 constexpr std::size_t kChunks = 16384;
 
 }  // namespace
@@ -34,7 +34,7 @@ Status AddressSpace::open() {
   memory_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   memory_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   memory_.location.id = static_cast<int>(device_.id);
-  // Memory can be given to other processes only if it was created for that.
+  // Memory can be exported to other processes only if it was created for that.
   if (as_files != 0) memory_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,

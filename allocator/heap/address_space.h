@@ -11,15 +11,15 @@
 
 namespace spillway {
 
-/// Device addresses without memory behind them, reserved in large pieces and given out as equal
-/// ranges. Each range is a power of two and at least twice the device's memory, so that a region
-/// runs out of memory long before it runs out of addresses.
+/// Device addresses without memory behind them, reserved in large pieces and handed out as equal
+/// ranges. The size of a range is a power of two and at least twice the device's memory. A region
+/// therefore runs out of memory long before it runs out of addresses.
 ///
 /// Threads: confined; the heap holds its lock.
-/// Ownership: owns the reservations; nothing may be mapped any more when it is destroyed.
+/// Ownership: owns the reservations. Nothing may be mapped in them at destruction.
 class AddressSpace {
  public:
-  /// Ranges that are reserved at once.
+  /// Ranges per reservation.
   static constexpr std::size_t kRanges = 8;
 
   explicit AddressSpace(const driver::Device& device) : device_(device) {}
@@ -28,16 +28,16 @@ class AddressSpace {
   AddressSpace(const AddressSpace&) = delete;
   AddressSpace& operator=(const AddressSpace&) = delete;
 
-  /// Asks the device for its sizes and reserves the first piece. Errors: kDriver.
+  /// Queries the device's sizes and reserves the first piece. Errors: kDriver.
   Status open();
 
-  /// The next range; reserves another piece where none is left. Errors: kDriver.
+  /// The next range. Reserves another piece if none is left. Errors: kDriver.
   Result<Range> take();
 
   /// The piece that the latest range was taken from.
   [[nodiscard]] Range piece() const { return reserved_.back(); }
 
-  /// The kind of memory that chunks are made of.
+  /// The allocation properties of the chunks.
   [[nodiscard]] const CUmemAllocationProp& memory() const { return memory_; }
 
   [[nodiscard]] Bytes granularity() const { return granularity_; }
@@ -51,11 +51,12 @@ class AddressSpace {
 
   const driver::Device device_;
   CUmemAllocationProp memory_{};
-  Bytes granularity_;  // physical memory comes in multiples of this
-  Bytes most_chunk_;   // a chunk is released only whole: small ones strand little
+  Bytes granularity_;  // physical memory is allocated in multiples of this
+  // largest chunk; chunks are released whole, so small ones strand little memory
+  Bytes most_chunk_;
   Bytes range_size_;
   std::vector<Range> reserved_;
-  Bytes given_;  // of the latest reservation
+  Bytes given_;  // handed out of the latest reservation
 };
 
 }  // namespace spillway

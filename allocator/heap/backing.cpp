@@ -44,7 +44,7 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
       stuck_.begin(), stuck_.end(), [at](const Range& stuck) { return stuck.contains(at); });
 }
 
-/// Where memory is short, less is lost in chunks that one block keeps from going back.
+/// When memory is short, smaller chunks reduce the memory that a single block strands.
 Bytes Backing::most_of_a_chunk() const {
   constexpr std::uint64_t kShare = 2048;
   const Bytes target = accounting_.target();
@@ -73,7 +73,7 @@ Status Backing::map(Range where, Bytes most) {
       if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
         stuck_.push_back({at, chunk.size});
         accounting_.stuck(chunk.size);
-        api.MemRelease(chunk.handle);  // what is mapped stays in any case
+        api.MemRelease(chunk.handle);  // mapped memory stays until it is unmapped
       } else if (!release(chunk)) {
         accounting_.stuck(chunk.size);
       }
@@ -81,7 +81,7 @@ Status Backing::map(Range where, Bytes most) {
     return status;
   }
 
-  // Nothing below may fail.
+  // No call below may fail.
   accounting_.mapped(where.size, made.size());
   chunks_.merge(made);
   return {};
@@ -151,7 +151,7 @@ bool Backing::unmap(driver::DevicePtr at) {
   return true;
 }
 
-/// Gives a chunk that is not mapped back. False where the driver keeps it.
+/// Releases an unmapped chunk. False if the driver keeps it.
 bool Backing::release(const Chunk& chunk) {
   if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return true;
   lost_ += chunk.size;
@@ -180,7 +180,7 @@ Result<SharedMemory> Backing::share(Range where) const {
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                            0));
     shared.pieces.push_back({File(file), chunk->second.size});
-    fcntl(file, F_SETFD, FD_CLOEXEC);  // not for the programs that this process starts
+    fcntl(file, F_SETFD, FD_CLOEXEC);  // not inherited by programs that this process starts
   }
   return shared;
 }

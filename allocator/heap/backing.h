@@ -14,24 +14,24 @@
 
 namespace spillway {
 
-/// Physical device memory: mapped at one place for its whole life, and unmapped only whole.
+/// Physical device memory. It is mapped at one address for its whole lifetime and unmapped whole.
 struct Chunk {
   Bytes size;
   CUmemGenericAllocationHandle handle;
 };
 
-/// Who may touch a heap's memory: its own device first.
+/// The devices that can access a heap's memory; its own device is first.
 using Access = std::vector<CUmemAccessDesc>;
 
 /// The memory behind a range of addresses: chunks.
 ///
-/// Threads: confined; the region's lock is held, and the heap's for what maps.
-/// Ownership: owns the chunks; borrows `access` and `accounting`, which it reports them. The
-/// device must be done with them when it is destroyed.
+/// Threads: confined; callers hold the region's lock, and for mapping the heap's lock too.
+/// Ownership: owns the chunks; borrows `access` and `accounting`, in which it counts the chunks. At
+/// destruction the device must have finished all work on them.
 class Backing {
  public:
-  /// Requires: the range begins and ends at multiples of `granularity`, and `most` is one; chunks
-  /// of `memory` come in them.
+  /// Requires: both ends of the range and `most`, the default chunk size, are multiples of
+  /// `granularity`. The chunks of `memory` are allocated in this granularity.
   Backing(const driver::Device& device,
           const CUmemAllocationProp& memory,
           Bytes granularity,
@@ -53,49 +53,53 @@ class Backing {
 
   [[nodiscard]] const std::map<driver::DevicePtr, Chunk>& chunks() const { return chunks_; }
 
-  /// Mapped, but neither accessible nor released, because the driver refused to undo a mapping
-  /// that had failed half way.
+  /// Ranges that are mapped but not accessible. The driver refused to undo a mapping that had
+  /// failed half way.
   [[nodiscard]] const std::vector<Range>& stuck() const { return stuck_; }
 
-  /// No longer mapped, but the driver refused to take it back: held indefinitely.
+  /// Bytes that are unmapped, but that the driver refused to release: reserved until the process
+  /// ends.
   [[nodiscard]] Bytes lost() const { return lost_; }
 
-  /// The chunk that `at` lies in; the end where there is none.
+  /// The chunk that contains `at`; the end iterator if there is none.
   [[nodiscard]] std::map<driver::DevicePtr, Chunk>::const_iterator around(
       driver::DevicePtr at) const;
 
-  /// The end of the addresses from `at` on, at most `most`, that are as `at` is: in one chunk, in
-  /// one stuck range, or in neither.
+  /// The end of the uniform addresses that start at `at`, at most `most`: one chunk, one stuck
+  /// range, or neither.
   [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
-  /// Creates chunks of at most `most` bytes (zero: what is best) and maps them side by side.
-  /// Requires: nothing in `where` is mapped, and it is made of whole granules. Errors:
-  /// kOutOfDeviceMemory where the driver or the limit has no room, kDriver; then nothing is mapped
-  /// but what is stuck.
+  /// Creates chunks of at most `most` bytes (zero: the default) and maps them side by side.
+  /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
+  /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
+  /// only stuck ranges remain mapped.
   Status map(Range where, Bytes most = {});
 
-  /// Lets `chunks`, by their addresses, be seen a second time, side by side from `at` on. CUDA
-  /// calls this virtual aliasing: what is written through one address is seen through the other by
-  /// what comes after in stream order. Requires: nothing is mapped there. Errors: kDriver; nothing
-  /// is mapped there then but what is stuck.
+  /// Maps `chunks`, given by their addresses, a second time, side by side from `at` on. CUDA calls
+  /// this virtual aliasing. Later work in stream order reads through either address what was
+  /// written through the other.
+  /// Requires: nothing is mapped there.
+  /// Errors: kDriver. After an error only stuck ranges remain mapped there.
   Status view(driver::DevicePtr at, const std::vector<driver::DevicePtr>& chunks);
 
-  /// Ends that. False where the driver refuses; the view is then as it was. Requires: the device is
-  /// done with it.
+  /// Unmaps a view. Returns false if the driver refuses; the view is then unchanged.
+  /// Requires: the device has finished all work on the view.
   bool end_view(driver::DevicePtr at);
 
   [[nodiscard]] bool is_view(driver::DevicePtr at) const { return views_.contains(at); }
 
-  /// Unmaps the chunk at `at` and gives it back. False where the driver refuses; the chunk is then
-  /// as it was. Requires: the device is done with it.
+  /// Unmaps the chunk at `at` and releases its memory. Returns false if the driver refuses; the
+  /// chunk is then unchanged.
+  /// Requires: the device has finished all work on the chunk.
   bool unmap(driver::DevicePtr at);
 
-  /// The chunks that `where` lies in, as files for other processes. Requires: all of it is mapped.
-  /// Errors: kInvalidArgument where this device's memory cannot be given to them; kDriver.
+  /// The chunks that contain `where`, as files for other processes.
+  /// Requires: all of it is mapped.
+  /// Errors: kInvalidArgument if this device's memory cannot be exported; kDriver.
   [[nodiscard]] Result<SharedMemory> share(Range where) const;
 
-  /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
+  /// Grants the devices in `access` access to the mapped memory. Errors: kDriver.
   Status allow(const Access& access) const;
 
  private:

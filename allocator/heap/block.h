@@ -15,37 +15,41 @@
 
 namespace spillway {
 
-/// Who a piece of a region's addresses belongs to.
-///   kGap: nothing, and no memory is behind it: whole granules, for growth. Becomes kFree.
-///   kFree: the region. Becomes kLive when it is handed out, kGap or kHole when its chunk goes.
-///   kLive: a client. Becomes kFree when it is freed; a part of an evicted one that has no memory
-///   becomes kGap or kHole. kHole: nothing, without memory, in a granule that an evicted block
-///   touches too. Becomes kFree when that granule is mapped, kGap when the evicted block is freed.
-///   kStuck: nothing, indefinitely: the driver refused to undo a mapping that had failed half way.
+/// State of a piece of a region's addresses.
+///   kGap: no owner and no memory; whole granules, for growth. Becomes kFree.
+///   kFree: owned by the region. Becomes kLive when handed out, kGap or kHole when its chunk is
+///   released.
+///   kLive: owned by a client. Becomes kFree when freed; a part of an evicted block that has no
+///   memory becomes kGap or kHole.
+///   kHole: no owner and no memory, in a granule that an evicted block touches too. Becomes kFree
+///   when that granule is mapped, kGap when the evicted block is freed.
+///   kStuck: unusable until the process ends: the driver refused to undo a failed mapping.
 enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
-/// What a block is tied to besides its region's stream.
+/// Work on a block other than that of its region's stream. A reuse of the block waits for it.
 struct PendingUses : Pooled<PendingUses> {
   driver::FenceSet fences;
-  std::vector<driver::Timeline*> users;  // live ones: of streams other than the region's
+  // allocated blocks: timelines of streams other than the region's
+  std::vector<driver::Timeline*> users;
 };
 
-/// A piece of a region's addresses. Those of a region lie side by side and cover it.
+/// A piece of a region's addresses. The blocks of a region are adjacent and cover all its
+/// addresses.
 struct Block {
   driver::DevicePtr at;
   Bytes size;
   Block* before = nullptr;  // in address order
   Block* after = nullptr;
-  Block* listed_before = nullptr;  // free ones: in their bin; gaps: among the gaps
+  Block* listed_before = nullptr;  // free blocks: within their bin; gaps: within the list of gaps
   Block* listed_after = nullptr;
-  Bytes requested;  // live ones
+  Bytes requested;  // allocated blocks
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
-  bool evicted = false;               // live ones
-  bool held = false;                  // live ones: a free takes effect at Heap::released
-  bool freed = false;                 // held ones: by their owner
-  bool shared = false;                // live ones: other processes may have its memory
-  std::unique_ptr<PendingUses> ties;  // free and live ones; null: none
+  bool evicted = false;               // allocated blocks
+  bool held = false;                  // allocated blocks: a free takes effect at Heap::let_go
+  bool freed = false;                 // held blocks: the owner has freed it
+  bool shared = false;                // allocated blocks: other processes may map its memory
+  std::unique_ptr<PendingUses> ties;  // free and allocated blocks; null: none
 
   [[nodiscard]] Range range() const { return {at, size}; }
 
@@ -54,7 +58,7 @@ struct Block {
   [[nodiscard]] bool fenced() const { return ties != nullptr && !ties->fences.empty(); }
 };
 
-/// Records of blocks, used again instead of freed.
+/// Block records, recycled instead of freed.
 class BlockStore {
  public:
   Block* make(driver::DevicePtr at, Bytes size, BlockState state) {

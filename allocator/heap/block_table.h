@@ -12,8 +12,9 @@
 
 namespace spillway {
 
-/// From an address to the live block around it: one entry for each `unit` of a region's addresses.
-/// Requires: no two live blocks begin in the same unit.
+/// Maps an address to the allocated block that contains it: one entry per `unit` of a region's
+/// addresses.
+/// Requires: no two allocated blocks begin in the same unit.
 class BlockTable {
  public:
   BlockTable(Range range, Bytes unit);
@@ -30,15 +31,17 @@ class BlockTable {
     --leaf.count;
   }
 
-  /// The live block that begins at `at`, null where none does. Requires: `at` in the range.
+  /// The allocated block that begins at `at`; null if there is none.
+  /// Requires: `at` is in the range.
   [[nodiscard]] Block* starting(driver::DevicePtr at) const {
     const Leaf* const leaf = leaves_[index(at) / kLeaf].get();
     Block* const block = leaf == nullptr ? nullptr : leaf->entries[index(at) % kLeaf];
     return block != nullptr && block->at == at ? block : nullptr;
   }
 
-  /// The live block that `at` lies in, null where it lies in none. Requires: `at` in the range.
-  /// Looks through the entries below, at most those of the block itself.
+  /// The allocated block that contains `at`; null if there is none.
+  /// Requires: `at` is in the range. Searches the entries below `at`, at most as many as the block
+  /// spans.
   [[nodiscard]] Block* around(driver::DevicePtr at) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// How much of a block has memory.
+/// The bytes of a block that have memory.
 Bytes mapped_part(const Backing& backing, const Block& block) {
   Bytes mapped;
   for (driver::DevicePtr at = block.at; at < block.end();) {
@@ -66,7 +66,7 @@ std::string Region::check() const {
     }
     const bool free = block->state == BlockState::kFree;
     const bool gap = block->state == BlockState::kGap;
-    const bool apart = apart_ && free;  // they are joined when memory is asked for
+    const bool apart = apart_ && free;  // they are merged when memory is requested
     if (!apart && (free || gap) && before != nullptr && before->state == block->state) {
       return "two neighbours of one kind are not one";
     }

@@ -18,23 +18,23 @@ namespace spillway {
 
 /// A request of a planned step, or the free of its block.
 struct ReplayEvent {
-  driver::DevicePtr at;  // the block; null: the request has no place
+  driver::DevicePtr at;  // the block; null: the request has no planned address
   Bytes requested;       // zero: a free
   TagId tag = TagId::kUntagged;
-  std::uint32_t request = 0;  // which one
+  std::uint32_t request = 0;  // index of the request
 };
 
-/// A planned step as a sequence of events, and how far the running step has come in it. While each
-/// request and each free is the next event, that place in the sequence is all that is known of the
-/// step's blocks: what a step so far amounts to is written down later, or never.
-/// Threads: take and give are for any; the others for the code that holds the region's lock.
+/// A planned step as a sequence of events, with a cursor for the running step. While each request
+/// and each free is the next event, the cursor is the only state that changes. The step's blocks
+/// and accounting are updated from it later, or never.
+/// Threads: take and give may be called from any thread; the others require the region's lock.
 class ReplayCursor {
  public:
-  /// Where a step is written down, each for readers of its own.
+  /// The consumers that catch up with the cursor, each independently.
   enum class Ledger : std::uint8_t { kAccounting, kBlocks };
 
-  /// The place of a request; null where it is not the next event, has no place, or another thread
-  /// is in here.
+  /// The planned address of a request. Null if the request is not the next event, has no planned
+  /// address, or another thread is using the cursor.
   driver::DevicePtr take(Bytes requested, TagId tag) {
     if (busy_.exchange(true, std::memory_order_acquire)) return {};
     const ReplayEvent& event = *next_;
@@ -45,7 +45,8 @@ class ReplayCursor {
     return at;
   }
 
-  /// Whether the free of this block is the next event. False too where another thread is in here.
+  /// Whether the free of this block is the next event. False also if another thread is using the
+  /// cursor.
   bool give(driver::DevicePtr at) {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     const bool is_next = next_->at == at && next_->requested.zero();
@@ -54,7 +55,7 @@ class ReplayCursor {
     return is_next;
   }
 
-  /// Takes up another sequence, of this many requests, and does not begin it.
+  /// Replaces the sequence by one of `requests` requests, without starting it.
   void plan(std::vector<ReplayEvent> events, std::uint32_t requests) {
     stop();
     events.push_back(kNone);
@@ -64,14 +65,14 @@ class ReplayCursor {
     written_ = {};
   }
 
-  /// The next step begins: its first event is the next one, and nothing is written down.
+  /// Starts the next step at its first event; both ledgers start there too.
   void begin() {
     written_ = {};
     on_ = true;
     move_to(events_.data());
   }
 
-  /// Nothing is the next event any more.
+  /// Stops matching: no request and no free is the next event.
   void stop() {
     if (!on_) return;
     on_ = false;
@@ -80,13 +81,14 @@ class ReplayCursor {
 
   [[nodiscard]] bool on() const { return on_; }
 
-  /// Whether no event of the step has been seen.
+  /// Whether no event of the step has occurred.
   [[nodiscard]] bool at_begin() { return seen_to() == events_.data(); }
 
-  /// Whether all of them have.
+  /// Whether all events of the step have occurred.
   [[nodiscard]] bool at_end() { return seen_to() == &events_.back(); }
 
-  /// Whether a request without a place, of this size, is the next event.
+  /// Advances past a request of this size without a planned address. Returns whether that was the
+  /// next event.
   bool pass(Bytes requested) {
     enter();
     const bool is_next = next_->at == driver::DevicePtr{} && next_->requested == requested;
@@ -95,7 +97,7 @@ class ReplayCursor {
     return is_next;
   }
 
-  /// The events that have been seen and not been written down in this ledger; they have been now.
+  /// The events since the last call for this ledger. They count as written down now.
   std::span<const ReplayEvent> write_down(Ledger ledger) {
     const ReplayEvent* const end = seen_to();
     std::size_t& written = written_.at(static_cast<std::size_t>(ledger));
@@ -108,7 +110,7 @@ class ReplayCursor {
     return written_.at(static_cast<std::size_t>(ledger)) != 0;
   }
 
-  /// The request that comes next.
+  /// The index of the next request.
   [[nodiscard]] std::uint32_t next_request() {
     const ReplayEvent* event = seen_to();
     while (event != &events_.back() && event->requested.zero())
@@ -140,10 +142,10 @@ class ReplayCursor {
     return next;
   }
 
-  std::atomic<bool> busy_{false};     // for a few loads, and `next_` belongs to who made it so
-  const ReplayEvent* next_ = &kNone;  // in events_ while on_
+  std::atomic<bool> busy_{false};     // held for a few loads; its holder owns `next_`
+  const ReplayEvent* next_ = &kNone;  // in events_ while replay is on
   bool on_ = false;
-  std::vector<ReplayEvent> events_{kNone};  // and the end
+  std::vector<ReplayEvent> events_{kNone};  // and the end marker
   const ReplayEvent* stopped_at_ = events_.data();
   std::array<std::size_t, 2> written_{};
 };

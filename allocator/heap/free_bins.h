@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-/// Free blocks by size: lists of blocks whose sizes differ by at most a thirty-second, and a bit
-/// for each list that holds one, so that the next larger block is found in constant time.
+/// Free blocks by size. Each list has blocks whose sizes differ by at most 1/32. A bit per nonempty
+/// list finds the next larger block in constant time.
 class FreeBins {
  public:
   /// Sizes are multiples of this.
@@ -47,7 +47,7 @@ class FreeBins {
     if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
   }
 
-  /// A block that is here is of another size from now on.
+  /// Changes the size of a listed block.
   void resize(Block* block, Bytes size) {
     if (bin_of(block->size) == bin_of(size)) {
       block->size = size;
@@ -58,10 +58,11 @@ class FreeBins {
     add(block);
   }
 
-  /// The list that blocks of `size` are in; follow Block::listed_after.
+  /// The list of blocks of about `size`; follow Block::listed_after.
   [[nodiscard]] Block* same_bin(Bytes size) const { return heads_[bin_of(size)]; }
 
-  /// The first list of blocks that are all larger than those of `size`'s list; null where none is.
+  /// The first nonempty list whose blocks are all larger than those of `size`'s list; null if there
+  /// is none.
   [[nodiscard]] Block* larger_bin(Bytes size) const {
     const std::size_t bin = bin_of(size) + 1;
     const std::uint64_t in_word = words_[bin / 64] >> (bin % 64);
@@ -75,7 +76,7 @@ class FreeBins {
 
   [[nodiscard]] Bytes largest() const;
 
-  /// Every block, by bin.
+  /// All blocks, by bin.
   [[nodiscard]] std::vector<Block*> all() const;
 
  private:

@@ -13,7 +13,7 @@ using namespace literals;
 
 constexpr Bytes kUnit = 512_B;
 /// Small enough that weights and their gradients are large: two pools that peak at different times
-/// hold more than one.
+/// reserve more than one.
 constexpr Bytes kLargestSmall = 128_KiB;
 
 }  // namespace
@@ -53,10 +53,10 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   return region->take_settled(block, size, requested, tag)->at;
 }
 
-/// Compiled into both of its callers, so that a hit costs no call more than it needs.
+/// Inlined into both callers, so that a hit makes no extra call.
 [[gnu::always_inline]] inline Result<driver::DevicePtr> Heap::State::serve(
     Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool) {
-  // Checked before rounding, which no size near 2^64 would survive.
+  // Checked before rounding, which overflows for sizes near 2^64.
   if (size > addresses.range_size()) {
     return heap.out_of_memory(
         size, SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory"));
@@ -72,7 +72,7 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   Result<driver::DevicePtr> block = miss(key, rounded, size, tag);
   if (block.ok()) return block;
-  // Its caller can make room within a budget: memory has not run out yet.
+  // The caller can make room within a budget: memory has not run out yet.
   if (accounting.passes_budget(rounded.rounded_up(addresses.granularity()))) return block.status();
   return heap.out_of_memory(size, block.status());
 }
@@ -114,7 +114,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   const Lock lock(mutex);
   const bool passes_soft_limit = accounting.passes_soft_limit(size);
   if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {
-    // What is there may still do: only growth is to be preceded by a trim.
+    // Cached memory may suffice: only growth must be preceded by a trim.
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
     if (passes_soft_limit) {
@@ -125,7 +125,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   }
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
   if (!block.ok() && key.tier != Tier::kSmall) {
-    // Where memory is short, sizes and lifetimes share chunks.
+    // When memory is short, sizes and lifetimes share chunks.
     for (const Tier other : {Tier::kLarge, Tier::kPersistent, Tier::kSmall}) {
       const RegionKey elsewhere{key.stream, key.pool, other};
       if (other == key.tier || block.ok() || regions.of(elsewhere) == nullptr) continue;
@@ -133,7 +133,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
     }
   }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    // A budget is the caller's to make room in: plans are not given up for it.
+    // The caller makes room within a budget: plans are not dropped for it.
     if (accounting.passes_budget(size.rounded_up(addresses.granularity()))) {
       trim_cached();
     } else {
@@ -169,7 +169,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
   }
   Result<Block*> taken = status.ok() ? region->take(block, size, requested, tag) : status;
   if (!taken.ok() && taken.status().code() == Code::kNotReady) {
-    // A capture forbids the wait for what is free: it is left alone.
+    // A capture forbids waiting for free memory: use new memory instead.
     taken = region->fresh(size, requested, tag);
   }
   if (!taken.ok()) return taken.status();
@@ -222,7 +222,7 @@ void Heap::release_pool(PoolId pool) {
 
 bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
   return state_->with_block(at, [&](Block& block, const Region& region) {
-    // Whatever the region's stream has been given already comes before its next block.
+    // Work submitted to the region's stream is ordered before its next block anyway.
     if (!fence.set() || fence.timeline->stream() == region.stream()) return;
     if (block.ties == nullptr) block.ties = std::make_unique<PendingUses>();
     block.ties->fences.add(fence);
@@ -265,7 +265,7 @@ Bytes Heap::State::trim_cached() const {
   for (const auto& region : regions.all()) {
     if (region->key().tier == Tier::kPlanned) continue;
     const RegionLock lock(*region);
-    // Free memory of a pool in use is still written to, by replays of the graphs captured in it.
+    // Replays of the graphs captured in a pool in use still write to its free memory.
     if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
   }
   return bytes;

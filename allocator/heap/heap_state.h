@@ -19,36 +19,35 @@
 
 namespace spillway {
 
-/// A block as the heap shows it to others.
+/// Describes a block for snapshots.
 HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 
-/// Where a heap is between writing steps down and replaying them. With the heap's lock, but for the
-/// recorder.
+/// State of recording and replaying steps. Guarded by the heap's lock, except for the recorder.
 class Replay {
  public:
-  /// A plan is given up after this many steps in a row that were not it.
+  /// A plan is dropped after this many diverging steps in a row.
   static constexpr int kMaxDiffering = 3;
 
   [[nodiscard]] bool stopped() const { return stopped_; }
 
-  /// There are no more plans.
+  /// Disables planning for good.
   void stop() {
     stopped_ = true;
     recorder.turn(false);
   }
 
-  /// All memory is needed, that of a plan too. `may_plan`: where there is a target the next plan
-  /// needs no more than any step, and is looked for, but not indefinitely.
+  /// All memory is needed, including that of a plan. `may_plan`: there is a target, under which a
+  /// plan needs no more than any step. Planning then continues for a limited number of attempts.
   void ran_out(bool may_plan) {
     if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
   }
 
   StepRecorder recorder;
   int differing = 0;
-  // Of the plan that is there:
-  int followed = 0;          // steps that went by it, with a target
-  Bytes room;                // that it could have had
-  std::size_t requests = 0;  // in it
+  // Of the current plan:
+  int followed = 0;          // steps that followed it, with a target
+  Bytes room;                // room that was available to it
+  std::size_t requests = 0;  // requests of its step
   Bytes size;
 
  private:
@@ -58,81 +57,81 @@ class Replay {
   bool stopped_ = false;
 };
 
-/// The inside of a Heap. `mutex` is for what is rare, growth above all; a block that is there is
-/// handed out and released with its region's lock only. Locks are taken in this order: mutex, one
-/// region's, those of the accounting and timelines.
+/// The state of a Heap. `mutex` guards rare operations such as growth. Allocations from the cache
+/// and frees take only their region's lock. Lock order: mutex, one region's lock, the locks of the
+/// accounting and the timelines.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the accounting have lines of their own
 struct Heap::State {
   using ByRegion = std::map<Region*, std::vector<Block*>>;
 
   State(const driver::Device& on, const HeapOptions& with);
 
-  /// A block that is in the cache; null where there is none, or it must be waited for.
+  /// A cached block; null if there is none or its fences have not passed.
   driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) const;
-  /// hit, then miss, then the error.
+  /// Tries hit, then miss, then returns the error.
   Result<driver::DevicePtr> serve(
       Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool);
-  /// With all that can be done when it is not.
+  /// Allocates by every available means after a cache miss.
   Result<driver::DevicePtr> miss(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
   Result<driver::DevicePtr> allocate(const RegionKey& key,
                                      Bytes size,
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
-  /// Releases what is free, plans and all.
+  /// Releases all free memory, including that of plans.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
-  /// The same, but for the memory of plans.
+  /// Releases free memory except that of plans.
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
-  /// Before the heap grows past its target: also the memory of a plan that the step does not
-  /// follow.
+  /// Trims before the heap grows past its target. Also releases the memory of a plan that the step
+  /// does not follow.
   void trim_to_target() const SPILLWAY_REQUIRES(mutex);
-  /// Requires: the heap's lock.
+  /// Requires: the heap's lock is held.
   static Bytes trim(Region& region);
-  /// Where more than the target is held: trim_cached(), the first few times for each target.
+  /// If more than the target is reserved, calls trim_cached(); only the first few times per target.
   void trim_beyond_target();
-  /// A step ends with its tail. Where it has left nothing that stays, later ones will not either.
+  /// Ends the optimizer phase. If it added no persistent blocks, later phases are not separated.
   void end_optimizer_phase();
-  Bytes kept SPILLWAY_GUARDED_BY(mutex);  // live in what tails have made
-  /// What is stranded now goes into `stranded`, and with all that is live into `beside_plans`.
+  Bytes kept SPILLWAY_GUARDED_BY(mutex);  // allocated in the persistent tier
+  /// Updates `stranded`, and `beside_plans` as allocated plus stranded bytes.
   void see_stranded();
   Bytes beside_plans SPILLWAY_GUARDED_BY(mutex);
-  /// Another step has gone by its plan. True where such steps hold more than the target: the next
-  /// plan is to leave that room.
+  /// Counts a step that followed its plan. True if such steps reserve more than the target; the
+  /// next plan must then leave more room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
-  /// The target is one of many pages.
+  /// Whether the target has at least kFewestPages pages.
   [[nodiscard]] bool has_many_pages() const;
-  /// True where a plan of that size would hold more than the target, or more than plans before it
-  /// have shown to be left; `plan_shortfall` is then how much.
+  /// True if a plan of that size would exceed the target, less the room that earlier plans have
+  /// shown to be needed. Stores the shortfall in `plan_shortfall`.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   std::pair<Bytes, Bytes> plan_shortfall
-      SPILLWAY_GUARDED_BY(mutex);  // a target, and bytes: take_plan_shortfall
+      SPILLWAY_GUARDED_BY(mutex);  // target and bytes: take_plan_shortfall
 
-  /// What was found out with a target.
+  /// Experience with one target.
   struct KnownTarget {
     int trims = 0;
-    int lacked = 0;    // plans that were not followed: take_plan_shortfall
-    int given_up = 0;  // that were followed, and held too much
-    /// The last one of those: its size, and how many requests it was of.
+    int lacked = 0;    // rejected plans: take_plan_shortfall
+    int given_up = 0;  // plans that were followed and reserved too much
+    /// The last of these: its size and its number of requests.
     std::pair<Bytes, std::size_t> last_given_up{};
-    Bytes to_leave;  // of its room, as plans that held too much have shown
+    Bytes to_leave;  // room to leave free, learned from plans that reserved too much
   };
 
-  /// What the next plan is to leave of its room.
+  /// Room that the next plan must leave free.
   [[nodiscard]] Bytes to_leave(const KnownTarget& here) const SPILLWAY_REQUIRES(mutex);
 
-  /// Null where too many others are known.
+  /// Null if too many other targets are known.
   KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);
   std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);
-  /// A block that nothing need wait for, from what is free or, up to the target, from new memory;
-  /// none where there is none.
+  /// A block that needs no wait: from free memory or, up to the target, from new memory. None if
+  /// there is neither.
   std::optional<Result<Block*>> take_unfenced(
       Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const
       SPILLWAY_REQUIRES(mutex) SPILLWAY_REQUIRES(region.mutex);
-  /// trim(), because memory is short: then plans are no help.
+  /// trim() on memory shortage, which plans cannot solve.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
 
-  /// The accounting are to be read or changed, other than for a planned block: they are brought up
-  /// to now.
+  /// Brings the accounting up to date. Called before anything but a planned block reads or changes
+  /// it.
   void write_accounting() const {
     PlannedRegion* const region = planned.load(std::memory_order_acquire);
     if (region == nullptr) return;
@@ -140,25 +139,24 @@ struct Heap::State {
     region->write_accounting();
   }
 
-  /// PlannedRegion::take, with memory mapped where it lacks some.
+  /// PlannedRegion::take; maps missing memory first.
   driver::DevicePtr take_planned(PlannedRegion& region, Bytes size, TagId tag);
-  /// A free by its owner, as far as plans are concerned, that is not what one expects next. True
-  /// where that was all of it.
+  /// Handles a free that is not the plan's next event. True if the free is complete.
   bool free_in_step(driver::DevicePtr at);
   void end_step();
   bool follow_plan() SPILLWAY_REQUIRES(mutex);
   void rest() SPILLWAY_REQUIRES(mutex);
   std::optional<Bytes> room_for(const StepSequence& sequence);
-  /// `room`: what it was made for; none without a target.
+  /// `room`: bytes that it was planned for; none without a target.
   void adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
-  /// Live blocks by region. Errors: kInvalidArgument where one is none.
+  /// Allocated blocks by region. Errors: kInvalidArgument if an address is not the start of one.
   Result<ByRegion> allocated_blocks(std::span<const driver::DevicePtr> blocks) const;
-  /// Requires: the heap's lock.
+  /// Requires: the heap's lock is held.
   static Status restore(ByRegion blocks);
 
-  /// Calls `see(block, region)` for the live block around `at`, with its region's lock held; false
-  /// where there is none.
+  /// Calls `see(block, region)` for the allocated block that contains `at`, under its region's
+  /// lock. Returns false if there is none.
   template <typename See>
   bool with_block(driver::DevicePtr at, See see) const {
     Region* const region = regions.around(at);
@@ -183,17 +181,17 @@ struct Heap::State {
   mutable Mutex mutex;
   Accounting accounting;
   driver::Timelines timelines;
-  AddressSpace addresses;  // as it opens, and then with `mutex`
+  AddressSpace addresses;  // set up by open(), then guarded by `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                                // added to with `mutex`
-  std::atomic<bool> replays;                      // steps may be written down and replayed
-  std::atomic<bool> target_was_set{false};        // in the running step
-  std::atomic<bool> tails_keep{true};             // something that stays
+  Regions regions;                                // extended under `mutex`
+  std::atomic<bool> replays;                      // steps may be recorded and replayed
+  std::atomic<bool> target_was_set{false};        // during the running step
+  std::atomic<bool> tails_keep{true};             // optimizer phases add persistent blocks
   std::atomic<std::uint64_t> stranded{0};         // bytes (stranded_at_target)
   std::atomic<std::uint64_t> double_buffered{0};  // bytes (Heap::double_buffered)
-  std::atomic<Tier> large_tier{Tier::kLarge};     // of the large blocks that are new
+  std::atomic<Tier> large_tier{Tier::kLarge};     // tier of new large blocks
   Replay replay;
-  std::atomic<PlannedRegion*> planned{nullptr};  // the latest plan's region
+  std::atomic<PlannedRegion*> planned{nullptr};  // region of the latest plan
 };
 
 }  // namespace spillway

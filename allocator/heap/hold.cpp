@@ -71,7 +71,8 @@ Bytes Heap::reclaimable(std::span<const TagId> tags) const {
     const RegionView region_lock(*region);
     if (region->key().tier == Tier::kPlanned) continue;  // keeps its chunks
     const auto& chunks = region->backing().chunks();
-    std::map<driver::DevicePtr, bool> goes;  // chunks that hold a wanted block: no other live one?
+    // chunks with a wanted block: whether they have no other allocated one
+    std::map<driver::DevicePtr, bool> goes;
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
       const bool live = each->state == BlockState::kLive && !each->evicted;
       const bool written = each->state == BlockState::kFree &&

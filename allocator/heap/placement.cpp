@@ -19,8 +19,8 @@ enum class Fit : std::uint8_t {
   kFirst,  // the first one
 };
 
-/// A gap between the blocks that live at the same time; else after them. Requires: `placed` is in
-/// order of `begin`.
+/// A gap between the blocks with overlapping lifetimes; else after them.
+/// Requires: `placed` is in order of `begin`.
 Bytes fit(const std::vector<Placed>& placed, const Lifetime& block, std::uint32_t period, Fit how) {
   std::optional<Bytes> best;
   Bytes best_gap;
@@ -63,7 +63,7 @@ Placement place_in_order(std::span<const Lifetime> blocks,
   return placement;
 }
 
-/// How often each order is tried: a time by the square of `blocks`, bounded by about a second.
+/// Number of tries of each order. The time is quadratic in `blocks`, bounded by about a second.
 std::size_t rounds(std::size_t blocks) {
   constexpr std::size_t kPairs = 64U << 20U;
   constexpr std::size_t kMax = 64;
@@ -105,12 +105,12 @@ Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
     changes.push_back({block.born, true, block.size});
     changes.push_back({block.died, false, block.size});
     if (block.died <= period) continue;
-    changes.back().at -= period;  // of the block that was born a period earlier
+    changes.back().at -= period;  // of the block allocated a period earlier
     changes.push_back({0, true, block.size});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& left, const Change& right) {
     if (left.at != right.at) return left.at < right.at;
-    return !left.born && right.born;  // deaths first
+    return !left.born && right.born;  // frees first
   });
   Bytes live;
   Bytes most;
@@ -123,7 +123,7 @@ Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
 
 Placement place(std::span<const Lifetime> blocks, std::uint32_t period) {
   const Bytes least = peak_allocated(blocks, period);
-  // Less than that is not worth looking for.
+  // Smaller improvements are not worth the search.
   const Bytes enough = least + Bytes{least.count() / 1024};
   std::optional<Placement> best;
   for (const Fit how : {Fit::kBest, Fit::kFirst}) {
@@ -144,23 +144,23 @@ Placement place(std::span<const Lifetime> blocks, std::uint32_t period) {
 
 namespace {
 
-/// A page that blocks get in order of their birth, those last that live past the period's end.
+/// A page for blocks in order of allocation; blocks that outlive the period come last.
 struct Page {
   std::uint32_t free_from = 0;
-  std::uint32_t free_until = kOnce;  // then a block is born that lives past the end
+  std::uint32_t free_until = kOnce;  // at that time a block that outlives the period is allocated
 
   [[nodiscard]] bool is_free(const Lifetime& block) const {
     return free_from <= block.born && block.died <= free_until;
   }
 };
 
-/// The pages for a block: the smallest run of free ones that is large enough, or else free ones
-/// that will be needed again first, or new ones. `pages` grows where it must.
+/// The pages for a block: the smallest run of free ones that is large enough. Otherwise free ones
+/// that are needed again soonest, or new ones. Extends `pages` if necessary.
 std::vector<std::uint32_t> pages_for(std::vector<Page>& pages,
                                      const Lifetime& block,
                                      std::size_t wanted) {
   std::vector<std::uint32_t> free;
-  std::optional<std::size_t> best;  // in `free`, where a run begins
+  std::optional<std::size_t> best;  // index in `free` of the start of a run
   std::size_t best_run = 0;
   for (std::size_t begin = 0, at = 0; at <= pages.size(); ++at) {
     if (at < pages.size() && pages[at].is_free(block)) {
@@ -188,8 +188,8 @@ std::vector<std::uint32_t> pages_for(std::vector<Page>& pages,
   return free;
 }
 
-/// Blocks of whole pages, in order of birth: no more pages than are needed at one time, but for
-/// blocks that live past the period's end, which are placed first.
+/// Blocks of whole pages, in order of allocation. Needs no more pages than the peak at one time,
+/// plus those of blocks that outlive the period, which are placed first.
 PagedPlacement place_by_birth(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page) {
   PagedPlacement placement;
   placement.offsets.resize(blocks.size());
@@ -219,7 +219,7 @@ PagedPlacement place_by_birth(std::span<const Lifetime> blocks, std::uint32_t pe
   return placement;
 }
 
-/// The blocks that are smaller than a page at the begin, and behind them the others in whole pages.
+/// Places blocks smaller than a page at the beginning, and the others in whole pages after them.
 PagedPlacement place_apart(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page) {
   std::vector<Lifetime> small;
   std::vector<Lifetime> large;

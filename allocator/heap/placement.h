@@ -9,55 +9,57 @@
 
 namespace spillway {
 
-/// A block whose times are known beforehand: it lives from `born` up to, without, `died`.
+/// A block with known times: allocated from `born` until `died` (exclusive).
 struct Lifetime {
   Bytes size;
   std::uint32_t born = 0;
   std::uint32_t died = 0;
 
-  /// Whether both live at some time, where everything happens once.
+  /// Whether the lifetimes overlap, for a sequence that runs once.
   [[nodiscard]] bool meets(const Lifetime& other) const {
     return born < other.died && other.born < died;
   }
 
-  /// The same where everything happens again and again, every `period`. Requires: no life begins
-  /// after the first period, or is longer than one.
+  /// Whether the lifetimes overlap in a sequence that repeats every `period`.
+  /// Requires: every lifetime begins in the first period and is at most one period long.
   [[nodiscard]] bool meets(const Lifetime& other, std::uint32_t period) const {
     return meets(other) || other.born + period < died || born + period < other.died;
   }
 };
 
-/// Where blocks lie so that no two that live at one time overlap.
+/// Offsets at which blocks with overlapping lifetimes do not overlap in memory.
 struct Placement {
-  std::vector<Bytes> offsets;  // one for each block
-  Bytes size;                  // of all of it
+  std::vector<Bytes> offsets;  // one per block
+  Bytes size;                  // total
 };
 
-/// Nothing happens a second time.
+/// Period of a sequence that runs once.
 constexpr std::uint32_t kOnce = 1U << 31U;
 
-/// The most bytes that live at one time, where everything happens again every `period`: no
-/// placement is smaller. Requires: born < died; as Lifetime::meets.
+/// Peak of the allocated bytes in a sequence that repeats every `period`; a lower bound on every
+/// placement.
+/// Requires: born < died; as Lifetime::meets.
 Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
 
-/// The smallest of some placements by best fit and by first fit: the largest blocks first, those of
-/// the most bytes times time first, in order of birth; then the same again, those first that stood
-/// out beyond what lives at one time, until hardly anything does or it takes too long. The same
-/// blocks give the same placement. Takes time by the square of their number, for few of them a
-/// second at most. Requires: as peak_allocated.
+/// The smallest of several placements by best fit and first fit. The orders are by size, by bytes
+/// times lifetime, and by birth. Further rounds place the blocks first that exceeded the peak of
+/// the allocated bytes. They end when hardly any block exceeds it or a work limit is reached.
+/// Deterministic. The time is quadratic in the number of blocks; at most one second for few of
+/// them.
+/// Requires: as peak_allocated.
 Placement place(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
 
-/// A placement in pages of memory, which can be seen at several addresses: where nothing that is in
-/// one piece is free for a block, pages are that lie apart.
+/// A placement in pages that can be mapped at several addresses. A block without a contiguous free
+/// range gets scattered pages.
 struct PagedPlacement {
-  std::vector<Bytes> offsets;                     // of blocks that are in no pages of their own
-  std::vector<std::vector<std::uint32_t>> pages;  // by block, in its order; else empty
+  std::vector<Bytes> offsets;                     // of blocks without pages of their own
+  std::vector<std::vector<std::uint32_t>> pages;  // by block, in the block's order; else empty
   Bytes size;                                     // whole pages
 };
 
-/// As place(), where that hardly needs more than lives at one time. Else blocks of a page or more
-/// get whole pages, of which no more are needed than at one time, but for blocks that live past the
-/// end of a period.
+/// place() if its result hardly exceeds the peak of the allocated bytes. Otherwise blocks of a page
+/// or more get whole pages. The number of pages is then the peak at one time, plus those of blocks
+/// that outlive their period.
 PagedPlacement place_in_pages(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page);
 
 }  // namespace spillway

@@ -32,7 +32,7 @@ driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, T
   std::optional<Bytes> lacking;
   {
     const LightLock lock(region.mutex);
-    // Asked before: behind a request without a place the next one is another.
+    // Checked first: after a request without a planned address, the next request differs.
     lacking = region.lacks_memory(size);
     if (!lacking) return region.take(size, tag);
   }
@@ -75,7 +75,7 @@ void Heap::end_step() {
 }
 
 void Heap::State::end_step() {
-  // What the step held beyond its target goes before the next one begins.
+  // Releases the reserved bytes beyond the target before the next step begins.
   if (target_was_set.load(std::memory_order_relaxed)) trim_beyond_target();
   {
     const Lock lock(mutex);
@@ -90,7 +90,7 @@ void Heap::State::end_step() {
   std::optional<StepSequence> sequence = replay.recorder.end_step();
   if (!sequence) return;
   const std::optional<Bytes> room = room_for(*sequence);
-  // Takes long, so that nothing waits for it.
+  // Planning takes long, so it holds no lock.
   const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
@@ -98,22 +98,22 @@ void Heap::State::end_step() {
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
 }
 
-/// What a plan for this step may hold, where there is a target: the rest of it goes to what is
-/// neither free nor will be when the planned step has begun, and a little to what other streams
-/// and requests without a place will need, as what steps remake or plans before this one have
-/// shown.
+/// The bytes that a plan for this step may reserve under a target. The rest of the target is for
+/// memory that is not free, nor will be when the planned step has begun. A small part is left for
+/// other streams and unplanned requests; its size is learned from double-buffered bytes and earlier
+/// plans.
 std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
   trim_cached();
   Bytes room = accounting.room_to_target();
-  Bytes remade;  // is there twice, until the last step's goes
+  Bytes made_again;  // allocated twice until the last step's block is freed
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
     if (request.end == BlockEnd::kNone) remade += request.size;
   }
-  double_buffered = remade.count();
-  // What the next step frees strands more until then.
+  double_buffered = made_again.count();
+  // Until then, blocks that the next step frees strand more memory.
   if (accounting.target() > beside_plans) room = std::max(room, accounting.target() - beside_plans);
   replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
@@ -123,7 +123,7 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   return saturating_sub(room, slack);
 }
 
-/// Nothing wants plans any more, for now.
+/// Stops planning until it is requested again.
 void Heap::State::rest() {
   replay.recorder.turn(false);
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
@@ -133,7 +133,7 @@ void Heap::State::rest() {
   if (region->idle()) planned.store(nullptr, std::memory_order_release);
 }
 
-/// True where there is no plan to follow: then requests are written down.
+/// True if there is no plan to follow: requests are then recorded.
 bool Heap::State::follow_plan() {
   if (replay.recorder.on()) return true;
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
@@ -144,11 +144,11 @@ bool Heap::State::follow_plan() {
   const LightLock lock(region->mutex);
   const bool same = region->end_step();
   replay.differing = same ? 0 : replay.differing + 1;
-  // Where memory is short a plan that is not followed is in the way.
+  // When memory is short, a plan that is not followed wastes memory.
   const int most = accounting.has_target() ? 1 : Replay::kMaxDiffering;
   const bool stays = region->planned() && replay.differing < most;
   if (stays && !(same && holds_too_much())) return false;
-  // What is left of an old plan goes first. Its last blocks may live still.
+  // Release the rest of an old plan first. Its last blocks may still be allocated.
   if (region->planned() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;
   replay.differing = 0;
@@ -166,12 +166,12 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   }
   std::optional<Bytes> at_once;
   if (room) {
-    // What the room leaves for others stays free.
+    // Bytes that the room leaves for others stay free.
     const Bytes beside = saturating_sub(replay.room, plan.size);
     const Bytes reserve = std::min(beside, replay.room - *room);
     at_once = saturating_sub(accounting.room_to_target(), reserve);
   } else {
-    trim_cached();  // what the planned blocks were in until now
+    trim_cached();  // memory that the planned blocks used before
   }
   {
     const LightLock lock(region->mutex);

@@ -13,7 +13,7 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
   std::vector<ReplayEvent> events;
   whole_ = {};
   whole_counts_ = {};
-  std::map<TagId, std::pair<std::uint64_t, std::uint64_t>> tags;  // live, and the most
+  std::map<TagId, std::pair<std::uint64_t, std::uint64_t>> tags;  // allocated bytes, and their peak
   std::uint64_t bytes = 0;
   std::uint64_t requested = 0;
   std::uint64_t blocks = 0;
@@ -83,7 +83,7 @@ void PlannedRegion::open() {
   next_ = course_.next_request();
 }
 
-/// The step has done what was planned and nothing else: another one begins.
+/// The step has matched the plan exactly: the next one begins.
 void PlannedRegion::end_course() {
   if (course_.written(ReplayCursor::Ledger::kAccounting)) {
     write_accounting();

@@ -12,17 +12,17 @@ Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   page_ = plan.page.zero() ? backing_.granularity() : plan.page;
   const Bytes all = plan.size.rounded_up(page_);
   const Bytes first = std::min(all, room.value_or(all)).rounded_down(page_);
-  // Much at once takes the driver far less time than many pieces.
+  // One large mapping takes the driver far less time than many small ones.
   Status mapped = first.zero() ? Status() : map({range().begin, first}, room ? page_ : Bytes{});
   if (!room) SPILLWAY_RETURN_IF_ERROR(std::move(mapped));
 
-  // Nothing below may fail.
+  // No call below may fail.
   place_requests(plan);
   plan_course(plan.sequence);
   next_ = 0;
   planned_ = true;
   plain_ = plan.plain;
-  mapped_ = !room;  // and no more what it was for another plan
+  mapped_ = !room;  // and not those of another plan
   mapped_ = all_ready();
   differs_ = false;
   if (plain_ && mapped_) course_.begin();
@@ -74,7 +74,7 @@ std::vector<Range> PlannedRegion::unmapped(const Request& place) const {
   return ranges;
 }
 
-/// Whether all its memory is mapped where it is to be seen.
+/// Whether all its memory is mapped at its addresses.
 bool PlannedRegion::ready(const Request& place) const {
   return mapped_ || !place.placed ||
          ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
@@ -113,7 +113,7 @@ Status PlannedRegion::map_next(Bytes requested) {
   return backing_.view(next.block.at, pages);
 }
 
-/// As take, for what the course does not know.
+/// As take, for requests that the cursor does not match.
 driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
   if (course_.pass(requested)) return {};
   open();
@@ -138,8 +138,8 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
   return request.block.at;
 }
 
-/// Whether nothing has anything in this place any more. The region's stream waits for what still
-/// uses what is freed already.
+/// Whether the planned addresses are unused. The region's stream waits for remaining uses of freed
+/// blocks.
 bool PlannedRegion::vacate(const Request& place) {
   for (const Range& part : parts_of(place)) {
     auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
@@ -176,8 +176,8 @@ void PlannedRegion::fall_back() {
   ++counts_.plan_mismatches;
 }
 
-/// As release, for what the course does not know.
-bool PlannedRegion::release_checked(driver::DevicePtr at) {
+/// As give_back, for frees that the cursor does not match.
+bool PlannedRegion::give_back_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
   if (block == nullptr || block->held) return false;
@@ -204,14 +204,14 @@ void PlannedRegion::take_back(Block* block) {
   free_place(block);
 }
 
-/// Nothing uses the place of a freed block any more.
+/// Releases the addresses of a freed block that is no longer used.
 void PlannedRegion::free_place(Block* block) {
   block->state = BlockState::kFree;
   std::erase_if(taken_, [block](const Taken& taken) { return taken.block == block; });
 }
 
 bool PlannedRegion::end_step() {
-  if (course_.on() && course_.at_begin()) return true;  // nothing was asked for
+  if (course_.on() && course_.at_begin()) return true;  // no request was made
   if (course_.on() && course_.at_end()) {
     end_course();
     return true;
@@ -229,14 +229,14 @@ bool PlannedRegion::end_step() {
   return !differed;
 }
 
-/// Places whose last users are seen to be done.
+/// Frees blocks whose last uses are observed to be complete.
 void PlannedRegion::free_passed() {
   for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
   }
 }
 
-/// Those that are live or still used, in the order of their addresses.
+/// Allocated or still used blocks, in address order.
 std::vector<Block*> PlannedRegion::blocks_in_use() const {
   std::vector<Block*> blocks;
   for (const Taken& taken : taken_)
@@ -255,7 +255,7 @@ bool PlannedRegion::in_use(Range memory) const {
   return each != taken_.end() && each->part.begin < memory.end();
 }
 
-/// Makes a list of the live blocks and what lies between them, which is good until the next change.
+/// Builds the list of allocated blocks and the gaps between them; valid until the next change.
 const Block* PlannedRegion::first() const {
   between_.clear();
   Block* last = nullptr;
@@ -295,7 +295,7 @@ void PlannedRegion::read(HeapStats& stats) const {
   stats.plan_replayed += counts_.plan_replayed;
   stats.plan_mismatches += counts_.plan_mismatches;
   Bytes held;
-  Bytes whole;  // in chunks that nothing is in
+  Bytes whole;  // in chunks without a block
   for (const auto& [at, chunk] : backing_.chunks()) {
     held += chunk.size;
     if (!in_use({at, chunk.size})) whole += chunk.size;
@@ -306,13 +306,13 @@ void PlannedRegion::read(HeapStats& stats) const {
 
 Bytes PlannedRegion::trim() {
   if (idle()) return {};
-  open();  // before the wait: what is taken without the lock meanwhile would not be waited for
+  open();  // before the wait: blocks taken meanwhile without the lock would not be waited for
   if (!wait_for_stream_sync().ok()) return {};
   planned_ = false;
   for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);
   }
-  std::vector<Range> kept;  // the driver has not ended a view of it
+  std::vector<Range> kept;  // the driver has not unmapped a view of it
   for (Request& request : requests_) {
     if (!request.viewed || request.block.state != BlockState::kFree) continue;
     if (!backing_.is_view(request.block.at) || backing_.end_view(request.block.at)) continue;

@@ -13,7 +13,7 @@ inline Bytes distance(driver::DevicePtr from, driver::DevicePtr to) {
   return Bytes{to.address() - from.address()};
 }
 
-/// Addresses from `begin` up to, without, `end()`.
+/// Addresses from `begin` until `end()` (exclusive).
 struct Range {
   driver::DevicePtr begin;
   Bytes size;

@@ -14,7 +14,7 @@ namespace {
 
 using namespace literals;
 
-/// No two live blocks of a tier begin in the same of these.
+/// No two allocated blocks of a tier begin in the same unit.
 Bytes table_unit(Tier tier) {
   return tier == Tier::kSmall || tier == Tier::kPlanned ? 512_B : 64_KiB;
 }
@@ -61,7 +61,7 @@ void Region::read(HeapStats& stats) const {
   }
 }
 
-/// Where those begin that hold a live block.
+/// The beginnings of the chunks that contain an allocated block.
 std::set<driver::DevicePtr> Region::chunks_in_use() const {
   std::set<driver::DevicePtr> in_use;
   for (const Block* block = first_; block != nullptr; block = block->after) {
@@ -99,7 +99,7 @@ Status Region::grow(Bytes size) {
   }
   SPILLWAY_RETURN_IF_ERROR(map(growth->where));
 
-  // Nothing below may fail.
+  // No call below may fail.
   turn(growth->gap, growth->where, BlockState::kFree);
   return {};
 }
@@ -132,7 +132,7 @@ std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
   for (Block* gap = gaps_; gap != nullptr; gap = gap->listed_after) {
     Block* const left = free_or_null(gap->before);
     Block* const right = free_or_null(gap->after);
-    // Neither neighbour is large enough alone: then no growth would have been asked for.
+    // Neither neighbor is large enough alone; otherwise no growth would have been requested.
     const Bytes left_size = left == nullptr ? Bytes{} : left->size;
     const Bytes right_size = right == nullptr ? Bytes{} : right->size;
     const Bytes after_left = (size - left_size).rounded_up(backing_.granularity());
@@ -163,7 +163,7 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   const Range where{gap->at, whole};
   SPILLWAY_RETURN_IF_ERROR(map(where));
 
-  // Nothing below may fail.
+  // No call below may fail.
   unlist(gap);
   Block* const block = carve(gap, where);
   if (whole > size) {
@@ -175,7 +175,7 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   return block;
 }
 
-/// What the users of a block that is released have been given so far becomes its fences.
+/// Converts the recorded uses of a freed block to fences.
 void Region::promise_fences(Block* block) {
   for (driver::Timeline* const user : block->ties->users)
     block->ties->fences.add(user->promise());
@@ -197,7 +197,7 @@ Bytes Region::trim() {
   }
   if (empty.empty() || !wait_for_stream_sync().ok()) return {};
   Bytes back;
-  // From the last chunk of a block to its first, so that the block stays the one before it.
+  // From the last chunk of a block to its first, so that the block remains the first part.
   std::reverse(empty.begin(), empty.end());
   for (const auto& [block, at] : empty) {
     const Range chunk{at, backing_.chunks().at(at).size};
@@ -226,8 +226,8 @@ bool Region::forget_passed(Block* block) {
   return true;
 }
 
-/// Of the first blocks as large as `otherwise` one whose fences have passed, or else one that will
-/// be the first to pass. Only the earliest of each timeline is asked about.
+/// Among the first blocks as large as `otherwise`, one whose fences have passed, or else the one
+/// that will pass first. Queries only the earliest fence of each timeline.
 Block* Region::first_to_pass(Block* list, Block* otherwise) {
   std::array<Block*, 4> earliest{};
   const auto of = [](const Block* block) {
@@ -250,7 +250,7 @@ Block* Region::first_to_pass(Block* list, Block* otherwise) {
   return earliest.front() != nullptr ? earliest.front() : otherwise;
 }
 
-/// Orders the region's stream after the fences of a free block, which then needs them no more.
+/// Orders the region's stream after the fences of a free block, and drops them.
 Status Region::settle(Block* block) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits, block->ties->fences.wait(stream()));

@@ -24,16 +24,16 @@
 
 namespace spillway {
 
-/// Small and large blocks do not mix, so that a small one that stays does not split large free
-/// memory.
+/// Small and large blocks are kept apart, so that a small persistent block does not split large
+/// free memory.
 enum class Tier : std::uint8_t {
   kSmall,
   kLarge,
-  kPlanned,  // of both sizes, at the places of a plan: PlannedRegion
-  kPersistent,     // large, from the tails of steps (Heap::begin_optimizer_phase)
+  kPlanned,     // both sizes, at planned addresses: PlannedRegion
+  kPersistent,  // large, from optimizer phases (Heap::begin_optimizer_phase)
 };
 
-/// What the blocks of a region have in common.
+/// The properties that all blocks of a region share.
 struct RegionKey {
   CUstream stream;
   PoolId pool;
@@ -42,7 +42,7 @@ struct RegionKey {
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };
 
-/// What regions of one heap share.
+/// References that the regions of one heap share.
 struct RegionParts {
   driver::Device device;
   const AddressSpace& addresses;
@@ -51,12 +51,13 @@ struct RegionParts {
   driver::Timelines& timelines;
 };
 
-/// The blocks of one stream in one range of addresses. All its blocks are for work on that stream,
-/// so that a freed block needs no fence for the stream's own work, and a fence that the stream has
-/// once waited for holds for all later work.
+/// The blocks of one stream in one range of addresses. All its blocks are for work on that stream.
+/// A freed block therefore needs no fence for the stream's own work. Once the stream has waited for
+/// a fence, all its later work is ordered after it.
 ///
-/// Threads: every call with `mutex` held; what maps or unmaps, with the heap's lock held outside
-/// it. Ownership: owns the memory mapped in its range.
+/// Threads: callers hold `mutex`; for mapping and unmapping they hold the heap's lock too, taken
+/// first.
+/// Ownership: owns the memory mapped in its range.
 class alignas(64) Region {
  public:
   Region(const RegionParts& parts, RegionKey key, Range range);
@@ -72,22 +73,21 @@ class alignas(64) Region {
 
   [[nodiscard]] driver::Stream stream() const { return driver::Stream(key_.stream, device_.id); }
 
-  /// Its stream's, in the heap's accounting.
+  /// The account of its stream in the heap's accounting.
   [[nodiscard]] Account& account() const { return account_; }
 
   [[nodiscard]] const Backing& backing() const SPILLWAY_REQUIRES(mutex) { return backing_; }
 
-  /// The first of all blocks in address order; follow Block::after.
+  /// The first block in address order; follow Block::after.
   [[nodiscard]] virtual const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
-  /// Brings all that can be read of the region, and the heap's accounting of it, up to now:
-  /// RegionView.
+  /// Brings the region and the heap's accounting of it up to date for reading: RegionView.
   virtual void show() SPILLWAY_REQUIRES(mutex) {}
 
-  /// As show; what its blocks are may be changed from now on: RegionLock.
+  /// As show; the blocks may be changed after it: RegionLock.
   virtual void open() SPILLWAY_REQUIRES(mutex) {}
 
-  /// Adds to what a heap's statistics say: free memory, waits, calls.
+  /// Adds free memory, waits and calls to a heap's statistics.
   virtual void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
 
   [[nodiscard]] Bytes largest_free() const SPILLWAY_REQUIRES(mutex) { return free_.largest(); }
@@ -100,39 +100,42 @@ class alignas(64) Region {
     return table_.around(at);
   }
 
-  /// A free block of at least `size`, null where none is found: of its exact size where there is
-  /// one, else the smallest of the first few; among equals one whose fences have passed.
+  /// A free block of at least `size` bytes; null if the bounded search finds none. Prefers the
+  /// exact size, else the smallest of the first few. Among equals it prefers a block whose fences
+  /// have passed.
   Block* fitting(Bytes size) SPILLWAY_REQUIRES(mutex) { return fitting(size, kMaxLooked); }
 
-  /// As fitting, and finds one where there is any.
+  /// As fitting, but finds a block if there is one.
   Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
-  /// The smallest of those without fences; null where there is none.
+  /// The smallest block without fences; null if there is none.
   Block* any_settled(Bytes size) SPILLWAY_REQUIRES(mutex);
 
-  /// From now on a free block with fences does not become one with its neighbours, so that what
-  /// lies beside it can be had without a wait.
+  /// From now on a free block with fences is not merged with its neighbors. They can then be used
+  /// without a wait.
   void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { apart_ = true; }
 
-  /// Whether some may lie so.
+  /// Whether there may be unmerged neighbors.
   [[nodiscard]] bool has_pieces_apart() const SPILLWAY_REQUIRES(mutex) { return apart_; }
 
-  /// Makes one of what lies side by side and whose fences have passed; with `all`, of whatever is
-  /// free. Stream: no wait.
+  /// Merges adjacent free blocks whose fences have passed; with `all`, all adjacent free blocks.
+  /// Stream: no wait.
   void join_free(bool all) SPILLWAY_REQUIRES(mutex);
 
-  /// Maps the fewest bytes that make a free block of `size`, next to free memory where there is
-  /// some. Requires: any_fitting has found none. Stream: the region's stream waits for the fences
-  /// of the free memory that becomes part of the block. Errors: kOutOfDeviceMemory where the driver
-  /// or the limit has no room, or the addresses are used up; kDriver. Nothing is mapped then.
+  /// Maps the fewest bytes that make a free block of `size` bytes, next to free memory if possible.
+  /// Requires: any_fitting has found none.
+  /// Stream: the region's stream waits for the fences of the free memory that joins the block.
+  /// Errors: kOutOfDeviceMemory if the driver or the limit has no room or the addresses are used
+  /// up; kDriver. Nothing is mapped then.
   Status grow(Bytes size) SPILLWAY_REQUIRES(mutex);
 
-  /// Forgets the fences of a free block that have passed; true where none is left. Stream: no wait.
+  /// Drops the fences of a free block that have passed; true if none is left. Stream: no wait.
   bool seen_to_pass(Block* block) SPILLWAY_REQUIRES(mutex) {
     return block->ties == nullptr || forget_passed(block);
   }
 
-  /// Hands out the first `size` bytes of a free block. Stream: the region's stream waits for the
-  /// block's fences. Errors: kDriver, kNotReady (Timeline::wait); the block is then as it was.
+  /// Allocates the first `size` bytes of a free block.
+  /// Stream: the region's stream waits for the block's fences.
+  /// Errors: kDriver, kNotReady (Timeline::wait); the block is then unchanged.
   Result<Block*> take(Block* block, Bytes size, Bytes requested, TagId tag)
       SPILLWAY_REQUIRES(mutex);
 
@@ -140,46 +143,49 @@ class alignas(64) Region {
   Block* take_settled(Block* block, Bytes size, Bytes requested, TagId tag)
       SPILLWAY_REQUIRES(mutex);
 
-  /// Hands out a block in memory mapped for it, whatever is free. Errors: as Backing::map.
+  /// Allocates a block in newly mapped memory, even if other memory is free.
+  /// Errors: as Backing::map.
   Result<Block*> fresh(Bytes size, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
 
-  /// The live block has no owner any more: it becomes free, and one with its free neighbours. What
-  /// has no memory becomes room for growth.
+  /// Frees an allocated block and merges it with its free neighbors. A part without memory becomes
+  /// a gap or a hole.
   void give(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  /// Gives chunks that are wholly free back to the driver. Stream: blocks the host until the device
-  /// is done with them. What cannot be waited for is kept. Gives the bytes that went back.
+  /// Releases completely free chunks to the driver. Returns the released bytes.
+  /// Stream: blocks the host until the device has finished with them. Chunks that cannot be waited
+  /// for are kept.
   virtual Bytes trim() SPILLWAY_REQUIRES(mutex);
 
-  /// Heap::evict for blocks of this region, which are live. Gives the bytes that went back.
+  /// Heap::evict for allocated blocks of this region. Returns the released bytes.
   virtual Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
-  /// Maps memory wherever evicted blocks have none and gives the ranges; leaves the others out of
-  /// `blocks`. Errors: as Backing::map; nothing has changed then.
+  /// Maps memory for the parts of evicted blocks without memory and returns the ranges. Removes
+  /// blocks that are not evicted from `blocks`.
+  /// Errors: as Backing::map; nothing has changed then.
   virtual Result<std::vector<Range>> back(std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
   /// Undoes back().
   virtual void unback(const std::vector<Block*>& blocks, const std::vector<Range>& ranges)
       SPILLWAY_REQUIRES(mutex);
-  /// The blocks that back() was for are evicted no more.
+  /// Marks the blocks of back() as no longer evicted.
   virtual void revive(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
-  /// Heap::share for a live block that is not evicted.
+  /// Heap::share for an allocated block that is not evicted.
   Result<SharedMemory> share(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  /// The first thing in the accounting that is wrong, empty where nothing is. For tests.
+  /// The first inconsistency of the accounting; empty if there is none. For tests.
   [[nodiscard]] virtual std::string check() const SPILLWAY_REQUIRES(mutex);
 
-  /// Lets the devices in `access` touch what is mapped. Errors: kDriver.
+  /// Grants the devices in `access` access to the mapped memory. Errors: kDriver.
   Status allow(const Access& access) const SPILLWAY_REQUIRES(mutex) {
     return backing_.allow(access);
   }
 
-  bool released SPILLWAY_GUARDED_BY(mutex) = false;  // its pool
+  bool released SPILLWAY_GUARDED_BY(mutex) = false;  // whether its pool is released
 
  protected:
-  /// Backing::map; what gets stuck is set aside.
+  /// Backing::map; marks stuck ranges as kStuck blocks.
   Status map(Range where, Bytes most_of_a_chunk = {}) SPILLWAY_REQUIRES(mutex);
-  /// Waits until the device is done with what this region's stream has been given.
+  /// Blocks the host until the device has finished the work submitted to this region's stream.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   static void promise_fences(Block* block);
@@ -190,23 +196,24 @@ class alignas(64) Region {
   Account& account_;
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);       // free, with a fence not seen to pass
-  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);       // live
+  // free, with a fence that has not been observed to pass
+  Bytes pending_ SPILLWAY_GUARDED_BY(mutex);
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);       // allocated
   bool apart_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
   HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);    // calls, totals and waits
 
  private:
-  /// Free blocks of one bin that are looked at for one allocation.
+  /// Free blocks of one bin that one allocation examines.
   static constexpr int kMaxLooked = 16;
-  /// Blocks of one size that are compared where a copy still reads the first one.
+  /// Blocks of one size that one allocation compares if a copy still reads the first one.
   static constexpr int kMaxCompared = 64;
 
-  /// Where to map, and the free blocks beside it that become one with it.
+  /// Where to map, and the adjacent free blocks to merge with.
   struct Growth {
     Block* gap;
     Range where;
-    Block* left;   // null where none
-    Block* right;  // null where none
+    Block* left;   // null if none
+    Block* right;  // null if none
   };
 
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
@@ -215,7 +222,7 @@ class alignas(64) Region {
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  // The list of blocks: free ones and gaps are listed, and one with their like.
+  // The list of blocks: free blocks and gaps are listed and merged with neighbors of their kind.
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
   void forget_all_passed() SPILLWAY_REQUIRES(mutex);
@@ -251,7 +258,7 @@ class alignas(64) Region {
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
 };
 
-/// Holds a region's lock for a scope that reads what the region knows.
+/// Holds a region's lock for a scope that reads the region.
 class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionView {
  public:
   explicit RegionView(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))
@@ -269,7 +276,7 @@ class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionView {
   Region& region_;
 };
 
-/// Holds a region's lock for a scope that changes it.
+/// Holds a region's lock for a scope that changes the region.
 class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionLock {
  public:
   explicit RegionLock(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))

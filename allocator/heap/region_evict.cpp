@@ -14,7 +14,7 @@ Range common(const Range& left, const Range& right) {
   return {begin, distance(begin, std::min(left.end(), right.end()))};
 }
 
-/// The first block in address order that reaches into `where`. Requires: `block` does.
+/// The first block in address order that overlaps `where`. Requires: `block` does.
 Block* first_in(Block* block, Range where) {
   while (block->before != nullptr && block->before->end() > where.begin)
     block = block->before;
@@ -67,7 +67,7 @@ Bytes Region::evict(const std::vector<Block*>& blocks) {
   return back;
 }
 
-/// Whether a chunk holds evicted blocks and free memory only, which no fence ties any more.
+/// Whether a chunk contains only evicted blocks and free memory, without pending fences.
 bool Region::can_go(Block* from, Range chunk, bool& has_free) {
   for (Block* block = first_in(from, chunk); block != nullptr && block->at < chunk.end();
        block = block->after) {
@@ -80,11 +80,11 @@ bool Region::can_go(Block* from, Range chunk, bool& has_free) {
   return true;
 }
 
-/// The free memory of a chunk that has gone becomes room for growth, where that is whole granules.
+/// Converts the free memory of a released chunk to gaps, where it covers whole granules.
 void Region::drop_free_parts(Block* from, Range chunk) {
   Block* block = first_in(from, chunk);
   for (bool last = false; !last;) {
-    Block* const next = block->after;  // an evicted block where it is not the last
+    Block* const next = block->after;  // an evicted block unless it is the last
     last = next == nullptr || next->at >= chunk.end();
     if (block->state == BlockState::kFree) {
       unlist(block);
@@ -96,8 +96,8 @@ void Region::drop_free_parts(Block* from, Range chunk) {
   }
 }
 
-/// Makes what is whole granules of a hole and the holes beside it a gap. Only granules that an
-/// evicted block touches are left.
+/// Converts the whole granules of a hole and its adjacent holes to a gap. Only granules that an
+/// evicted block touches remain holes.
 void Region::open_hole(Block* hole) {
   hole = merge(hole);
   const Bytes granularity = backing_.granularity();
@@ -109,7 +109,7 @@ void Region::open_hole(Block* hole) {
   merge_and_list(part);
 }
 
-/// Frees an evicted block: the parts with memory become free, the others room for growth.
+/// Frees an evicted block: parts with memory become free blocks, the others gaps.
 void Region::give_pieces(Block* block) {
   block->evicted = false;
   evicted_ -= block->size;
@@ -188,7 +188,7 @@ std::vector<Range> Region::missing(const std::vector<Block*>& blocks) const {
   return ranges;
 }
 
-/// Holes in the granules that a block touches become what is behind them by now.
+/// Updates holes in the granules that a block touches after their memory has changed.
 void Region::settle_holes(Block* around) {
   const Bytes granularity = backing_.granularity();
   const driver::DevicePtr begin = down(around->at, granularity);

@@ -57,8 +57,8 @@ inline void Region::give(Block* block) {
   if (!join_neighbours(block)) merge_and_list(block);
 }
 
-/// The first `size` bytes of a listed free block without fences, as a block that is not listed; the
-/// rest stays where it is listed if it can.
+/// Splits the first `size` bytes off a listed free block without fences and returns them unlisted.
+/// The rest stays in its list if possible.
 inline Block* Region::cut_front(Block* block, Bytes size) {
   if (block->size == size) {
     unlist(block);
@@ -74,8 +74,8 @@ inline Block* Region::cut_front(Block* block, Bytes size) {
   return front;
 }
 
-/// merge_and_list for a free block, as long as neither it nor a free neighbour has fences: false
-/// where one does, and nothing has changed. What is listed stays so if it can.
+/// merge_and_list for a free block without fences whose free neighbors have none. Returns false,
+/// without a change, if one of them has a fence. Listed blocks keep their lists if possible.
 inline bool Region::join_neighbours(Block* block) {
   Block* const previous = block->before;
   Block* const next = block->after;
@@ -105,14 +105,14 @@ inline bool Region::join_neighbours(Block* block) {
   return true;
 }
 
-/// A listed free block without fences gains or loses bytes at one of its ends.
+/// A listed free block without fences grows or shrinks at one of its ends.
 inline void Region::resize(Block* block, Bytes size) {
   cached_ -= block->size;
   cached_ += size;
   free_.resize(block, size);
 }
 
-/// A block that is not listed has become part of a neighbour.
+/// Removes an unlisted block that has become part of a neighbor.
 inline void Region::forget(Block* block) {
   (block->before == nullptr ? first_ : block->before->after) = block->after;
   if (block->after != nullptr) block->after->before = block->before;

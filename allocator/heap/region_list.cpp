@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-/// Cuts a block that is not listed to its first `size` bytes; gives the rest, which is of the same
-/// state, tied to the same fences and not listed either.
+/// Shrinks an unlisted block to its first `size` bytes. Returns the rest, unlisted, with the same
+/// state and fences.
 Block* Region::split(Block* block, Bytes size) {
   Block* const rest = records_.make(block->at + size, block->size - size, block->state);
   if (block->ties != nullptr) {
@@ -25,7 +25,7 @@ Block* Region::split(Block* block, Bytes size) {
   return rest;
 }
 
-/// The part `where` of a block that is not listed, as a block that is not; the parts beside it are.
+/// Returns the part `where` of an unlisted block as an unlisted block; lists the remaining parts.
 Block* Region::carve(Block* block, Range where) {
   SPILLWAY_CHECK(block->range().contains(where));
   if (block->at < where.begin) {
@@ -49,13 +49,13 @@ void Region::absorb_after(Block* block) {
   records_.drop(next);
 }
 
-/// Whether neighbours become one block.
+/// Whether the neighbors can be merged.
 bool Region::are_one(const Block& block, const Block* other) const {
   if (other == nullptr || other->state != block.state) return false;
   return !apart_ || (block.ties == nullptr && other->ties == nullptr);
 }
 
-/// Makes a block that is not listed one with its neighbours of the same state, which are.
+/// Merges an unlisted block with its listed neighbors of the same state.
 Block* Region::merge(Block* block) {
   Block* const next = block->after;
   if (are_one(*block, next)) {
@@ -75,8 +75,8 @@ void Region::merge_and_list(Block* block) {
   list(merge(block));
 }
 
-/// Forgets the fences of free blocks that have passed. The driver is asked about each timeline's
-/// fences in their order, up to the first that has not: then those behind it have not either.
+/// Drops the fences of free blocks that have passed. Queries each timeline's fences in order, up to
+/// the first that has not passed: later ones have not either.
 void Region::forget_all_passed() {
   std::vector<driver::Fence> fences;
   for (const Block* block = first_; block != nullptr; block = block->after) {
@@ -114,7 +114,7 @@ void Region::join_free(bool all) {
   apart_ = apart;
 }
 
-/// The part `where` of a listed block changes its state.
+/// Changes the state of the part `where` of a listed block.
 void Region::turn(Block* block, Range where, BlockState state) {
   unlist(block);
   Block* const part = carve(block, where);

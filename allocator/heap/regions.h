@@ -12,13 +12,13 @@
 
 namespace spillway {
 
-/// A heap's regions, by what their blocks have in common and by address. They live as long as the
-/// heap. Threads: look-ups take no lock; the code that adds holds the heap's.
+/// A heap's regions, by key and by address. They live as long as the heap.
+/// Threads: look-ups take no lock; additions require the heap's lock.
 class Regions {
  public:
   Regions() : by_key_(new_table(64)) {}
 
-  /// Null where there is none.
+  /// Null if there is none.
   [[nodiscard]] Region* of(const RegionKey& key) const {
     const Table& table = *by_key_.load(std::memory_order_acquire);
     const std::size_t mask = table.size() - 1;  // its size is a power of two
@@ -28,7 +28,7 @@ class Regions {
     }
   }
 
-  /// The region whose range `at` lies in, null where there is none.
+  /// The region whose range contains `at`; null if there is none.
   [[nodiscard]] Region* around(driver::DevicePtr at) const {
     const std::size_t count = piece_count_.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < count; ++i) {
@@ -42,11 +42,11 @@ class Regions {
     return nullptr;
   }
 
-  /// Of all regions, in the order in which they were added.
+  /// All regions, in order of addition.
   [[nodiscard]] const std::vector<std::unique_ptr<Region>>& all() const { return all_; }
 
-  /// False where there are too many. Requires: no other region has its key; `piece` holds its
-  /// range.
+  /// Adds a region. Returns false if there are too many.
+  /// Requires: no other region has its key; `piece` contains its range.
   bool add(std::unique_ptr<Region> region, Range piece);
 
  private:
@@ -73,7 +73,8 @@ class Regions {
   static void enter(Table& table, Region* region);
 
   std::vector<std::unique_ptr<Region>> all_;
-  std::vector<std::unique_ptr<Table>> tables_;  // old ones too: something may be reading them
+  // includes old tables: other threads may still read them
+  std::vector<std::unique_ptr<Table>> tables_;
   std::atomic<Table*> by_key_;
   std::array<Piece, kMaxPieces> pieces_;
   std::atomic<std::size_t> piece_count_{0};

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Largest first, then by id, so that the same heap gives the same text.
+/// Largest first, then by id, so that the text is deterministic.
 std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags) {
   std::vector<std::pair<TagId, Bytes>> sorted(tags.begin(), tags.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& left, const auto& right) {
@@ -18,7 +18,7 @@ std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags)
   return sorted;
 }
 
-/// Calls `visit(block, region)` for every live block, with its region's lock held.
+/// Calls `visit(block, region)` for every allocated block, under its region's lock.
 template <typename Visit>
 void each_live(const Regions& regions, Visit visit) {
   for (const auto& region : regions.all()) {
@@ -90,7 +90,7 @@ std::vector<HeapTagInfo> Heap::tags() const {
   each_live(state_->regions, [&](const Block& block, const Region&) {
     const auto known = std::find_if(
         tags.begin(), tags.end(), [&](const HeapTagInfo& tag) { return tag.tag == block.tag; });
-    if (known == tags.end()) return;  // handed out since
+    if (known == tags.end()) return;  // allocated since
     known->requested += block.requested;
     if (block.evicted) known->evicted += block.size;
   });

@@ -6,82 +6,84 @@
 
 namespace spillway {
 
-/// How far one account may still raise a total without asking.
+/// The amount by which one account may raise a total without settling.
 struct Share {
-  std::int64_t spare = 0;    // negative: it has gone further than that
-  std::int64_t allowed = 0;  // what `spare` was when the total was last brought up to now
+  std::int64_t spare = 0;    // negative: the account has exceeded its grant
+  std::int64_t allowed = 0;  // value of `spare` when the total was last updated
 
-  /// What it may still do; where that is negative, the total may have passed its peak, and the code
-  /// that owns the share asks for more.
+  /// Adds to the share and returns what is left of the grant. If that is negative, the total may
+  /// have exceeded its peak and the account must settle.
   std::int64_t add(std::uint64_t count) { return spare -= static_cast<std::int64_t>(count); }
 
   void remove(std::uint64_t count) { spare += static_cast<std::int64_t>(count); }
 
-  /// What it has added to the total since.
+  /// The amount that it has added to the total since the last update.
   [[nodiscard]] std::int64_t change() const { return allowed - spare; }
 };
 
-/// A number that several shares make up, and the most that it has been.
+/// A total of several shares, with its exact peak.
 ///
-/// `value` and all that shares are allowed stay within `peak` together. So as long as no share
-/// passes what it is allowed, the number cannot have passed its peak, and nothing needs to know
-/// what the others do. A share that has passed it counts as one that is just about to. Threads:
-/// publish, and what is said to need it, with all shares locked since; grant with its own.
+/// `value` plus all grants never exceeds `peak`. While every share stays within its grant, the
+/// total cannot have exceeded its peak, and the shares need no common lock. A share that has
+/// exceeded its grant counts as an addition that is about to happen.
+/// Threads: publish, and the functions that require it, need all shares locked. grant needs the
+/// lock of its share.
 class SharedTotal {
  public:
   [[nodiscard]] std::uint64_t value() const { return value_; }
 
   [[nodiscard]] std::uint64_t peak() const { return peak_; }
 
-  /// Allows a share what it has done, out of what is allowed to nothing. False where that is less.
+  /// Grants a share the amount that it has added, out of the ungranted amount. Returns false if
+  /// that is too small.
   bool grant(Share& share) {
     const std::int64_t need = -share.spare;
     if (need <= 0) return true;
     const std::int64_t room = this->room();
     if (need > room) return false;
-    // More than it needs only as long as there is plenty: near the peak each gets what it uses, so
-    // that shares which make up the peak together come to rest.
+    // It grants more only while plenty is left. Near the peak each share gets the amount it uses,
+    // so that shares that form the peak together stop settling.
     const std::int64_t left = room - need;
     const std::int64_t more = left > static_cast<std::int64_t>(peak_ / 4) ? left / 4 : 0;
     allow(share, need + more);
     return true;
   }
 
-  /// Brings the value up to now; what the share may still do stays as it is.
+  /// Updates the total; the grant that is left to the share is unchanged.
   void publish(Share& share) {
     value_ += static_cast<std::uint64_t>(share.change());
     granted_ -= share.change();
     share.allowed = share.spare;
   }
 
-  /// Whether the number is more than it ever was. Requires: publish.
+  /// Whether the total exceeds its peak. Requires: publish.
   [[nodiscard]] bool passes_peak() const { return value_ > peak_; }
 
-  /// Takes half of what a share is allowed and does not use. Requires: publish.
+  /// Takes back half of the unused grant of a share. Requires: publish.
   void reclaim_half(Share& share) {
     if (share.spare > 0) allow(share, -(share.spare + 1) / 2);
   }
 
-  /// Takes all of it.
+  /// Takes back all of the unused grant.
   void reclaim(Share& share) {
     if (share.spare > 0) allow(share, -share.spare);
   }
 
-  /// Grants a share what it has done by a new peak. Requires: passes_peak, and reclaim from each.
+  /// Raises the peak and grants the share the amount that it has added.
+  /// Requires: passes_peak, and reclaim from each share.
   void raise_peak(Share& share) {
     allow(share, -share.spare);
     peak_ = value_;
   }
 
-  /// The number has been that much more for a moment; true where that is a new peak. Requires:
-  /// publish.
+  /// The total was higher by `more` for a moment; true if that is a new peak. Requires: publish.
   bool passed(std::uint64_t more) {
     const bool raised = value_ + more > peak_;
     peak_ = std::max(peak_, value_ + more);
     return raised;
   }
 
-  /// The peak is what the number is now. Requires: publish, and reclaim from each.
+  /// Resets the peak to the present total. Requires: publish, and reclaim from each share.
   void reset_peak() { peak_ = value_; }
 
  private:
@@ -97,7 +99,7 @@ class SharedTotal {
 
   std::uint64_t value_ = 0;
   std::uint64_t peak_ = 0;
-  std::int64_t granted_ = 0;  // the sum of what shares are allowed
+  std::int64_t granted_ = 0;  // sum of all grants
 };
 
 }  // namespace spillway

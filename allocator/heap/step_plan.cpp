@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// Which requests get places, and how long each place is taken.
+/// The planned requests, and the lifetimes of their addresses.
 struct Tenants {
   std::vector<std::uint32_t> requests;
   std::vector<Lifetime> lives;  // by tenant
@@ -30,18 +30,19 @@ Tenants tenants_of(const StepSequence& sequence, Suits suits) {
   return tenants;
 }
 
-/// As plan_within: what is freed while others use it lives on in its place while `room` allows it.
+/// As plan_within: a block that is freed while others use it keeps its addresses while `room`
+/// allows it.
 std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& tenants, Bytes room) {
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   std::vector<Lifetime> lives = tenants.lives;
-  std::vector<std::vector<std::size_t>> freed(period + 1);  // tenants, by when
+  std::vector<std::vector<std::size_t>> freed(period + 1);  // tenants, by time of their free
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < lives.size(); ++i) {
     const bool next = sequence.requests[tenants.requests[i]].end == BlockEnd::kNextStep;
     freed[next ? lives[i].died - period : lives[i].died].push_back(i);
     if (next) bytes += lives[i].size.count();
   }
-  std::deque<std::size_t> waiting;  // freed, and used by others
+  std::deque<std::size_t> waiting;  // freed, and still used by others
   std::size_t tenant = 0;
   for (std::uint32_t now = 0; now < period; ++now) {
     for (const std::size_t each : freed[now]) {
@@ -66,7 +67,7 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
   return lives;
 }
 
-/// So often fragmentation is made room for.
+/// Number of attempts to make room for fragmentation.
 constexpr int kMaxTries = 4;
 
 StepPlan without_places(StepSequence sequence) {
@@ -78,7 +79,7 @@ StepPlan without_places(StepSequence sequence) {
   return plan;
 }
 
-/// So large that there are some thousand of them at most.
+/// Large enough that there are at most some thousand pages.
 Bytes page_for(Bytes size, Bytes granularity) {
   constexpr std::uint64_t kMaxPages = 4096;
   Bytes page = granularity;

@@ -9,27 +9,28 @@
 
 namespace spillway {
 
-/// A step's requests with their places.
+/// A step's requests with their planned offsets.
 struct StepPlan {
   StepSequence sequence;
-  /// By request: where its block begins; none: it has no place, or one in pages.
+  /// By request: the offset of its block. None: it is not planned, or it lies in pages.
   std::vector<std::optional<Bytes>> offsets;
-  /// By request: the pages that its block lies in, in its order; empty: it has an offset, or none.
+  /// By request: the pages of its block, in order. Empty: it has an offset, or is not planned.
   std::vector<std::vector<std::uint32_t>> pages;
   Bytes size;
-  /// What memory is mapped in; zero where there is no need for pages.
+  /// page size; zero if the plan needs no pages
   Bytes page;
-  /// Every block that has a place is freed in its own step, and not used by others at that time.
+  /// Every planned block is freed in its own step and not used by others at that time.
   bool plain = true;
 };
 
-/// Best places for the requests of a sequence whose blocks nothing but their own step uses.
+/// Plans the requests whose blocks are freed in their own step and used by no copy or other stream.
 StepPlan plan_of(StepSequence sequence);
 
-/// The same for those too that the step after theirs frees, and that copies or other streams still
-/// use then. Such memory is left alone for as long as all of it fits `room`, so that nothing waits
-/// for a copy who need not; then what was freed first goes first. Larger than `room` only where
-/// more lives at one time, or by some pages, which are multiples of `granularity`.
+/// Plans also the blocks that the next step frees, and those that copies or other streams still use
+/// when freed. While all of them fit in `room`, memory with pending uses is not reused, so that no
+/// stream waits needlessly. Beyond that, the memory freed first is reused first. Exceeds `room`
+/// only if the peak of the allocated bytes does, or by a few pages, which are multiples of
+/// `granularity`.
 StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity);
 
 }  // namespace spillway

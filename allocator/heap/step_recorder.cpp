@@ -24,8 +24,7 @@ bool same_requests(const std::vector<StepRequest>& left, const std::vector<StepR
                     });
 }
 
-/// A request that was made in two steps, as both say: the later one has not seen what the next step
-/// does.
+/// Merges the records of a request in two steps: the later one lacks the events of the next step.
 StepRequest both(const StepRequest& earlier, StepRequest later, std::uint32_t index) {
   later.fenced = later.fenced || earlier.fenced;
   later.offloadable = later.offloadable && earlier.offloadable;

@@ -15,21 +15,21 @@
 
 namespace spillway {
 
-/// What became of the block of a request.
+/// When the block of a request was freed.
 enum class BlockEnd : std::uint8_t {
-  kNone,      // it was not freed before the end of the next step
-  kOwnStep,   // freed in its own step
-  kNextStep,  // freed in the step after it, before the same request was remade
+  kNone,      // not before the end of the next step
+  kOwnStep,   // in its own step
+  kNextStep,  // in the next step, before the same request was repeated
 };
 
-/// One of a step's requests of one stream. Time is counted in the stream's requests.
+/// One of a step's requests of one stream. Time is the number of the stream's requests so far.
 struct StepRequest {
   Bytes requested;
   Bytes size;              // rounded
-  std::uint32_t died = 0;  // how many requests had been made by its free, in the step of that
+  std::uint32_t died = 0;  // number of requests at its free, in the step of the free
   BlockEnd end = BlockEnd::kNone;
   bool fenced = false;      // a copy or another stream used it when it was freed
-  bool offloadable = true;  // nothing else was done with it that needs a block of its own
+  bool offloadable = true;  // it was not held, evicted or shared, so a plan may place it
   TagId tag = TagId::kUntagged;
 };
 
@@ -43,25 +43,23 @@ struct StepEvent {
 struct StepSequence {
   CUstream stream = nullptr;
   std::vector<StepRequest> requests;
-  std::vector<StepEvent> events;  // of the later of the two steps
+  std::vector<StepEvent> events;  // of the later one of the two steps
 };
 
-/// Writes down the requests of steps until two in a row are the same.
-/// Threads: safe.
+/// Records the requests of steps until two consecutive steps match. Threads: safe.
 class StepRecorder {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// Begins again with the next request, or stops.
+  /// Starts recording at the next request, or stops.
   void turn(bool on);
 
   void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag);
-  /// `fenced`, `offloadable`: as in StepRequest. Blocks from before the last step are ignored.
+  /// `fenced`, `offloadable`: as in StepRequest. Ignores blocks allocated before the last step.
   void freed(driver::DevicePtr at, bool fenced, bool offloadable);
 
-  /// The step is over. Gives the sequence of the stream that asked for the most bytes, where it
-  /// made the same requests as in the step before; each block lives there as long as in either of
-  /// them.
+  /// Ends the step. If the stream with the most requested bytes repeated the previous step's
+  /// requests, returns its sequence. Each block's lifetime is the longer one of the two steps.
   std::optional<StepSequence> end_step();
 
  private:
@@ -72,7 +70,7 @@ class StepRecorder {
     std::uint32_t index;
   };
 
-  /// A step of more requests is not planned: placing them would take too long.
+  /// Steps with more requests are not planned, because placing them would take too long.
   static constexpr std::size_t kMaxRequests = 1U << 16U;
 
   std::atomic<bool> on_{true};
@@ -80,7 +78,7 @@ class StepRecorder {
   Sequences before_ SPILLWAY_GUARDED_BY(mutex_);
   Sequences now_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<CUdeviceptr, Place> live_ SPILLWAY_GUARDED_BY(mutex_);  // of the running step
-  std::unordered_map<CUdeviceptr, Place> left_ SPILLWAY_GUARDED_BY(mutex_);  // of the one before it
+  std::unordered_map<CUdeviceptr, Place> left_ SPILLWAY_GUARDED_BY(mutex_);  // of the previous step
 };
 
 }  // namespace spillway

@@ -10,15 +10,15 @@
 namespace spillway {
 namespace {
 
-/// Steps that go by a new target leave memory in other pieces than those before them; after this
-/// many the pieces are what they will be.
+/// Steps under a new target fragment memory differently from earlier ones. After this many steps
+/// the layout is stable.
 constexpr int kMaxTrims = 4;
 constexpr std::size_t kMaxTargets = 256;
-/// The first step of a plan also holds what its blocks were in before.
+/// In the first step of a plan, the earlier memory of its blocks is still reserved.
 constexpr int kFirstAlike = 2;
-/// With fewer, chunks of their own would cost more than they save.
+/// With fewer pages, separate chunks would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
-/// So often for each target; the rest is left to who has set it.
+/// Attempts per target; the rest is left to the caller that has set it.
 constexpr int kMaxGivenUp = 4;
 
 }  // namespace
@@ -46,7 +46,7 @@ Bytes Heap::budget() const {
 }
 
 bool Heap::passes_budget(Bytes size) const {
-  // No device has as much, and rounding a size near 2^64 would overflow.
+  // No device has this much memory, and rounding a size near 2^64 would overflow.
   if (size > state_->addresses.range_size()) return false;
   return state_->accounting.passes_budget(size.rounded_up(state_->addresses.granularity()));
 }
@@ -123,7 +123,7 @@ void Heap::State::end_optimizer_phase() {
   if (!live.zero()) tails_keep = live > std::exchange(kept, live);
 }
 
-/// Where a plan is followed there is nothing new to see.
+/// While a plan is followed, there is no new information.
 void Heap::State::see_stranded() {
   const Lock lock(mutex);
   if (PlannedRegion* const region = planned.load(std::memory_order_relaxed)) {
@@ -164,7 +164,7 @@ bool Heap::State::holds_too_much() {
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
   KnownTarget* const here = known(target);
   if (here == nullptr || here->given_up >= kMaxGivenUp) return false;
-  // Where what it was to leave has made it no smaller, giving it up does not help.
+  // If leaving more room has not made the plan smaller, dropping it does not help.
   const auto [size, requests] = here->last_given_up;
   if (requests == replay.requests && replay.size >= size) return false;
   ++here->given_up;
@@ -179,7 +179,7 @@ void Heap::State::trim_to_target() const {
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
-  // Of a plan that was given up blocks may have lived on, and have ended since.
+  // Blocks of a dropped plan may have outlived it, and been freed since.
   if (region->differs() || !region->planned()) region->trim();
 }
 
@@ -192,7 +192,7 @@ std::optional<Result<Block*>> Heap::State::take_unfenced(
     block = region.any_settled(size);
   }
   if (block != nullptr) return region.take_settled(block, size, requested, tag);
-  // Where nothing that is free is large enough the heap grows anyway, next to what is free.
+  // If no free block is large enough, the heap grows anyway, next to free memory.
   if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
   if (size.rounded_up(addresses.granularity()) > accounting.room_to_target()) return std::nullopt;
   Result<Block*> fresh = region.fresh(size, requested, tag);

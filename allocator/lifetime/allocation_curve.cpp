@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// 32 MiB of places. A step with more is not one: it never ends.
+/// 32 MiB of events. A sequence with more events is not a step: it never ends.
 constexpr std::size_t kMaxPlaces = std::size_t{1} << 22U;
 
 }  // namespace
@@ -88,7 +88,7 @@ void AllocationCurve::born(Bytes bytes) {
 void AllocationCurve::died(std::uint64_t address, Bytes bytes) {
   const Lock lock(mutex_);
   if (!on()) return;
-  // What was born before the step counts in the bytes that it began with.
+  // Blocks allocated before the step are part of its initial bytes.
   put(curve_.live.back() - std::min(curve_.live.back(), bytes.count()));
   const auto watched = watched_.find(address);
   if (watched == watched_.end()) return;
@@ -110,7 +110,7 @@ void AllocationCurve::watch(std::uint64_t step, std::uint64_t address, std::size
 
 void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes lacking) {
   const Lock lock(mutex_);
-  // The last event is its block's birth.
+  // The last event is its block's allocation.
   if (on() && step == step_ && offloaded_.contains(storage))
     change_offloaded(storage, lacking.count());
 }
@@ -118,7 +118,7 @@ void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes lac
 void AllocationCurve::asked(std::uint64_t step, std::size_t storage, std::size_t product) {
   const Lock lock(mutex_);
   if (!on() || step != step_) return;
-  // Without the later ones the earlier ones would say too much.
+  // Without the later uses the earlier ones would be misleading.
   if (curve_.asks.size() >= kMaxPlaces) curve_.asks.clear();
   curve_.asks.push_back({storage, curve_.live.size() - 1, product});
 }

@@ -13,19 +13,20 @@
 
 namespace spillway {
 
-/// What a device held over one step, and when moved storages were not on it. Places count the
-/// events (births and deaths of blocks) since the step began; place 0 is its beginning.
+/// Allocated bytes of a device over one step, and the absences of offloaded storages. Event indices
+/// count the events (allocations and frees of blocks) since the step began; index 0 is its
+/// beginning.
 struct StepCurve {
-  /// A storage that had moved was not on the device at the places from <= p < to.
+  /// An offloaded storage was not on the device at the events from <= p < to.
   struct Absence {
     std::size_t storage = 0;
     std::size_t from = 0;
     std::size_t to = 0;
-    std::uint64_t bytes = 0;  // of its block, as rounded
+    std::uint64_t bytes = 0;  // of its block, rounded
   };
 
-  /// A storage of the step was wanted, as soon as it was there: by the backward pass, or, only so
-  /// that `product` could be recomputed from it.
+  /// A use of a storage of the step, at the event when it became available: by the backward pass,
+  /// or only as an input for the recomputation of `product`.
   struct Ask {
     static constexpr std::size_t kNoProduct = static_cast<std::size_t>(-1);
 
@@ -34,65 +35,64 @@ struct StepCurve {
     std::size_t product = kNoProduct;
   };
 
-  std::vector<std::uint64_t> live;  // bytes at each place
-  /// From here on its storages were back or given up and the optimizer ran: live.size() where that
-  /// was not followed.
+  std::vector<std::uint64_t> live;  // bytes at each event
+  /// First event of the optimizer phase, when all storages had been fetched or released;
+  /// live.size() if that was not tracked.
   std::size_t tail = 0;
   std::vector<Absence> absences;  // in the order of their ends
-  std::vector<Ask> asks;          // in their order
-  /// By storage, as far as any was recomputed: the most bytes that it took besides what was
-  /// there when it was done.
+  std::vector<Ask> asks;          // in order
+  /// By storage, as far as any was recomputed: peak bytes during its recomputation in addition to
+  /// its result.
   std::vector<std::uint64_t> besides;
 
   [[nodiscard]] Bytes peak() const;
   [[nodiscard]] Bytes optimizer_phase_peak() const;
 };
 
-/// Follows one device through a step. Off, it costs one relaxed load.
+/// Tracks one device through a step. While off, it costs one relaxed load.
 ///
-/// Threads: safe. What storages report on a step that is not the running one is ignored.
+/// Threads: safe. Reports of storages on another step than the running one are ignored.
 class AllocationCurve {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// A step begins, with this many bytes live; does nothing where one is running.
+  /// Begins a step with `live` allocated bytes; does nothing if one is running.
   void begin(std::uint64_t step, Bytes live);
-  /// Its backward pass is over; what follows may be its optimizer's step, or none of it.
+  /// Ends the backward pass; the optimizer step may follow.
   void begin_optimizer_phase();
   [[nodiscard]] bool in_optimizer_phase() const;
-  /// Ends it, with or without what came after begin_optimizer_phase(); empty where none is running,
-  /// or where it had more events than are kept.
+  /// Ends the step, with or without the events after begin_optimizer_phase(). Empty if none is
+  /// running, or if it had more events than are stored.
   StepCurve end(bool with_optimizer_phase = true);
 
-  /// Call these where on(). `bytes` as rounded; `died` comes before the memory can be handed out
-  /// again.
+  /// Call these while on(). `bytes` is rounded; `died` is called before the memory can be reused.
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
-  /// This many bytes are live now: for allocators that tell the sizes of blocks only afterwards.
+  /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes live);
 
-  /// The memory of moved storage `storage` of that step is the block at `address` from now on: its
-  /// death begins an absence.
+  /// The memory of offloadable storage `storage` of that step is the block at `address` from now
+  /// on; its free begins an absence.
   void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
-  /// It is on the device again, or nothing wants it any more: its absence, if any, ends. What is
-  /// there again may have fewer bytes: `lacking` of them are still offloaded.
+  /// The storage is on the device again, or unreferenced: its absence, if any, ends. It may have
+  /// fewer bytes than before: `lacking` of them are still offloaded.
   void present(std::uint64_t step, std::size_t storage, Bytes lacking = Bytes{});
 
-  /// It has been asked for, and is there: StepCurve::Ask.
+  /// The storage was used, and is available: StepCurve::Ask.
   void asked(std::uint64_t step, std::size_t storage, std::size_t product);
 
-  /// It has been recomputed since that place(); what it took besides counts.
+  /// The storage was recomputed since that place(); the additional bytes are recorded.
   void computed(std::uint64_t step, std::size_t storage, std::size_t since);
 
-  /// The running step up to here, as if it ended now; empty where none is.
+  /// The running step so far, as if it ended now; empty if none is running.
   [[nodiscard]] StepCurve so_far() const;
 
-  /// The bytes live when the running step began, and now; zero where none is.
+  /// The bytes allocated when the running step began, and now; zero if none is running.
   [[nodiscard]] Bytes allocated_at_begin() const;
   [[nodiscard]] Bytes live() const;
-  /// The place of the last event.
+  /// The index of the last event.
   [[nodiscard]] std::size_t place() const;
-  /// The most so far.
+  /// The peak so far.
   [[nodiscard]] Bytes peak() const;
 
  private:
@@ -103,7 +103,7 @@ class AllocationCurve {
 
   void put(std::uint64_t live) SPILLWAY_REQUIRES(mutex_);
   void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
-  /// From the last event on, other bytes of the storage are offloaded.
+  /// Changes the offloaded bytes of the storage from the last event on.
   void change_offloaded(std::size_t storage, std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
 
   std::atomic<bool> on_{false};

@@ -112,7 +112,7 @@ void LifetimeRecorder::born(DeviceId device,
   const Lock lock(mutex_);
   if (!on() || device != recording_->options.device) return;
   Recording& now = *recording_;
-  // Its death was not told: the block went another way than it came.
+  // Its free was not reported: the block was freed through another path.
   if (const auto old = now.live.find(address); old != now.live.end()) now.die(old);
   LifetimeRecord record;
   record.block = now.counts.births++;

@@ -14,23 +14,23 @@
 
 namespace spillway {
 
-/// The life of one storage. Places are those of events in one sequence, times nanoseconds since the
-/// recording began.
+/// The lifetime of one storage. Event indices refer to one sequence; times are nanoseconds since
+/// the recording began.
 struct LifetimeRecord {
   struct Moment {
     std::uint64_t place = 0;
     std::uint64_t time = 0;
-    std::uint64_t step = 0;  // steps that had ended by then
+    std::uint64_t step = 0;  // number of steps ended before
   };
 
-  std::uint64_t block = 0;  // counts allocations from zero
+  std::uint64_t block = 0;  // number of earlier allocations
   Bytes bytes;
   TagId tag = TagId::kUntagged;
-  std::uint64_t stream = 0;  // handles, as the allocator got them
+  std::uint64_t stream = 0;  // handles, as passed to the allocator
   std::uint64_t pool = 0;
   Moment birth;
-  Moment last_use;  // of what autograd saved and unpacked; the birth where nothing was seen
-  Moment death;     // of a live storage: its place is zero
+  Moment last_use;  // last save or unpack by autograd; the allocation if there was none
+  Moment death;     // its event index is zero while the storage is allocated
 };
 
 struct LifetimeCounts {
@@ -38,23 +38,23 @@ struct LifetimeCounts {
   std::uint64_t deaths = 0;
   std::uint64_t uses = 0;
   std::uint64_t steps = 0;
-  std::uint64_t live = 0;       // born while recording, and alive
-  std::uint64_t dropped = 0;    // records that made room for newer ones
-  std::uint64_t unwritten = 0;  // events that are not in the file, because it could not be written
+  std::uint64_t live = 0;       // allocated during the recording and not freed
+  std::uint64_t dropped = 0;    // records replaced by newer ones
+  std::uint64_t unwritten = 0;  // events missing in the file because of a write failure
 };
 
 struct RecordingOptions {
   DeviceId device{};
   Bytes granularity;                 // for the file's header
   std::string path;                  // of a trace file; empty for none
-  std::size_t most = 65536;          // finished records that are kept
+  std::size_t most = 65536;          // maximum number of finished records
   std::uint64_t (*now)() = nullptr;  // nanoseconds; null for the machine's steady clock
 };
 
-/// Watches the storages of one device while a recording is on. Off, it costs one relaxed load.
-/// Storages that were born before the recording are not seen.
+/// Records the storages of one device while a recording is on. While off, it costs one relaxed
+/// load. Storages allocated before the recording are not included.
 ///
-/// Threads: safe. One for the process; never destroyed.
+/// Threads: safe. One per process; never destroyed.
 class LifetimeRecorder {
  public:
   LifetimeRecorder(const LifetimeRecorder&) = delete;
@@ -64,18 +64,17 @@ class LifetimeRecorder {
 
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  /// Begins a recording; what an earlier one has left is forgotten.
-  /// Errors: kNotReady where one is on; kInvalidArgument where the file cannot be made.
+  /// Begins a recording and drops the previous one.
+  /// Errors: kNotReady if one is on; kInvalidArgument if the file cannot be created.
   Status start(const RecordingOptions& options);
 
-  /// Ends it; its records stay until the next one. Errors: kNotReady where none is on;
-  /// kInvalidArgument where the file could not be written to its end (the recording has ended
-  /// anyway
-  /// ).
+  /// Ends the recording; its records stay until the next one.
+  /// Errors: kNotReady if none is on; kInvalidArgument if the file could not be completed. The
+  /// recording has ended in that case too.
   Status stop();
 
-  /// What happened. Call them where on(); what concerns other devices, or blocks that were born
-  /// before, is ignored. `died` comes before the memory can be handed out again.
+  /// Events. Call them while on(). Events of other devices, and of blocks allocated before the
+  /// recording, are ignored. `died` is called before the memory can be reused.
   void born(DeviceId device,
             std::uint64_t address,
             Bytes bytes,
@@ -87,7 +86,7 @@ class LifetimeRecorder {
   void retagged(DeviceId device, std::uint64_t address, TagId tag);
   void step_ended();
 
-  /// Finished records, oldest first, then those of live storages in the order of their births.
+  /// Finished records, oldest first, then those of allocated storages in allocation order.
   [[nodiscard]] std::vector<LifetimeRecord> records() const;
   [[nodiscard]] LifetimeCounts counts() const;
 
@@ -97,9 +96,9 @@ class LifetimeRecorder {
   LifetimeRecorder();
   ~LifetimeRecorder();
 
-  static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
+  static std::atomic<bool> on_;  // not inline: one instance for all of Spillway's libraries
   mutable Mutex mutex_;
-  std::unique_ptr<Recording> recording_ SPILLWAY_GUARDED_BY(mutex_);  // the last one
+  std::unique_ptr<Recording> recording_ SPILLWAY_GUARDED_BY(mutex_);  // the latest one
 };
 
 }  // namespace spillway

@@ -12,50 +12,52 @@
 
 namespace spillway {
 
-/// One thing that happened to a block, or the end of a step. `block` counts allocations from zero.
+/// An event of a block, or the end of a step. `block` is the number of earlier allocations.
 struct TraceEvent {
   enum class Kind : std::uint8_t {
     kAllocate,  // block `block` of `bytes`, for work on `stream`, from `pool`, under `tag`
     kFree,      // block `block`
-    kUse,       // block `block` was saved for, or used by, a backward pass
-    kRetag,     // block `block` is for `tag` from now on
+    kUse,       // a backward pass saved or used block `block`
+    kRetag,     // the tag of block `block` is `tag` from now on
     kStep,      // a training step ended
   };
 
   Kind kind = Kind::kStep;
-  std::uint64_t time = 0;  // nanoseconds since the trace began, never less than the event's before
+  std::uint64_t time = 0;  // nanoseconds since the trace began; never decreases
   std::uint64_t block = 0;
   Bytes bytes;
-  std::uint32_t tag = 0;     // a place in Trace::tags
-  std::uint32_t stream = 0;  // streams are numbered as they appear
-  std::uint32_t pool = 0;    // pools too
+  std::uint32_t tag = 0;     // index in Trace::tags
+  std::uint32_t stream = 0;  // streams are numbered in order of appearance
+  std::uint32_t pool = 0;    // pools likewise
 
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
-/// The allocations of one device, in the order in which they happened: what docs/trace_format.md
-/// describes. Every event about a block comes after its allocation, and none after its free.
+/// The allocations of one device, in order: the contents of docs/trace_format.md. Every event of a
+/// block is after its allocation and not after its free.
 struct Trace {
   DeviceId device{};
   Bytes granularity;                     // of the device's physical memory
   std::vector<std::string> tags = {""};  // names by number
   std::vector<TraceEvent> events;
-  bool complete = false;      // false: the program ended, or a disk was full, before the trace did
-  std::uint64_t dropped = 0;  // events that could not be written before it ended
+  // false: the trace is truncated, because the program ended or a disk was full
+  bool complete = false;
+  std::uint64_t dropped = 0;  // events that could not be written before the end
 };
 
-/// Makes a trace's bytes, event by event. Threads: confined.
+/// Encodes a trace event by event. Threads: confined.
 class TraceEncoder {
  public:
   TraceEncoder(DeviceId device, Bytes granularity);
 
-  /// Requires: what Trace says of its events; event.tag counts the names given to `name` from one.
+  /// Requires: the events satisfy Trace's rules; event.tag counts the names passed to `name` from
+  /// one.
   void add(const TraceEvent& event);
-  /// The next tag's name.
+  /// Adds the next tag's name.
   void name(std::string_view tag);
   void end(std::uint64_t dropped);
 
-  /// The bytes made and not taken yet; the caller may take them offloaded at any time.
+  /// The encoded bytes; the caller may remove them at any time.
   std::string& bytes() { return bytes_; }
 
  private:
@@ -66,12 +68,12 @@ class TraceEncoder {
   std::uint64_t allocations_ = 0;
 };
 
-/// Reads a trace. One that ends early is read as far as it goes.
-/// Errors: kInvalidArgument with the place for bytes that are no trace, another version, or a
-/// content that contradicts itself.
+/// Decodes a trace. A truncated trace is decoded as far as possible.
+/// Errors: kInvalidArgument with the offset if the bytes are not a trace, have another version, or
+/// contradict themselves.
 Result<Trace> read_trace(std::string_view bytes);
 
-/// As read_trace, from a file. Errors: also kInvalidArgument where it cannot be read.
+/// As read_trace, from a file. Errors: also kInvalidArgument if it cannot be read.
 Result<Trace> load_trace(const std::string& path);
 
 }  // namespace spillway

@@ -10,9 +10,10 @@
 
 namespace spillway {
 
-/// A trace file that is being written. Collects 64 KiB before it writes.
-/// Threads: confined. Ownership: the file, closed at its end; one that is not ended by `close`
-/// stays as a trace that is not complete.
+/// Writer of a trace file. Buffers 64 KiB per write.
+/// Threads: confined.
+/// Ownership: owns the file, which is closed at destruction. Without `close` the file is a
+/// truncated trace.
 class TraceFile {
  public:
   TraceFile(DeviceId device, Bytes granularity);
@@ -20,17 +21,16 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  /// Makes the file again. Errors: kInvalidArgument.
+  /// Creates or truncates the file. Errors: kInvalidArgument.
   Status open(const std::string& path);
 
-  /// Adds an event whose tag, stream and pool are given by the process's ids instead of by the
-  /// trace's numbers.
+  /// Adds an event whose tag, stream and pool are the process's ids instead of the trace's numbers.
   void add(TraceEvent event, TagId tag, std::uint64_t stream, std::uint64_t pool);
 
-  /// Writes what is left and the end. Errors: kInvalidArgument where any write has failed.
+  /// Writes the rest and the end. Errors: kInvalidArgument if any write has failed.
   Status close();
 
-  /// Events that were given after a write had failed.
+  /// Events added after a failed write.
   [[nodiscard]] std::uint64_t unwritten() const { return unwritten_; }
 
  private:
@@ -39,7 +39,7 @@ class TraceFile {
 
   std::string path_;
   int file_ = -1;
-  int error_ = 0;  // of the first write that failed
+  int error_ = 0;  // of the first failed write
   std::uint64_t unwritten_ = 0;
   TraceEncoder encoder_;
   std::unordered_map<TagId, std::uint32_t> tags_;

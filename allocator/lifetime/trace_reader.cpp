@@ -22,7 +22,7 @@ class Reader {
       begin_ = at_;
       bool whole = true;
       SPILLWAY_RETURN_IF_ERROR(record(whole));
-      if (!whole) break;  // the record that a program or a disk did not finish
+      if (!whole) break;  // an incomplete record
     }
     if (trace_.complete && at_ != bytes_.size()) return wrong("something follows the trace's end");
     return std::move(trace_);
@@ -57,7 +57,7 @@ class Reader {
     return {};
   }
 
-  /// `whole` becomes false where the bytes end first.
+  /// `whole` becomes false if the bytes end early.
   Status number(std::uint64_t& value, bool& whole) {
     value = 0;
     for (unsigned shift = 0;; shift += 7) {
@@ -173,7 +173,7 @@ class Reader {
     return {};
   }
 
-  /// A number that is at most `most`, as many as have been seen.
+  /// A number that is at most `most`, the count so far.
   Status small(std::uint32_t& value, std::uint64_t most, const char* what, bool& whole) {
     std::uint64_t read = 0;
     SPILLWAY_RETURN_IF_ERROR(number(read, whole));
@@ -186,7 +186,7 @@ class Reader {
 
   const std::string_view bytes_;
   std::size_t at_ = 0;
-  std::size_t begin_ = 0;  // of the record that is being read
+  std::size_t begin_ = 0;  // of the record being read
   Trace trace_;
   std::uint64_t time_ = 0;
   std::uint64_t live_ = 0;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-/// How a trace's bytes are made up; docs/trace_format.md says it in words.
+/// Encoding of a trace's bytes; docs/trace_format.md describes it.
 namespace spillway::wire {
 
 inline constexpr std::string_view kMagic = "SPILLTRC";

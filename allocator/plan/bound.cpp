@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-/// Where a convex function of [0, most] is least, to `width`.
+/// The minimum position of a convex function on [0, most], to `width`.
 template <typename Function>
 double where_least(double most, double width, Function function) {
   double low = 0;
@@ -30,15 +30,15 @@ double where_least(double most, double width, Function function) {
   return (low + high) / 2;
 }
 
-/// The least that giving up memory costs, where each part costs this much and parts of parts do
-/// their share: the cheapest per byte first.
+/// Least total cost of releasing bytes: items with a cost each, divisible, the cheapest per byte
+/// first.
 class CheapestFirst {
  public:
   void add(std::uint64_t bytes, double seconds) {
     if (bytes > 0) parts_.push_back({static_cast<double>(bytes), seconds});
   }
 
-  /// Call it once, when all are in.
+  /// Call it once, after all items were added.
   void order() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& left, const Part& right) {
       return left.seconds * right.bytes < right.seconds * left.bytes;
@@ -50,7 +50,7 @@ class CheapestFirst {
 
   [[nodiscard]] double bytes() const { return bytes_; }
 
-  /// Of that many bytes; of all where there are fewer.
+  /// The cost of that many bytes, or of all if there are fewer.
   [[nodiscard]] double seconds(double bytes) const {
     if (bytes <= 0) return 0;
     if (bytes >= bytes_) return seconds_;
@@ -65,7 +65,7 @@ class CheapestFirst {
 
  private:
   struct Part {
-    double bytes;  // once ordered: of it and all before it
+    double bytes;  // once ordered: cumulative
     double seconds;
   };
 
@@ -108,7 +108,7 @@ class Bound {
       if (place <= turn_) {
         out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[place]);
       }
-      // What is offloaded once more has are fetched before.
+      // Storages that are offloaded a second time have been fetched before.
       const double first =
           over_[place] - again_[place] - std::min(recomputed, recomputable_first_[place]);
       const double back = in_.seconds(first);
@@ -140,8 +140,8 @@ class Bound {
   }
 
  private:
-  /// What is offloaded for the first time at this place has left by then, or is recomputed
-  /// after it, with all that runs from there on.
+  /// Bytes first offloaded by this event have been copied out by then, or are recomputed later;
+  /// includes the remaining compute.
   [[nodiscard]] double through(std::size_t place, double recomputed) const {
     const double offloaded = over_[place] - again_[place] - recomputed;
     const double left = offloaded > 0 ? first_ + out_.seconds(offloaded) : 0;
@@ -152,10 +152,10 @@ class Bound {
   void raise_to_room_at(std::size_t place, StepBound& least) const {
     const double most = std::min(recomputable_first_[place], over_[place] - again_[place]);
     if (most < 0) return;
-    // Any division of the bytes is at least as good as the best.
+    // Any division of the bytes is at most the best one's cost.
     if (through(place, std::min(most, static_cast<double>(least.recomputed))) <= least.seconds)
       return;
-    // Where the link is slow it is steep.
+    // With a slow link the function is steep.
     const double recomputed =
         where_least(most, kRounding * most, [&](double each) { return through(place, each); });
     const double seconds = through(place, recomputed) * (1 - 4 * kRounding);
@@ -168,14 +168,14 @@ class Bound {
     least.recomputed = static_cast<std::uint64_t>(recomputed);
   }
 
-  /// What giving up the memory of each storage costs, as one may.
+  /// Adds the cost of releasing each storage's memory, by its possible actions.
   void price() {
     std::vector<std::uint64_t> offloaded(profile_.storages.size());
     for (const RecordedStep::Absence& each : profile_.memory.absences)
       offloaded[each.storage] = std::max(offloaded[each.storage], each.bytes);
     for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
-      // What is never wanted again, or only so that others can be computed, need not be fetched.
+      // A storage without a later use, or with uses only as an operand, need not be fetched.
       const bool wanted = wanted_[storage] < profile_.places();
       out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
       in_.add(offloaded[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
@@ -186,7 +186,8 @@ class Bound {
     recompute_.order();
   }
 
-  /// A stretch in which a storage is or may be offloaded; `first`: it has not be fetched before.
+  /// An interval in which a storage is or may be offloaded; `first`: it has not been fetched
+  /// before.
   template <typename Stretch>
   void count(const Stretch& stretch, bool first) {
     const auto add = [&](std::vector<double>& change) {
@@ -233,10 +234,10 @@ class Bound {
   CheapestFirst recompute_;                 // C(r)
   std::vector<double> over_;                // K(k) - budget
   std::vector<double> recomputable_;        // R(k)
-  std::vector<double> recomputable_first_;  // of it what is offloaded for the first time
-  std::vector<double> again_;               // what is offloaded, and was before
+  std::vector<double> recomputable_first_;  // part of these that is offloaded for the first time
+  std::vector<double> again_;               // offloaded, and was offloaded before
   std::vector<double> before_;              // t(k), and t_end
-  const std::vector<std::size_t> wanted_;   // by storage, where nothing is recomputed
+  const std::vector<std::size_t> wanted_;   // by storage, without recomputation
   std::size_t turn_;
   double first_ = 0;
   double last_ = 0;

@@ -9,29 +9,31 @@
 
 namespace spillway {
 
-/// What a step may need of each device.
+/// The device memory that a step may need.
 struct Budget {
-  Bytes bytes{};      // zero where it is a share
-  double share = 0;   // of all that the device has
-  bool rest = false;  // the share is of what the device has for this process
-  /// Above zero: the step is to need as little as it can while it takes at most this many times
-  /// what it takes with everything kept.
+  Bytes bytes{};      // zero if the budget is a share
+  double share = 0;   // share of the device's total memory
+  bool rest = false;  // the share refers to the memory available to this process
+  /// Above zero: minimizes the step's memory. The step may take at most this many times its
+  /// duration with everything kept.
   double slowdown = 0;
-  /// A step that exceeds it is a warning, not an error.
+  /// Exceeding the budget is a warning, not an error.
   bool warns = false;
 
-  /// The share of "auto": fragmentation needs room too.
+  /// The share of "auto"; the rest is left for fragmentation.
   static constexpr double kAuto = 0.95;
 
-  /// Of "20GiB", "80%" and "auto". Errors: kInvalidArgument for anything else, naming `name`.
+  /// Parses "20GiB", "80%" and "auto".
+  /// Errors: kInvalidArgument for anything else, with `name` in the text.
   static Result<Budget> of(std::string_view text, std::string_view name);
 
-  /// Errors: kInvalidArgument, naming `name`, outside 1 to 100; nothing has changed then.
+  /// Sets `slowdown`.
+  /// Errors: kInvalidArgument, with `name` in the text, outside 1 to 100; nothing has changed then.
   Status limit_time(double times, std::string_view name);
 
   [[nodiscard]] Bytes on(Bytes total, Bytes available) const;
-  /// Of "error" and "warn": what a step that exceeds it is. Errors: kInvalidArgument for anything
-  /// else, naming `name`; nothing has changed then.
+  /// Parses "error" and "warn", the consequence of exceeding the budget.
+  /// Errors: kInvalidArgument for anything else, with `name` in the text; nothing has changed then.
   Status set_over_budget(std::string_view text, std::string_view name);
 
   /// For messages.

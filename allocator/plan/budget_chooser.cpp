@@ -10,21 +10,21 @@
 namespace spillway {
 namespace {
 
-/// Steps take a little more or less each, on a device whose clocks follow its power.
+/// Durations vary from step to step, because a device's clocks follow its power.
 constexpr std::size_t kMaxSeconds = 9;
 
-/// Where reserved memory exceeds a budget, plans are made for this much less besides: a share of
-/// the smallest budget that counts what is reserved, a few pages.
+/// If reserved memory exceeds a budget, plans leave this share more free: of the smallest budget
+/// that limits reserved bytes, a few pages.
 constexpr std::uint64_t kMoreShare = 8;
 
-/// Steps of the device that may be timed after later ones have ended on the host.
+/// Maximum number of device steps whose times arrive after later steps have ended on the host.
 constexpr std::size_t kMaxUntimed = 16;
 
-/// When each storage is wanted, those begin to be fetched whose place it is.
+/// By storage, the storages whose fetch begins at its first use.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
   const auto& wanted = plan.wanted;
-  std::map<std::size_t, std::size_t> at;  // the first storage that is wanted at a place
+  std::map<std::size_t, std::size_t> at;  // the first storage that is used at an event
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
     at.try_emplace(wanted[storage], storage);
   std::vector<std::size_t> order;
@@ -47,7 +47,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   if (!shape.recorded) return;
   RecordedStep& recorded = *shape.recorded;
   if (!shape.settled && live > recorded.begin) {
-    // A step that would hold more than the budget is not recorded again.
+    // A step that would exceed the budget is not recorded a second time.
     RecordedStep again = recorded;
     again.begin_with(live);
     if (again.most() + foreseen_.margin(budget_, shape.sizes.size()) > budget_) {
@@ -57,8 +57,9 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   }
   shape.settled = shape.settled || live == recorded.begin;
   if (!shape.settled || (shape.plan && live == shape.allocated_at_begin)) return;
-  // What the recorded step would have been allowed, had it begun as this one does. Where that was
-  // another run's, what is not live yet may be made in it, as workspaces and optimizer states are.
+  // The budget of the recorded step if it had begun like this one. If another run recorded it,
+  // memory that is not allocated yet may be allocated in it, such as workspaces and optimizer
+  // states.
   Bytes allowed = saturating_sub(saturating_sub(budget_ + recorded.begin, live), shape.margin);
   if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
@@ -70,7 +71,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   }
   shape.reserved_margin.plan(foreseen_.margin(budget_, shape.sizes.size()));
   Bytes within = saturating_sub(allowed, shape.reserved_margin.bytes());
-  // So close to what it needs in any case the step is to need no more than that.
+  // This close to its minimum, plan for the minimum.
   const Bytes least = least_peak(*shape.profile);
   if (within >= least && within <= least + foreseen_.spare(budget_, shape.sizes.size()))
     within = least;
@@ -90,9 +91,9 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
   shape.holds = foreseen_.budget_for(planned_peak(shape), shape.sizes.size());
 }
 
-/// Of a step that follows its plan.
+/// The peak of a step that follows its plan.
 Bytes BudgetChooser::planned_peak(const Shape& shape) {
-  // Either may be less.
+  // Either may be smaller.
   const std::uint64_t more = shape.allocated_at_begin.count() - shape.recorded->begin.count();
   return Bytes{shape.plan->peak.count() + more};
 }
@@ -171,7 +172,7 @@ std::optional<PlannedStep> BudgetChooser::planned_last() const {
   return step;
 }
 
-/// The step that ended last followed a plan.
+/// Refines times by the last step, which followed a plan.
 void BudgetChooser::refine_last(const StepTimes& times) {
   Shape* const shape = followed_last_;
   if (shape == nullptr || !shape->plan || !shape->times) return;
@@ -196,7 +197,7 @@ void BudgetChooser::took(double seconds, std::size_t steps_ago) {
   if (shape->seconds.size() > kMaxSeconds) shape->seconds.pop_front();
 }
 
-/// Makes room for another shape.
+/// Drops the least recently used shape.
 void BudgetChooser::drop_oldest() {
   const auto oldest =
       std::min_element(shapes_.begin(), shapes_.end(), [](const Shape& left, const Shape& right) {
@@ -301,7 +302,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   if (whole_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
-  // The first time a plan may help, unless that was one.
+  // The first overrun may be corrected by a plan, unless the step followed one.
   const bool planned = counts_reserved(budget_) && followed_last_ != nullptr;
   if (recomputed_) recompute_trial_.recomputed(sizes_.front());
   recompute_trial_.end_step(recomputed_ && exceeds(curve.peak()) &&
@@ -317,14 +318,14 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
 
 void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   if (std::exchange(shape.learnt, false) && shape.allocated_at_begin < shape.recorded->begin) {
-    shape.plan.reset();  // from here on what is live is what steps begin with
+    shape.plan.reset();  // from here on, steps begin with the present allocated bytes
   } else if (whole_ && !shape.plan) {
-    // The first recording is the one that may have to be remade.
+    // Only the first recording may have to be repeated.
     shape.settled = shape.settled || shape.recorded;
     record(shape, curve);
   } else if (exceeds(curve.peak())) {
     const Bytes more = saturating_sub(std::max(curve.peak(), reserved_), budget_);
-    // By a page at a time, plans that are too large would be too many.
+    // Increments of single pages would need too many plans.
     if (!shape.rebased) {
       shape.margin += more;
       if (counts_reserved(budget_)) shape.margin += Bytes{fewest_reserved_.count() / kMoreShare};
@@ -344,8 +345,8 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   }
 }
 
-/// A step has followed a plan. True where that was the first of a recording that was rebased, and
-/// has needed less than was planned.
+/// Handles a step that followed a plan. True if it was the first one after a rebase, and needed
+/// less than planned.
 bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
   if (!std::exchange(shape.to_correct, false)) return false;
   ++records_;
@@ -356,7 +357,7 @@ bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
   };
   const auto planned = allocated_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
   const std::uint64_t expected = most_before(planned, recorded.tail);
-  // Another step may have been thought to be of this shape when it began.
+  // At its beginning, another step may have matched this shape.
   const std::uint64_t needed = most_before(curve.live, curve.tail) + recorded.begin.count() -
                                shape.allocated_at_begin.count();
   if (needed >= expected) return false;

@@ -37,7 +37,7 @@ std::uint64_t BudgetPlan::bytes(const StepProfile& profile, Action action) const
 std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
                                            const std::vector<Action>& actions,
                                            const std::vector<std::size_t>& fetch) {
-  // What comes and goes at each place, summed up.
+  // Prefix sums of the changes at each event.
   std::vector<std::uint64_t> change(profile.places() + 1);
   const auto in_use = operands_in_use(profile, actions);
   const auto wanted = wanted_places(profile, in_use);
@@ -45,11 +45,11 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
     const Action action = actions[offloaded.storage];
     std::size_t from = offloaded.to;
     if (action == Action::kKeep) from = offloaded.from;
-    // Only the way to its first use is planned.
+    // Only the fetch for its first use is planned.
     if (action == Action::kMove && !fetch.empty() && offloaded.to <= wanted[offloaded.storage])
       from = std::clamp(fetch[offloaded.storage], offloaded.from, offloaded.to);
     change[from] += offloaded.bytes;
-    change[offloaded.to] -= offloaded.bytes;  // wraps, and back
+    change[offloaded.to] -= offloaded.bytes;  // wraps, and wraps back
   }
   for (std::size_t row = 0; row < in_use.size(); ++row) {
     const Operand& operand = profile.memory.operands[row];

@@ -12,39 +12,40 @@
 
 namespace spillway {
 
-/// Where a step's time goes, in seconds; the stalls are what computing waits.
+/// Predicted times of a step, in seconds; stalls are times for which compute waits.
 struct StepTiming {
   double compute = 0;
   double recompute = 0;
-  double stall_out = 0;  // for memory that still leaves
-  double stall_in = 0;   // for what still is fetched
+  double stall_out = 0;  // for memory whose copy out is unfinished
+  double stall_in = 0;   // for storages whose fetch is unfinished
 
   [[nodiscard]] double total() const { return compute + recompute + stall_out + stall_in; }
 };
 
-/// What becomes of each storage of a step. Everything is by storage.
+/// The action for each storage of a step. All vectors are indexed by storage.
 struct BudgetPlan {
   std::vector<Action> actions{};
-  /// For what moves: the place at whose beginning its way back starts, at most the one in which it
-  /// is wanted.
+  /// For offloaded storages: the event at whose beginning the fetch starts, at the latest the event
+  /// of first use.
   std::vector<std::size_t> fetch{};
   std::vector<std::size_t> wanted{};  // as wanted_places
-  Bytes budget{};                     // that it was made for
-  Bytes peak{};                       // what the step needs, at the device's most
-  Bytes least{};                      // what it would need with everything offloaded that can be
-  StepTiming timing{};                // predicted; zero where the profile has no times
+  Bytes budget{};                     // that the plan was made for
+  Bytes peak{};                       // peak bytes of the step
+  // peak bytes with everything offloaded or recomputed that can be
+  Bytes least{};
+  StepTiming timing{};  // predicted; zero if the profile has no times
 
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;
 };
 
-/// What is live at each place if the step goes by those actions; the way back of what moves starts
-/// at `fetch`, or, with none, where it is wanted.
+/// Allocated bytes at each event under those actions. Fetches of offloaded storages start at
+/// `fetch`, or at first use if that is empty.
 std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
                                            const std::vector<Action>& actions,
                                            const std::vector<std::size_t>& fetch = {});
 
-/// What is wrong with the plan for a step that may need `budget`; nothing where it can be followed.
-/// Looks at all of it again, place by place.
+/// Why the plan is invalid for a step with `budget`; none if it is valid. Verifies the whole plan
+/// event by event.
 std::optional<std::string> check_plan(const StepProfile& profile,
                                       const BudgetPlan& plan,
                                       Bytes budget);

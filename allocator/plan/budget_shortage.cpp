@@ -5,22 +5,22 @@
 #include <algorithm>
 #include <utility>
 
-// What a budget would have had to be.
+// The budget that a step would have needed.
 namespace spillway {
 namespace {
 
-/// This much more than one step reserved may the next one need, whose blocks lie otherwise: a
-/// share, and a quarter of the smallest budget that counts what is reserved, a few pages.
+/// The next step, with another layout, may reserve more by a share, and by a quarter of the
+/// smallest budget that limits reserved bytes, a few pages.
 constexpr std::uint64_t kReservedShare = 128;
 constexpr std::uint64_t kPagesShare = 4;
 
-/// Reserved memory may exceed a budget by such a share of it where what is allocated fits: how much
-/// lies between blocks differs from step to step.
+/// Reserved memory may exceed a budget by this share if the allocated bytes fit: fragmentation
+/// varies from step to step.
 constexpr std::uint64_t kFragmentedShare = 16;
 
 }  // namespace
 
-/// What any plan for the step that is to end needs, with what plans of it leave.
+/// The minimum of any plan for the ending step, including the fragmentation of its plans.
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
       profile_of(RecordedStep(curve, sizes_.size()), sizes_, recomputable_, nullptr);
@@ -30,7 +30,7 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
-/// The device's memory comes in pages, of several kinds: smaller budgets count allocated bytes.
+/// Device memory comes in pages of several kinds: smaller budgets limit allocated bytes.
 bool BudgetChooser::counts_reserved(Bytes budget) const {
   return !reserved_.zero() && budget >= fewest_reserved_;
 }
@@ -48,12 +48,12 @@ std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) cons
   return BudgetShortage{needed_with(curve.peak()), Bytes{curve.live.front()}};
 }
 
-/// No plan needs less than its own.
+/// No plan needs less than this one.
 bool BudgetChooser::has_least(const Shape& shape) {
   return shape.plan->peak <= shape.plan->least || shape.plan->peak > shape.plan->budget;
 }
 
-/// Where this step has a plan that needs as little as any: how much that is.
+/// The peak of this step's plan if no plan needs less.
 std::optional<Bytes> BudgetChooser::least_planned() const {
   const Shape* const shape = ended();
   if (shape == nullptr || !shape->plan || !has_least(*shape)) return std::nullopt;
@@ -70,19 +70,19 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   if (sizes_.empty() || curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
   if (curve.peak() <= budget_ && reserved_ <= budget_ + Bytes{budget_.count() / kFragmentedShare})
     return std::nullopt;
-  // What the next step of this kind needs is not more than this.
+  // The next step of this kind needs at most this.
   Bytes peak = curve.peak();
   if (refused_) {
-    // More could not move: the host's memory is used up.
+    // No more could be offloaded: host memory is exhausted.
   } else if (whole_) {
-    // A plan is of no use where no step comes twice.
+    // A plan has no use if no step is repeated.
     if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
     if (recomputed_ && peak <= budget_) return std::nullopt;
   } else if (least && curve.peak() > budget_) {
-    peak = std::min(peak, *least);  // of what is beyond that the next plan takes care
+    peak = std::min(peak, *least);  // the next plan handles the rest
     if (peak <= budget_) return std::nullopt;
   } else {
-    return std::nullopt;  // from here on everything is offloaded
+    return std::nullopt;  // from here on everything is offloaded or recomputed
   }
   const Bytes begin{curve.live.front()};
   const bool known = optimized_begin_ == begin;
@@ -90,8 +90,8 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   return BudgetShortage{smallest_for(needed, curve), begin, !known && !optimized};
 }
 
-/// The budget for steps that need this many bytes allocated: what this one reserved beyond what it
-/// had allocated the next ones will, too, and a little more where their blocks lie otherwise.
+/// The budget for steps that need that many allocated bytes. Assumes that later steps reserve as
+/// much beyond them as this one, plus an allowance for another layout.
 Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
   if (!counts_reserved(needed)) return needed;
   const Bytes beyond = saturating_sub(reserved_, curve.peak());

@@ -9,11 +9,11 @@
 namespace spillway {
 namespace {
 
-/// Of a step with a thousand storages this many are tried another way; the more of them, the fewer,
-/// by their square: each try looks at all of them.
+/// Number of tries for a step with a thousand storages. It falls with the square of the number of
+/// storages, because each try visits all of them.
 constexpr double kMaxTries = 20;
 
-/// What the link takes to carry out all that moves.
+/// Copy-out time of all offloaded storages.
 double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
   double seconds = 0;
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
@@ -69,7 +69,7 @@ class Exchange {
     return better;
   }
 
-  /// Of both, or of the one that both are.
+  /// Switches both, or the one if they are equal.
   bool try_other_way(std::size_t one, std::size_t other) {
     if (left_ == 0) return false;
     --left_;
@@ -85,7 +85,7 @@ class Exchange {
     if (other != one) follow(plan, other, room);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
-    // What is recomputed may need others at the same time.
+    // A recomputed storage may need its operands at the same time.
     if (plan.peak > std::max(best_.peak, best_.budget)) return false;
     best_ = std::move(plan);
     follow(best_, one, room_);
@@ -104,10 +104,10 @@ class Exchange {
   const StepProfile& profile_;
   const Uses& uses_;
   BudgetPlan& best_;
-  PeakProfile room_;        // with what is kept
-  PeakProfile tried_room_;  // whose memory each try takes over
+  PeakProfile room_;        // with the kept storages
+  PeakProfile tried_room_;  // reused by each try
   const double most_out_;
-  std::vector<std::size_t> expensive_;  // and offloaded
+  std::vector<std::size_t> expensive_;  // and offloaded or recomputed
   std::size_t left_ = 0;                // tries
 };
 

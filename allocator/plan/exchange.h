@@ -9,20 +9,20 @@
 
 namespace spillway {
 
-/// Whether computing the storage again costs this much that the link, where it is free, is the
-/// better way. Requires: it can be recomputed.
+/// Whether recomputing the storage costs so much that copying it over an idle link is cheaper.
+/// Requires: it can be recomputed.
 bool is_expensive(const StepProfile& profile, std::size_t storage);
 
-/// What computing takes up to the turn.
+/// Compute time up to the forward-backward boundary.
 double forward_seconds(const StepProfile& profile);
 
-/// What is expensive and offloaded may move or be recomputed, whatever the rest of the plan:
-/// takes the other way for one after another, then for one of each kind, where that makes the step
-/// quicker, and tries it as often as planning has time for. What is kept stays so.
+/// Improves a plan by switching expensive storages between offloading and recomputation. Switches
+/// one storage after another, then one of each kind, and keeps a switch if the predicted step is
+/// faster. Stops after a work limit. Kept storages stay kept.
 ///
-/// No more moves than the link carries out in the forward pass, or than moved before: what leaves
-/// later is still in its place when another tensor's turn comes there, which the simulator, to
-/// which all memory is alike, does not see. `offloaded`: of the profile, with everything offloaded.
+/// Offloads at most the bytes that the link can copy in the forward pass, or that were offloaded
+/// before. A later copy out would delay the reuse of its memory, which the simulator does not
+/// model. `offloaded`: of the profile, with everything offloaded or recomputed.
 /// Requires: profile.timed(), and a plan that is complete().
 void exchange_expensive(const StepProfile& profile,
                         const Uses& uses,

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// Beyond this sums of bytes might wrap.
+/// Sums of larger sizes might overflow.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 constexpr std::size_t kMaxPlaces = std::size_t{1} << 32;
 
@@ -31,7 +31,8 @@ const char* wrong_with_operands(const RecordedStep& step) {
   if (step.besides.size() != step.storages) return "besides";
   for (const std::uint64_t bytes : step.besides)
     if (bytes > kMaxBytes) return "besides";
-  std::vector<std::size_t> end(step.storages, step.peaks.size());  // of what may come before
+  // end of the preceding absence, by storage
+  std::vector<std::size_t> end(step.storages, step.peaks.size());
   for (std::size_t index = 0; index < step.operands.size(); ++index) {
     if (!is_sound(step, index)) return "operands";
     const Operand& operand = step.operands[index];

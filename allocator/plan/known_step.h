@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-/// What has been recorded of a sequence of sizes, so that another process need not record it again.
+/// The recording of a sequence of sizes. Another process can plan with it without recording.
 struct KnownStep {
   std::vector<Bytes> sizes{};
   std::vector<bool> recomputable{};  // by storage
@@ -19,8 +19,8 @@ struct KnownStep {
   std::optional<StepTimes> times{};
 };
 
-/// Errors: kInvalidArgument for what no step can have recorded: it comes from a file, and plans
-/// index by it.
+/// Errors: kInvalidArgument for a recording that no step can have produced. Recordings come from
+/// files, and plans use their indices.
 Status check_known(const KnownStep& step);
 
 }  // namespace spillway

@@ -9,20 +9,19 @@
 namespace spillway {
 namespace {
 
-/// The median of this many is believed.
+/// Number of steps whose median is accepted.
 constexpr std::size_t kSeen = 3;
-/// What changes by a smaller share than this, or by less than such steps differ, makes no plan
-/// again.
+/// A change below this share, or below the variation between steps, causes no new plan.
 constexpr double kSurprise = 0.001;
-/// So often something else is believed at most.
+/// Maximum number of revisions.
 constexpr int kMaxRounds = 6;
-/// Where this many in a row are held up the quickest is believed for now: some jobs hold up each
-/// step.
+/// After this many consecutive stalled steps the quickest one is accepted for now: some jobs stall
+/// in each step.
 constexpr int kMaxHeldUp = 8;
-/// And some hold up every third one.
+/// And some stall in every third step.
 constexpr int kMaxSteps = 64;
 
-/// Of computing, and of recomputing what `like` has recomputed.
+/// Compute time, plus recomputation of the storages that `like` recomputed.
 double seconds_of(const StepTimes& times, const StepTimes& like) {
   double seconds = times.end;
   for (std::size_t i = 0; i < std::min(times.recompute.size(), like.recompute.size()); ++i)
@@ -57,8 +56,8 @@ bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
   return true;
 }
 
-/// Whether it differs by more from what is believed than the middle one of the steps does from the
-/// nearer of the others.
+/// Whether the median deviates from the accepted times by more than from the nearer of the other
+/// steps.
 bool MeasuredTimes::deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const {
   std::vector<double> seconds;
   seconds.reserve(seen.size());

@@ -9,11 +9,10 @@
 
 namespace spillway {
 
-/// What computing a recorded step takes: first as it was recorded, then as it is in steps that
-/// follow plans of it. The recorded one is held up by its host, and so are those in which memory is
-/// mapped. A device that has paused for that also computes faster than it does under load, when its
-/// clocks have come down: so what is believed is the median of some steps in a row that nothing
-/// has held up, and no shortest times.
+/// Compute times of a step: first from its recording, then from steps that follow plans of it. The
+/// host delays the recorded step, and steps in which memory is mapped. After such a pause the
+/// device also computes faster than under load, when its clocks are lower. Accepted times are
+/// therefore the median of several consecutive undelayed steps, never the shortest times.
 ///
 /// Pure. Threads: confined.
 class MeasuredTimes {
@@ -22,11 +21,11 @@ class MeasuredTimes {
 
   [[nodiscard]] const StepTimes& believed() const { return believed_; }
 
-  /// Whether steps are to be measured still.
+  /// Whether further steps must be measured.
   [[nodiscard]] bool wanted() const { return !done_; }
 
-  /// A step that followed a plan. `stalled`: by its host. True where something else is believed
-  /// now, so that a plan is to be made of it.
+  /// Adds a step that followed a plan. `stalled`: its host delayed it. True if the accepted times
+  /// have changed, so that a new plan is needed.
   bool saw(const StepTimes& times, bool stalled);
 
  private:
@@ -34,9 +33,9 @@ class MeasuredTimes {
   [[nodiscard]] bool deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
   StepTimes believed_;
-  std::vector<StepTimes> seen_;        // in a row, held up by nothing
-  std::optional<StepTimes> quickest_;  // of all, until a median is believed
-  int stalled_ = 0;                    // in a row
+  std::vector<StepTimes> seen_;        // consecutive undelayed steps
+  std::optional<StepTimes> quickest_;  // of all steps, until a median is accepted
+  int stalled_ = 0;                    // consecutive stalled steps
   int steps_ = 0;
   int rounds_ = 0;
   bool done_ = false;

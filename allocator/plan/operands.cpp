@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::size_t kNoProduct = StepCurve::Ask::kNoProduct;
 
-/// A storage that was offloaded is on the device again, until the place `to`.
+/// A period in which an offloaded storage is on the device again, until the event `to`.
 struct Presence {
   std::size_t storage = 0;
   std::size_t from = 0;
   std::size_t to = 0;
   std::uint64_t bytes = 0;
-  std::vector<StepCurve::Ask> asks{};  // in their order
+  std::vector<StepCurve::Ask> asks{};  // in order
 };
 
 using Presences = std::vector<std::vector<Presence>>;  // by storage, in order
@@ -56,7 +56,7 @@ class Operands {
       for (const Presence& each : of_storage)
         latest_first.push_back(&each);
     }
-    // A product comes after what it is computed from.
+    // A product comes after its operands.
     std::stable_sort(
         latest_first.begin(), latest_first.end(), [](const Presence* left, const Presence* right) {
           return left->from > right->from;
@@ -67,14 +67,14 @@ class Operands {
   }
 
  private:
-  /// It is there for this product at the places from <= p < to.
+  /// An interval from <= p < to in which it is present for this product.
   struct Stretch {
     std::size_t from;
     std::size_t to;
     Operand::Product product;
   };
 
-  /// The presence of the product that was computed from what was asked for at this place.
+  /// The presence of the product that was recomputed after the use at this event.
   [[nodiscard]] const Presence* made_after(std::size_t product, std::size_t place) const {
     if (product >= presences_.size()) return nullptr;
     const auto& of_product = presences_[product];
@@ -85,7 +85,7 @@ class Operands {
     return next == of_product.end() ? nullptr : &*next;
   }
 
-  /// Who has it from when it is fetched on, until it is wanted by itself or goes.
+  /// The products that it is present for, from its fetch until its own use or release.
   [[nodiscard]] std::vector<Stretch> stretches_of(const Presence& presence) const {
     std::vector<Stretch> stretches;
     std::size_t end = presence.to;
@@ -135,7 +135,7 @@ class Operands {
 
   const Presences presences_;
   std::vector<Operand> found_;
-  /// Of `found_`, from the first to one behind the last, of what was fetched there.
+  /// Range in `found_` of the operands for storages that became present there.
   std::map<std::pair<std::size_t, std::size_t>, std::pair<std::size_t, std::size_t>> found_at_;
 };
 

@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// Lists of numbers, one behind the other.
+/// A concatenation of lists of numbers.
 class Lists {
  public:
   /// `each(put)` calls put(list, number) for all of them, in the same order each time.
@@ -31,7 +31,7 @@ class Lists {
 
 }  // namespace
 
-/// What is asked of the profile's operands again and again.
+/// Precomputed queries of the profile's operands.
 struct OperandsInUse::Index {
   explicit Index(const StepProfile& profile)
       : Index(profile.memory.operands, profile.storages.size()) {
@@ -61,7 +61,7 @@ struct OperandsInUse::Index {
 
   Lists of_storage;
   Lists for_product;
-  Lists within;  // an operand: those that hang on it
+  Lists within;  // by operand: the dependent operands
   std::vector<ComputedLater> later{};
 };
 

@@ -10,18 +10,18 @@
 
 namespace spillway {
 
-/// Which of a step's operands (Operand) something is recomputed from, while it is being decided
-/// what becomes of its storages. To begin with all that can be is recomputed. The profile must
-/// outlive it; copies are cheap where a step has no operands.
+/// The operands (Operand) of a step that are needed for recomputation, while the actions are being
+/// decided. Initially every recomputable storage is recomputed. The profile must outlive it. Copies
+/// are cheap if a step has no operands.
 class OperandsInUse {
  public:
   explicit OperandsInUse(const StepProfile& profile);
 
   [[nodiscard]] bool none() const { return index_ == nullptr; }
 
-  /// Of the profile's operands those that are this storage, a later place first.
+  /// The profile's operands with this storage, later events first.
   [[nodiscard]] std::span<const std::size_t> of_storage(std::size_t storage) const;
-  /// Those that are there for it, and maybe for others.
+  /// The operands that this product is recomputed from; other products may share them.
   [[nodiscard]] std::span<const std::size_t> for_product(std::size_t product) const;
 
   [[nodiscard]] ComputedLater later(std::size_t operand) const;
@@ -34,8 +34,7 @@ class OperandsInUse {
 
   [[nodiscard]] bool kept(std::size_t storage) const { return actions_[storage] == Action::kKeep; }
 
-  /// What becomes of the storage from now on; gives the operands that something is recomputed
-  /// from only since then, or nothing any more.
+  /// Sets the action of the storage. Returns the operands that became needed, or unneeded, by that.
   std::vector<std::size_t> settle(std::size_t storage, Action action);
 
   /// As wanted_places.
@@ -47,7 +46,7 @@ class OperandsInUse {
   [[nodiscard]] bool has_product(std::size_t operand) const;
 
   const StepProfile* profile_;
-  std::shared_ptr<const Index> index_;  // null where there are no operands
+  std::shared_ptr<const Index> index_;  // null if there are no operands
   std::vector<Action> actions_;         // by storage
   std::vector<char> in_use_;            // by operand
 };

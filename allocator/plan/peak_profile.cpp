@@ -12,7 +12,7 @@ namespace spillway {
 
 Uses::Uses(std::vector<std::size_t> places_wanted, std::size_t places)
     : wanted(std::move(places_wanted)) {
-  // By counting: there are as many places as storages.
+  // Counting sort: there are as many events as storages.
   std::vector<std::size_t> first(places + 2);
   next.assign(places + 1, places);
   for (std::size_t& place : wanted) {
@@ -50,7 +50,8 @@ void PeakProfile::follow(const std::vector<Action>& actions) {
   }
 }
 
-/// What computing an operand's storage later takes besides; that place's most.
+/// Adds or removes the additional bytes of recomputing an operand's storage later; returns the peak
+/// at that event.
 std::uint64_t PeakProfile::change_later(std::size_t operand, bool more) {
   const auto [place, bytes] = operands_.later(operand);
   if (bytes == 0 || place >= profile_->places()) return 0;
@@ -106,7 +107,8 @@ bool PeakProfile::keep(std::size_t storage, std::uint64_t limit) {
   }
   keep_where_offloaded(storage, true);
   if (settle(storage, Action::kKeep) <= limit) return true;
-  // It was recomputed. Others are later then, and need more there than there is.
+  // It was recomputed. Others are then recomputed later, and need more room there than is
+  // available.
   settle(storage, Action::kRecompute);
   keep_where_offloaded(storage, false);
   return false;
@@ -123,9 +125,8 @@ void PeakProfile::keep_where_offloaded(std::size_t storage, bool kept) {
   }
 }
 
-/// Backwards through the stretches, each before the other without a gap, in which the storage is
-/// offloaded up to `place`; until `visit`, called with when it may be back, the end and the bytes,
-/// says no.
+/// Iterates backwards over the adjacent intervals in which the storage is offloaded up to `place`.
+/// Ends when `visit`, called with the earliest fetch, the end and the bytes, returns false.
 template <typename Visit>
 void PeakProfile::each_away_before(std::size_t place, std::size_t storage, Visit visit) const {
   const auto& absences = profile_->memory.absences;

@@ -13,58 +13,59 @@
 
 namespace spillway {
 
-/// When the storages of a step are wanted.
+/// The times of first use of a step's storages.
 struct Uses {
   Uses(std::vector<std::size_t> wanted, std::size_t places);
 
   std::vector<std::size_t> wanted;    // by storage, as wanted_places
-  std::vector<std::size_t> in_order;  // storages, the first one that is wanted first
-  /// By place the first one from it on at which a storage is wanted; their number where there is
-  /// none. What is fetched begins with a use: nothing else of a step is seen.
+  std::vector<std::size_t> in_order;  // storages in the order of first use
+  /// By event the next event, itself included, with the first use of a storage; the number of
+  /// events if there is none. Fetches begin at a use, because a step's other events are not
+  /// observable.
   std::vector<std::size_t> next;
 };
 
-/// A step's peaks while storages, all offloaded, are put back one by one. The profile must outlive
-/// it.
+/// A step's peaks while storages, all offloaded at first, are put back one by one. The profile must
+/// outlive it.
 class PeakProfile {
  public:
-  /// All that can be is recomputed.
+  /// Starts with every recomputable storage recomputed.
   explicit PeakProfile(const StepProfile& profile);
-  /// With what these actions keep, by storage, put back.
+  /// Starts with the storages that these actions keep put back.
   PeakProfile(const StepProfile& profile, const std::vector<Action>& actions);
 
   [[nodiscard]] std::uint64_t most() const { return peaks_.most(); }
 
-  /// One behind the last place that needs more than `limit`; 0 where none does.
+  /// One past the last event that needs more than `limit`; 0 if there is none.
   [[nodiscard]] std::size_t end_above(std::uint64_t limit) const {
     return peaks_.free_since(0, profile_->places(), limit);
   }
 
-  /// Keeps the storage where the step then needs at most `limit`.
+  /// Keeps the storage if the step then needs at most `limit`. Returns whether it does.
   bool keep(std::size_t storage, std::uint64_t limit);
 
-  /// The storage moves, though it could be recomputed: nothing is there for that any more.
+  /// Offloads a recomputable storage; its operands are not needed for it any more.
   void move(std::size_t storage) { settle(storage, Action::kMove); }
 
-  /// It is recomputed after all.
+  /// Recomputes it instead.
   void compute(std::size_t storage) { settle(storage, Action::kRecompute); }
 
-  /// Keeps and moves what these actions do, by storage. Requires: nothing is kept or moves yet.
+  /// Applies these actions, by storage. Requires: no storage is kept or offloaded yet.
   void follow(const std::vector<Action>& actions);
 
   /// As wanted_places.
   [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
 
-  /// Bytes that are there at that place because `product` is recomputed, and maybe others: none
-  /// once it moves.
+  /// Bytes resident at that event for the recomputation of `product`, possibly shared with others;
+  /// zero once it is offloaded.
   [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
 
-  /// Brings the storage back as early as `limit` allows, at `earliest` or after, with a use of some
-  /// storage; that place.
+  /// Schedules the storage's fetch as early as `limit` allows, at `earliest` or later, at a use of
+  /// some storage. Returns that event.
   std::size_t fetch(std::size_t storage, Bytes limit, std::size_t earliest, const Uses& uses);
 
  private:
-  /// The most at the places where others need more because of it.
+  /// The peak over the events whose need grows by the action.
   std::uint64_t settle(std::size_t storage, Action action) {
     return operands_.none() ? 0 : settle_operands(storage, action);
   }
@@ -81,8 +82,8 @@ class PeakProfile {
   OperandsInUse operands_;
 };
 
-/// Writes what follows from the plan's actions: when what moves is fetched, the peak and the time.
-/// `room`: with what is kept. `known`: of the profile.
+/// Derives from the plan's actions the fetch events, the peak and the time. `room`: with the kept
+/// storages applied. `known`: of the profile.
 void complete(const StepProfile& profile,
               const Uses& known,
               PeakProfile& room,

@@ -12,25 +12,26 @@
 
 namespace spillway {
 
-/// What a budget costs: the plan for it, in a few numbers, and what none can beat.
+/// The cost of a budget: the plan's key figures and its lower bound.
 struct PlanPoint {
   Bytes budget{};
-  Bytes peak{};            // of the plan; above the budget where no plan is within it
+  Bytes peak{};            // of the plan; above the budget if no plan fits
   std::uint64_t kept = 0;  // bytes of storages
   std::uint64_t moved = 0;
   std::uint64_t recomputed = 0;
   StepTiming timing{};
   StepBound bound{};
 
-  /// The share of the limit that the plan reaches: the bound's seconds of its own.
+  /// Optimality of the plan: the bound's seconds divided by the plan's.
   [[nodiscard]] double of_limit() const;
 };
 
-/// Of that plan for that budget. Requires: profile.timed().
+/// The point of that plan and budget. Requires: profile.timed().
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 
-/// From everything offloaded to everything kept, at equal distances. `budget_for`: the budget that
-/// leaves this much for what is live. Requires: profile.timed(), and at least two points.
+/// Points from everything offloaded to everything kept, at equal distances. `budget_for`: the
+/// budget that leaves the given bytes for allocations.
+/// Requires: profile.timed(), and at least two points.
 std::vector<PlanPoint> plan_curve(
     const StepProfile& profile,
     std::size_t points,

@@ -14,9 +14,9 @@
 namespace spillway {
 namespace {
 
-/// How often the simulator may be asked beyond the first two. By golden section that many come
-/// within a twentieth of all, and between neighbours plans hardly differ. Where more storages and
-/// operands than this make each try long, less often by the square.
+/// Maximum number of simulations beyond the first two. Golden section with that many ends within a
+/// twentieth of the range, and plans of neighbors hardly differ. With more storages and operands
+/// than this, fewer, by the square.
 constexpr int kMaxTries = 6;
 constexpr double kManyStorages = 5000;
 constexpr double kGolden = 0.618034;
@@ -44,8 +44,8 @@ class Planner {
         least_(least_of(profile, nothing_decided_)),
         uses_(nothing_decided_.wanted(), profile.places()) {
     const std::vector<std::size_t> moved_instead = evict_for();
-    // What the least that the step can need allows to keep is kept whatever the budget, as long as
-    // that has room for operands: so the order of what goes on from there does not depend on it.
+    // Storages that the least peak has room for are kept whatever the budget, if that has room for
+    // operands. The order of the remaining ones thus does not depend on the budget.
     const std::uint64_t most = all_offloaded_.most();
     std::vector<std::size_t> recomputable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
@@ -87,8 +87,8 @@ class Planner {
   }
 
  private:
-  /// Of the expensive ones, the earliest are to move as well, as many as the link carries out in
-  /// the forward pass beside what can only move. False where there are none.
+  /// Offloads the earliest expensive storages too, as many as the link can copy in the forward pass
+  /// in addition to those that can only be offloaded. False if there are none.
   bool offload_expensive() {
     if (!profile_.timed() || !profile_.free_at_once) return false;
     std::vector<std::size_t> expensive;
@@ -115,8 +115,8 @@ class Planner {
     return true;
   }
 
-  /// Leaves of them those that may move: others are recomputed later where one does, and may
-  /// need more then than the budget allows.
+  /// Removes storages that must not be offloaded: others would be recomputed later, and might then
+  /// exceed the budget.
   void fit_in(std::vector<std::size_t>& expensive) {
     PeakProfile room = all_offloaded_;
     const std::uint64_t most = std::max(budget_, room.most());
@@ -133,7 +133,7 @@ class Planner {
     if (!profile_.timed() || recomputed_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
     tried_.emplace(most, std::move(all.plan));
-    // Golden section over how many of what moves are put back first.
+    // Golden section over the number of offloaded storages that are put back first.
     const auto seconds = [&](std::size_t first) {
       return tried(first).timing.total();
     };
@@ -159,11 +159,11 @@ class Planner {
 
   struct Tried {
     BudgetPlan plan;
-    std::size_t first;  // of what moves: this many were put back before what is recomputed
+    std::size_t first;  // number of offloaded storages put back before the recomputed ones
   };
 
-  /// Where even with everything offloaded the budget is too small: what is not to be recomputed
-  /// , because that needs other storages on the device at once, but moves; in order.
+  /// If the budget is too small even with everything offloaded or recomputed: storages to offload
+  /// instead of recomputing, because recomputation needs operands on the device. In order.
   std::vector<std::size_t> evict_for() {
     std::vector<std::size_t> moved;
     const std::uint64_t limit = std::max(budget_, least_);
@@ -180,8 +180,8 @@ class Planner {
     return moved;
   }
 
-  /// Those for which something is there at that place, first the one for which most is by the bytes
-  /// that move instead.
+  /// The products with operands present at that event, first those with the most operand bytes per
+  /// offloaded byte.
   [[nodiscard]] std::vector<std::size_t> products_at(std::size_t place) const {
     std::vector<std::pair<double, std::size_t>> found;
     for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
@@ -204,14 +204,14 @@ class Planner {
     return tried_.emplace(first, plan_with(first).plan).first->second;
   }
 
-  /// Puts this many of what moves back before what is recomputed has its turn, then the others.
+  /// Puts back `first` offloaded storages, then the recomputed ones, then the other offloaded ones.
   Tried plan_with(std::size_t first) {
     PeakProfile& room = tried_room_;
     room = all_offloaded_;
     for (const std::size_t storage : moved_)
       room.move(storage);
     Tried tried{{}, 0};
-    std::size_t next = 0;  // of what moves
+    std::size_t next = 0;  // among the offloaded ones
     BudgetPlan& plan = tried.plan;
     plan.actions.assign(profile_.storages.size(), Action::kKeep);
     for (const std::size_t storage : moved_)
@@ -239,15 +239,16 @@ class Planner {
   const std::uint64_t budget_;
   const PeakProfile nothing_decided_;
   PeakProfile all_offloaded_;
-  PeakProfile tried_room_;  // whose memory each try takes over
+  PeakProfile tried_room_;  // reused by each try
   const std::uint64_t least_;
-  std::vector<std::size_t> moved_;       // what can only move and helps, the latest first
-  std::vector<std::size_t> recomputed_;  // the most_expensive first
+  // can only be offloaded and lowers a peak, the latest first
+  std::vector<std::size_t> moved_;
+  std::vector<std::size_t> recomputed_;  // the most expensive first
   const Uses uses_;
   std::map<std::size_t, BudgetPlan> tried_;
 };
 
-/// A budget is found to this many parts of what may be saved.
+/// Resolution of the search for a budget, as parts of the possible savings.
 constexpr std::uint64_t kParts = 1024;
 
 }  // namespace

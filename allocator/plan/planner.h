@@ -8,39 +8,41 @@
 
 namespace spillway {
 
-/// What becomes of each storage so that the step needs at most `budget` and is predicted to take
-/// the least time; with everything offloaded that helps where no plan is enough. Deterministic.
+/// Plans the action of each storage so that the step needs at most `budget` and has the least
+/// predicted duration. If no plan fits, offloads or recomputes everything that lowers the peak.
+/// Deterministic.
 ///
-/// Storages whose absence lowers no peak are kept, whatever the budget, those that can only move
-/// before the others. From the rest, all offloaded,
-/// storages are put back while the budget allows it: of those that can only move the latest first,
-/// because the earliest are offloaded longest and their copies have the most time; of those that
-/// can be recomputed the most_expensive per byte first. How many of the first kind are put back
-/// before the second kind has its turn is searched for with the simulator: while the link keeps up,
-/// moving is free, and beyond that recomputing frees a byte for far less. Where the link could
-/// carry more for free than what can only move, the earliest of what is expensive to recompute
-/// move too. Without times, what moves is put back first.
+/// Storages whose absence lowers no peak are kept, whatever the budget, those that can only be
+/// offloaded first. All others start offloaded or recomputed, and are put back while the budget
+/// allows it. Of those that can only be offloaded, the latest are put back first: the earliest stay
+/// offloaded longest, so their copies have the most time. Of the recomputable ones, the most
+/// expensive per byte are put back first.
 ///
-/// What has moved is fetched as early as there is room for it, in the order of its uses.
+/// The simulator finds how many of the first kind are put back before the second kind. While the
+/// link keeps up, offloading is free; beyond that, recomputation frees a byte for far less. If the
+/// link has capacity left, the earliest of the storages that are expensive to recompute are
+/// offloaded too. Without times, offloaded storages are put back first.
 ///
-/// What is recomputed needs what it is computed from (Operand). Where the budget has no room
-/// for that, it moves: first those that most is there for, by the bytes that they move.
+/// Offloaded storages are fetched as early as there is room, in the order of their uses.
 ///
-/// Without storages that can be recomputed a larger budget never moves more: what it moves is
-/// among what the smaller one does.
+/// Recomputation needs its operands (Operand). If the budget has no room for them, products are
+/// offloaded instead, first those with the most operand bytes per offloaded byte.
+///
+/// Without recomputable storages, the storages that a larger budget offloads are a subset of those
+/// of a smaller one.
 BudgetPlan plan_step(const StepProfile& profile, Bytes budget);
 
-/// The least that any plan for the step needs: with everything offloaded, and nothing on the device
-/// only so that another storage can be recomputed from it.
+/// The least peak of any plan for the step: everything offloaded or recomputed, and no storage on
+/// the device only as an operand.
 Bytes least_peak(const StepProfile& profile);
 
-/// The plan with these actions, by storage; what moves is fetched as above. Requires: what is
-/// recomputed can be.
+/// The plan with these actions, by storage, with fetches as above.
+/// Requires: recomputed storages are recomputable.
 BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, Bytes budget);
 
-/// The plan of plan_step that needs the least memory, of those that are predicted to take at most
-/// `slowdown` times what the step takes with everything kept, and that need at most `most`; where
-/// none of these is fast enough, the plan for `most`. Requires: profile.timed().
+/// The plan of plan_step with the least memory among those of at most `most` bytes and at most
+/// `slowdown` times the duration with everything kept. If none is fast enough, the plan for `most`.
+/// Requires: profile.timed().
 BudgetPlan plan_within(const StepProfile& profile, double slowdown, Bytes most);
 
 }  // namespace spillway

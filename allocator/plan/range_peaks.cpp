@@ -50,7 +50,7 @@ void RangePeaks::change(std::size_t from, std::size_t to, std::int64_t bytes) {
 std::uint64_t RangePeaks::most(std::size_t from, std::size_t to) const {
   SPILLWAY_CHECK(to <= count_);
   if (from >= to) return 0;
-  // On the way up, what was added to all of a node comes to the most of its part of the range.
+  // On the way up, adds the value of each node to the maximum of its part of the range.
   std::size_t left = from + leaves_;
   std::size_t right = to - 1 + leaves_;
   std::int64_t of_left = nodes_[left].most;
@@ -77,8 +77,8 @@ std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64
   return std::max(from, last_above(1, 0, leaves_, to, least));
 }
 
-/// One behind the last of the node's places before `to` that is above `limit`; 0 where none is.
-/// `limit` is less what was added above the node.
+/// One past the last index before `to` in the node's range whose value exceeds `limit`; 0 if there
+/// is none. `limit` excludes the values added above the node.
 // NOLINTNEXTLINE(misc-no-recursion): as deep as the tree
 std::size_t RangePeaks::last_above(std::size_t node,
                                    std::size_t first,

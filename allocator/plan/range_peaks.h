@@ -7,9 +7,8 @@
 
 namespace spillway {
 
-/// Numbers to which the same may be added over a range, or taken from, with the most of any range:
-/// a segment tree, each call O(log n). Ranges are from <= place < to; no number is ever below zero,
-/// or above 2^62.
+/// An array of numbers with addition over a range and maximum over a range: a segment tree, each
+/// call O(log n). Ranges are from <= place < to. Every number must stay between zero and 2^62.
 class RangePeaks {
  public:
   explicit RangePeaks(const std::vector<std::uint64_t>& values);
@@ -22,24 +21,24 @@ class RangePeaks {
     change(from, to, -static_cast<std::int64_t>(bytes));
   }
 
-  /// Adds where there is `more` of it, and takes where not.
+  /// Adds `bytes` over the range if `more`, else subtracts them.
   void put(std::size_t from, std::size_t to, std::uint64_t bytes, bool more) {
     more ? add(from, to, bytes) : take(from, to, bytes);
   }
 
-  /// Zero for an empty range.
+  /// The maximum over the range; zero for an empty range.
   [[nodiscard]] std::uint64_t most(std::size_t from, std::size_t to) const;
 
   [[nodiscard]] std::uint64_t most() const { return static_cast<std::uint64_t>(nodes_[1].most); }
 
-  /// The first place of the last part of the range, up to its end, in which nothing is above
-  /// `limit`; `to` where its last place is.
+  /// The first index of the longest suffix of the range in which no number exceeds `limit`; `to` if
+  /// the last number does.
   [[nodiscard]] std::size_t free_since(std::size_t from, std::size_t to, std::uint64_t limit) const;
 
  private:
   struct Node {
-    std::int64_t most = 0;   // of its places, with `added`
-    std::int64_t added = 0;  // to all of its places, not yet in what is below
+    std::int64_t most = 0;   // maximum over its range, including `added`
+    std::int64_t added = 0;  // added to its whole range, not yet propagated to its children
   };
 
   void change(std::size_t from, std::size_t to, std::int64_t bytes);
@@ -52,7 +51,7 @@ class RangePeaks {
 
   std::size_t count_;
   std::size_t leaves_ = 1;   // a power of two
-  std::vector<Node> nodes_;  // from 1; node n has 2n and 2n + 1 below it
+  std::vector<Node> nodes_;  // from 1; node n has the children 2n and 2n + 1
 };
 
 }  // namespace spillway

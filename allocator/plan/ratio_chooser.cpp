@@ -15,10 +15,10 @@ __extension__ using Wide = unsigned __int128;
 
 constexpr unsigned kFractionBits = 40;
 
-/// Shapes that are remembered. A job with ever new shapes forgets those that it used longest ago.
+/// Maximum number of shapes; the least recently used ones are dropped.
 constexpr std::size_t kMaxShapes = 256;
 
-/// Of those that begin alike, the last used ones are looked at.
+/// Of those that begin alike, the most recently used ones are candidates.
 constexpr std::size_t kMaxCandidates = 8;
 
 constexpr unsigned kMaxInARow = 64;
@@ -180,8 +180,8 @@ void RatioChooser::make_plan(Shape& shape) const {
   std::stable_sort(order.begin(), order.end(), [](const Planned* left, const Planned* right) {
     return left->place != right->place ? left->place < right->place : left->size > right->size;
   });
-  // Whatever is skipped did not fit: the rest of the share is smaller than it, and so than the
-  // largest storage.
+  // Skipped storages did not fit: the rest of the share is smaller than each of them, and so than
+  // the largest storage.
   Bytes rest = ratio_.share_of(offloadable);
   const auto take = [&](Planned& site) {
     if (site.size > rest) return;

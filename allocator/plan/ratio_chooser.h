@@ -14,11 +14,11 @@
 
 namespace spillway {
 
-/// A share in [0, 1] as an integer over 2^40, rounded down, so that byte arithmetic with it is
-/// exact.
+/// A share in [0, 1] as an integer multiple of 2^-40, rounded down, so that byte arithmetic with it
+/// is exact.
 class Ratio {
  public:
-  /// Errors: kInvalidArgument for NaN and for values outside [0, 1]; the detail names value and
+  /// Errors: kInvalidArgument for NaN and for values outside [0, 1]; the detail contains value and
   /// range.
   static Result<Ratio> of(double value);
   [[nodiscard]] double value() const;
@@ -37,71 +37,72 @@ class Ratio {
   std::uint64_t numerator_;
 };
 
-/// Chooses which of a step's offloadable storages move, so that their bytes are at most the ratio
-/// of all offloadable bytes and less than one storage below it (law 7), from the first step on.
+/// Decides which of a step's offloadable storages are offloaded, from the first step on. Their
+/// bytes are at most the ratio of all offloadable bytes and less than one storage below it (law 7).
 /// Pure: no clock, no CUDA.
 ///
-/// Wherever a step ends, no more than its share has moved: a storage leaves when the bytes seen so
-/// far allow it, and one that is to leave and may not yet waits its turn.
+/// At any point of a step at most the ratio of the bytes so far has been offloaded. A storage is
+/// offloaded when the bytes seen so far allow it; until then it waits.
 ///
-/// A sequence of sizes that is new is spread evenly: a storage moves when that keeps the moved
-/// bytes within the ratio of the bytes seen so far. A known one is planned: the earliest storages
-/// move (they are offloaded longest), and of those that one node saves for the first time the
-/// largest first; not those that free nothing, and not those that are used again at once, unless
-/// the share cannot be met to within one storage without them. While a step may still become
-/// several known ones, what any of them moves may move. From the first difference to all of them
-/// on, the rest is spread evenly.
+/// A new sequence of sizes is spread evenly: a storage is offloaded if the offloaded bytes then
+/// stay within the ratio of the bytes seen so far. A known sequence is planned. The earliest
+/// storages are offloaded, because they stay offloaded longest; among those first saved by one
+/// node, the largest come first. Storages that free nothing are never offloaded. Storages that are
+/// used again at once are offloaded only if the ratio cannot be met otherwise. While a step may
+/// still match several known ones, a storage may be offloaded if any of their plans offloads it.
+/// After the last mismatch the rest is spread evenly.
 ///
 /// Threads: confined; the runtime holds its lock.
 class RatioChooser {
  public:
   enum class Choice {
     kKeep,  // the ratio is met without it
-    kWait,  // it moves when take_due() says so, and stays until then
+    kWait,  // it stays until take_due() returns it, then it is offloaded
     kMove,
-    kReferencedElsewhere,  // was alive at its unpack in an earlier step of this shape: moving it
-                           // frees nothing
+    // still allocated at its unpack in an earlier step of this shape: offloading it
+    kReferencedElsewhere,
+    // frees nothing
   };
 
   explicit RatioChooser(Ratio ratio) : ratio_(ratio) {}
 
   [[nodiscard]] Ratio ratio() const { return ratio_; }
 
-  /// The next offloadable storage of this step. Its index in the step is `seen() - 1` afterwards.
-  /// `node` numbers the node that saves it: those that follow one another with the same number
-  /// are equals. Without one it has no equals.
+  /// Decides on the next offloadable storage of this step. Afterwards its index in the step is
+  /// `seen() - 1`. `node` numbers the node that saves it. Consecutive storages with the same number
+  /// are equals; without a number a storage has no equals.
   Choice choose(Bytes size, std::optional<std::uint64_t> node = std::nullopt);
 
-  /// The storages that waited and move now, since the last choose().
+  /// Returns the waiting storages that are due since the last choose().
   std::vector<std::size_t> take_due() { return std::exchange(due_, {}); }
 
-  /// The storage with that index in this step could not be moved after all (no host memory, or it
-  /// has ended): it stays, and counts as seen.
+  /// The storage with that index could not be offloaded (no host memory, or it has ended): it
+  /// stays, and counts as seen.
   void not_moved(std::size_t index);
-  /// The storage with that index in this step was still alive when it was unpacked. True where that
-  /// is news to its shape.
+  /// The storage with that index was still allocated when it was unpacked. True if that is new for
+  /// its shape.
   bool alive_at_unpack(std::size_t index);
-  /// Nothing else held it when it was unpacked, although it stayed as held elsewhere.
+  /// It had no other reference when it was unpacked, although it was kept as referenced elsewhere.
   void not_held(std::size_t index);
-  /// It was used again before anything of another node was saved or used: to move it only costs.
+  /// It was used again before another node saved or used a storage: offloading it has only costs.
   void used_at_once(std::size_t index);
-  /// Closes the step: what was seen becomes, or confirms, the plan for its shape.
+  /// Closes the step: creates or confirms the plan for its shape.
   void end_step();
-  /// Closes a step that was given up before its backward pass: what is known stays as it was.
+  /// Closes a step that was abandoned before its backward pass; known shapes are unchanged.
   void abandon_step();
 
   [[nodiscard]] std::size_t seen() const { return sites_.size(); }
 
-  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // offloadable, this step
+  [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // offloadable, in this step
 
-  [[nodiscard]] Bytes offloaded_bytes() const { return moved_bytes_; }  // of those, that have moved
+  [[nodiscard]] Bytes offloaded_bytes() const { return moved_bytes_; }  // offloaded among them
 
-  /// This step is, so far, one that is known.
+  /// Whether this step matches a known one so far.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
 
   [[nodiscard]] Bytes size(std::size_t index) const { return sites_[index].size; }
 
-  /// The storages of one node share a number; others have other ones.
+  /// A number that only the storages of one node share.
   [[nodiscard]] std::size_t place(std::size_t index) const { return sites_[index].place; }
 
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
@@ -123,8 +124,8 @@ class RatioChooser {
     bool moves = false;
     bool held = false;
     bool at_once = false;
-    /// The steps in a row in which it was held, and how many make a verdict of it: one, and twice
-    /// as many each time that a verdict turned out wrong.
+    /// The number of consecutive steps in which it was referenced elsewhere, and the number that
+    /// decides it: one, doubled after each wrong decision.
     unsigned in_a_row = 0;
     unsigned needed = 1;
 
@@ -151,8 +152,8 @@ class RatioChooser {
   Bytes seen_bytes_;
   Bytes moved_bytes_;
   std::uint64_t mismatches_ = 0;
-  std::list<Shape> shapes_;         // the last used one first
-  std::vector<Shape*> candidates_;  // shapes that begin as this step does
+  std::list<Shape> shapes_;         // the most recently used first
+  std::vector<Shape*> candidates_;  // shapes that match this step so far
 };
 
 }  // namespace spillway

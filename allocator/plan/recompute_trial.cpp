@@ -6,10 +6,11 @@
 namespace spillway {
 namespace {
 
-/// There is room to recompute where this share of the budget is free with everything offloaded.
+/// There is room to recompute if this share of the budget is free with everything offloaded.
 constexpr std::uint64_t kRoomShare = 8;
 
-/// This many times as many steps only offload after recomputation has exceeded the budget again.
+/// Each time that recomputation exceeds the budget again, the number of steps that only offload
+/// grows by this factor.
 constexpr std::uint64_t kBackoff = 4;
 
 }  // namespace
@@ -24,11 +25,11 @@ void RecomputeTrial::recomputed(Bytes first) {
 }
 
 void RecomputeTrial::needed(Bytes first, Bytes needed) {
-  // After one that has fit the next one may try.
+  // If one step has fit, the next one may try.
   if (needed <= budget_) roomy_ = std::max(roomy_, first);
   const Bytes room = budget_ - Bytes{budget_.count() / kRoomShare};
   if (needed > room) return;
-  // A step that is this many times as large mostly needs at most this many times as much.
+  // The bytes that a step needs are at most proportional to its size, in most cases.
   const double times = static_cast<double>(room.count()) / static_cast<double>(needed.count());
   const double size = times * static_cast<double>(first.count());
   const bool any = !(size < static_cast<double>(budget_.count()));

@@ -8,12 +8,12 @@
 
 namespace spillway {
 
-/// Decides for one device with a budget whether a step recomputes what it can, or only offloads.
-/// Recomputation takes less time, and needs its inputs and results on the device: offloading needs
-/// the least room. Steps only offload
-/// - for some steps after one in which recomputation exceeded the budget: 4, 16, 64, …;
-/// - the first time that they are larger than every step that has recomputed, unless a smaller one
-///   needed so little with everything offloaded that the larger one has room to recompute.
+/// Decides for one device with a budget whether a step recomputes, or only offloads. Recomputation
+/// takes less time, but needs its inputs and results on the device; offloading needs the least
+/// memory. Steps only offload
+/// - for some steps after recomputation has exceeded the budget: 4, 16, 64, …;
+/// - the first time that they are larger than every step that has recomputed. An exception is made
+///   if a smaller step needed so little with everything offloaded that the larger one has room.
 /// The size of a step is that of its first storage.
 ///
 /// Threads: confined.
@@ -21,7 +21,7 @@ class RecomputeTrial {
  public:
   explicit RecomputeTrial(Bytes budget) : budget_(budget) {}
 
-  /// A step begins with a storage of `first` bytes.
+  /// Begins a step whose first storage has `first` bytes.
   void begin_step(Bytes first);
 
   /// Whether the running step recomputes.
@@ -33,15 +33,15 @@ class RecomputeTrial {
   /// A step of that size has needed `needed` bytes with everything offloaded or recomputed.
   void needed(Bytes first, Bytes needed);
 
-  /// The running step ends. `exceeded`: recomputation took more than the budget.
+  /// Ends the running step. `exceeded`: recomputation exceeded the budget.
   void end_step(bool exceeded);
 
  private:
   const Bytes budget_;
   bool on_ = true;
-  std::optional<Bytes> largest_;        // step that has recomputed
-  Bytes roomy_;                         // the largest step that may recompute, as far as is known
-  std::uint64_t offloading_steps_ = 0;  // that are left
+  std::optional<Bytes> largest_;        // largest step that has recomputed
+  Bytes roomy_;                         // the largest step that may recompute, as far as known
+  std::uint64_t offloading_steps_ = 0;  // remaining steps that only offload
   std::uint64_t next_offloading_steps_ = 4;
 };
 

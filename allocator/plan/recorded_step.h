@@ -12,40 +12,41 @@
 
 namespace spillway {
 
-/// A step in which everything was offloaded that could be, in as few numbers as plans need. Its
-/// places are the stretches between two changes of what is offloaded; peaks has the most that was
-/// live in each.
+/// A step in which everything was offloaded or recomputed, condensed for planning. An event here is
+/// the interval between two changes of the offloaded set; `peaks` is the peak of each.
 struct RecordedStep {
-  std::vector<std::uint64_t> peaks;  // bytes, in order
-  std::vector<std::size_t> edges;    // where each place begins, in StepCurve's places
+  std::vector<std::uint64_t> peaks;  // allocated bytes, in order
+  std::vector<std::size_t> edges;    // where each event begins, in event indices of StepCurve
 
   struct Absence {
     std::size_t storage = 0;
-    std::size_t from = 0;  // of peaks
+    std::size_t from = 0;  // index in peaks
     std::size_t to = 0;
     std::uint64_t bytes = 0;
   };
 
   std::vector<Absence> absences;  // by storage
-  std::vector<Operand> operands;  // places are of peaks
-  /// Bytes by storage that computing it again takes besides what is there when it is done.
+  std::vector<Operand> operands;  // event indices refer to peaks
+  /// By storage the bytes that its recomputation needs in addition to its result.
   std::vector<std::uint64_t> besides;
   std::size_t storages = 0;
-  Bytes begin{};         // live when it began
-  std::size_t tail = 0;  // the place that the optimizer's step begins with
+  Bytes begin{};         // allocated when it began
+  std::size_t tail = 0;  // the first event of the optimizer phase
 
   RecordedStep() = default;
   RecordedStep(const StepCurve& curve, std::size_t storages);
 
-  /// As if it had begun with more live, which its tail had made and the next step begins with.
+  /// Converts the recording to one that began with more allocated bytes. Its optimizer phase
+  /// allocated them, so the next step begins with them.
   void begin_with(Bytes live);
-  /// A step that began like that needed this much less than was thought, before its tail: of what
-  /// it began with, some was made before the tail and in `peaks` already.
+  /// Corrects the recording after a step that began like that needed `by` bytes less before its
+  /// optimizer phase. Some of the bytes that it began with were allocated before that phase, and
+  /// are already part of `peaks`.
   void needed_less(Bytes by);
 
   [[nodiscard]] Bytes most() const;
 
-  /// The place in which that place of the curve lies.
+  /// The event that contains that event of the curve.
   [[nodiscard]] std::size_t place_of(std::size_t curve_place) const;
 };
 

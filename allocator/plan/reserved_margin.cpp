@@ -6,22 +6,22 @@
 namespace spillway {
 namespace {
 
-/// Plans that leave memory in other pieces hold a little more or less.
+/// Plans with another layout reserve slightly more or less.
 constexpr std::uint64_t kSlackShare = 128;
-/// What differs by less than this share of the budget is alike.
+/// Differences below this share of the budget are ignored.
 constexpr std::uint64_t kAlikeShare = 1024;
-/// Of the same plan this many steps in a row, and it holds too much: one may be on the way to where
-/// its memory will be, and after two the heap has made room itself where it can.
+/// Consecutive steps of a plan above the budget before a correction. The first may still be
+/// converging, and after two the heap has trimmed what it can.
 constexpr int kMaxOver = 3;
-/// So often, and nothing more is hoped for.
-constexpr int kMaxNeedlessly = 3;
-/// Fragmentation is such a share of a budget at most, or of what it leaves for what a
-/// step makes, and a page for each storage: found with models of 10^8 to 10^10 parameters, in steps
-/// with planned places and without.
+/// Attempts before the best measured margin is chosen.
+constexpr int kMaxInVain = 3;
+/// Fragmentation is at most this share of a budget, or of the bytes that a step allocates within
+/// it, and at most a page per storage. Measured with models of 10^8 to 10^10 parameters, in steps
+/// with planned addresses and without.
 constexpr std::uint64_t kBetween = 36;
 constexpr std::uint64_t kBetweenMade = 6;
-/// It may be more by such a share. Steps that can make do with less learn it; those that need all
-/// that they may cannot.
+/// Its uncertainty as a share. Steps that can do with less adapt; steps that need all their budget
+/// cannot.
 constexpr std::uint64_t kSpareShare = 2;
 
 }  // namespace
@@ -41,7 +41,7 @@ Bytes PredictedReserved::between(Bytes budget, std::size_t storages) const {
 }
 
 Bytes PredictedReserved::between_with(Bytes live, std::size_t storages) const {
-  // Any of them may be the smallest.
+  // Any of the bounds may be the smallest.
   const std::uint64_t bytes = (live + memory_->stranded).count();
   const std::uint64_t made = bytes - std::min(bytes, memory_->live.count());
   const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;

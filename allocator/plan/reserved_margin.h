@@ -10,58 +10,60 @@
 
 namespace spillway {
 
-/// What can be foreseen of what a device will hold beyond what is live in it.
+/// Predicts the reserved bytes of a device beyond its allocated bytes.
 class PredictedReserved {
  public:
-  /// A device's memory when a step begins.
+  /// A device's memory at the beginning of a step.
   struct Memory {
-    Bytes stranded;  // free, but hardly anything has room there
-    Bytes live;      // stays
-    Bytes page;      // it comes in these
+    Bytes stranded;  // free, but too fragmented for use
+    Bytes live;      // allocated beyond the step
+    Bytes page;      // granularity of physical memory
   };
 
-  /// Nothing: what is held is not to be within the budget.
+  /// No prediction: the budget does not limit reserved bytes.
   PredictedReserved() = default;
 
   explicit PredictedReserved(const Memory& memory) : memory_(memory) {}
 
-  /// By how much less than the budget may be live in a step that saves this many storages.
+  /// The difference between the budget and the allocated bytes of a step that saves this many
+  /// storages.
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
-  /// By how much that may fall short.
+  /// The uncertainty of margin().
   [[nodiscard]] Bytes spare(Bytes budget, std::size_t storages) const;
-  /// The least one with a margin() that leaves `live`.
+  /// The smallest budget whose margin() leaves `live` bytes.
   [[nodiscard]] Bytes budget_leaving(Bytes live, std::size_t storages) const;
-  /// The least that is thought to hold a step which can do with `live` and no less: with a margin()
-  /// that leaves this much, and half of what is in that for fragmentation to spare.
+  /// The smallest budget predicted to fit a step that needs `live` bytes: its margin() leaves that
+  /// many, plus half of the predicted fragmentation.
   [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
 
  private:
-  // Require memory_.
-  /// What a step leaves between its blocks within that budget, or where this much is live.
+  // The following require memory_.
+  /// Predicted fragmentation within that budget, or with that many allocated bytes.
   [[nodiscard]] Bytes between(Bytes budget, std::size_t storages) const;
   [[nodiscard]] Bytes between_with(Bytes live, std::size_t storages) const;
 
   std::optional<Memory> memory_;
 };
 
-/// By how much less than the budget a step is planned, because what a device holds is more than
-/// what is live in it. Threads: confined.
+/// The difference between the budget and the budget that plans are made for, because reserved bytes
+/// exceed allocated bytes.
+/// Threads: confined.
 class ReservedMargin {
  public:
-  /// Of the plan that was made last.
+  /// The margin of the latest plan.
   [[nodiscard]] Bytes bytes() const { return bytes_; }
 
-  /// A plan is made. `foreseen`: PredictedReserved's margin, which bytes() is not below then.
+  /// Sets bytes() for a new plan. `foreseen`: PredictedReserved's margin, a lower bound for it
+  /// unless a margin was chosen from measurements.
   void plan(Bytes foreseen) { bytes_ = chosen_ ? known_ : std::max(known_, foreseen); }
 
-  /// This much is lacking for places of a plan's blocks. True where the next plan is to have other
-  /// bytes().
+  /// The placement of a plan lacks `lacking` bytes. True if the next plan needs another margin.
   bool lacks(Bytes lacking, Bytes budget, bool least);
 
-  /// A step that followed a plan for `budget` less bytes() has held this much at its peak. `least`:
-  /// no plan needs less. True where the next plan is to have other bytes(): they grow where some
-  /// steps in a row have held more than the budget; and where the least plan goes on to hold more
-  /// as well, it is what held least, for the least margin.
+  /// A step that followed a plan for `budget` minus bytes() had a peak of `most` reserved bytes.
+  /// `least`: no plan needs less. True if the next plan needs another margin. The margin grows
+  /// after several consecutive steps above the budget. If the least plan also keeps exceeding it,
+  /// the smallest margin with the lowest measured peak is chosen.
   bool held(Bytes most, Bytes budget, bool least);
 
  private:
@@ -74,10 +76,10 @@ class ReservedMargin {
   [[nodiscard]] Bytes best(Bytes alike) const;
 
   Bytes bytes_;
-  Bytes known_;  // from what steps have held
+  Bytes known_;  // from measured steps
   std::vector<Tried> tried_;
-  int over_ = 0;        // steps in a row that held more
-  int needlessly_ = 0;  // times that the least plan has gone on to hold more than the budget
+  int over_ = 0;     // consecutive steps above the budget
+  int in_vain_ = 0;  // times that the least plan has kept exceeding the budget
   bool chosen_ = false;
 };
 

@@ -12,12 +12,12 @@ namespace {
 
 constexpr auto kNone = std::numeric_limits<std::size_t>::max();
 
-/// Storages by the place at which something happens to them, in their order there.
+/// Storages by the index of an event, in order per event.
 class ByPlace {
  public:
   ByPlace(std::size_t places, std::size_t storages) : first_(places + 1, kNone), next_(storages) {}
 
-  /// Call with the last storage first.
+  /// Call it with the last storage first.
   void put(std::size_t place, std::size_t storage) {
     next_[storage] = first_[place];
     first_[place] = storage;
@@ -76,8 +76,8 @@ class Simulation {
 
  private:
   struct Moved {
-    std::uint64_t bytes = 0;  // that its copy out holds once it has been released
-    double out = 0;           // when that has ended
+    std::uint64_t bytes = 0;  // released bytes that its copy out still needs
+    double out = 0;           // end of that copy
     double in = 0;
     bool released = false;
   };
@@ -139,10 +139,10 @@ class Simulation {
   ByPlace wanted_;
   std::vector<Moved> moved_;
   std::vector<std::size_t> leaving_;  // in the order of their copies
-  std::size_t left_ = 0;              // of those
+  std::size_t left_ = 0;              // index in leaving_
   std::uint64_t in_flight_ = 0;       // released, and not copied yet
   double now_ = 0;
-  double link_out_ = 0;  // when the last copy ends
+  double link_out_ = 0;  // end of the last copy
   double link_in_ = 0;
   StepTiming timing_;
 };

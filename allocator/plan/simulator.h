@@ -6,11 +6,11 @@
 
 namespace spillway {
 
-/// How long a step takes that follows the plan: one stream that computes, one copy at a time in
-/// each direction, first come first served. A copy out starts when its storage has been saved, a
-/// copy in at the place that the plan names, each when the one before it is done. A place waits for
-/// memory where what is live there and what has been released but not copied out yet is more than
-/// `budget`; a storage that is wanted waits for its copy, or is recomputed.
+/// Predicts the duration of a step that follows the plan. The model has one compute stream, and one
+/// copy at a time in each direction, in order. A copy out starts after its storage was saved, a
+/// fetch at the event that the plan gives, each after the previous copy. An event waits for memory
+/// while allocated bytes, plus released bytes whose copy out is unfinished, exceed `budget`. The
+/// first use of a storage waits for its fetch, or recomputes it.
 /// Requires: profile.timed().
 StepTiming simulate(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
 

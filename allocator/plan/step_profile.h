@@ -11,11 +11,11 @@
 
 namespace spillway {
 
-/// What the link between a device and its host can do.
+/// Bandwidth and latency of the link between a device and its host.
 struct LinkRates {
   double out = 0;       // bytes per second, to the host
-  double in = 0;        // to the device
-  double per_copy = 0;  // seconds that each copy takes besides
+  double in = 0;        // bytes per second, to the device
+  double per_copy = 0;  // seconds of overhead per copy
 
   [[nodiscard]] double out_seconds(std::uint64_t bytes) const {
     return per_copy + static_cast<double>(bytes) / out;
@@ -26,42 +26,41 @@ struct LinkRates {
   }
 };
 
-/// A recorded step with what its storages cost: all that a plan is made from. Places are those of
-/// `memory`; seconds are the device's.
+/// A recorded step with the costs of its storages: the complete input of planning. Event indices
+/// are those of `memory`; seconds are device time.
 struct StepProfile {
   struct Storage {
-    std::uint64_t bytes = 0;  // that a move copies, each way
-    std::size_t saved = 0;    // at the beginning of this place
-    std::size_t wanted = 0;   // again, for the first time; the number of places where never
-    std::optional<double> recompute{};  // seconds; none where it cannot be recomputed
+    std::uint64_t bytes = 0;  // copied by an offload, each way
+    std::size_t saved = 0;    // event index of its save
+    std::size_t wanted = 0;   // event index of its next use; the number of events if there is none
+    std::optional<double> recompute{};  // seconds; none if it cannot be recomputed
   };
 
   explicit StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {}
 
   [[nodiscard]] std::size_t places() const { return memory.peaks.size(); }
 
-  /// Whether its times are known. Without them a plan keeps to the budget anyway.
+  /// Whether its times are known. Without them a plan still respects the budget.
   [[nodiscard]] bool timed() const {
     return seconds.size() == places() && link.out > 0 && link.in > 0;
   }
 
   RecordedStep memory;
   std::vector<Storage> storages{};
-  /// What computing takes in each place, without copies, waits and what is recomputed; empty
-  /// where that is not known.
+  /// Compute time of each event, without copies, waits and recomputation; empty if unknown.
   std::vector<double> seconds{};
-  std::size_t turn = 0;  // the first place of the backward pass
-  /// Memory can be handed out as soon as its copy out has been queued. Where it cannot, what was
-  /// recomputed when the step was recorded is not moved in a plan: that would free it later.
+  std::size_t turn = 0;  // first event of the backward pass
+  /// Memory can be reused as soon as its copy out is queued. If not, plans do not offload storages
+  /// that the recorded step recomputed, because offloading would free them later.
   bool free_at_once = true;
   LinkRates link{};
 };
 
-/// What happens to a storage between the passes.
+/// The action for a storage between the forward and backward pass.
 enum class Action : std::uint8_t {
   kKeep,
-  kMove,       // to the host, and back
-  kRecompute,  // released, and recomputed
+  kMove,       // offload to the host, then fetch
+  kRecompute,  // release, then recompute
 };
 
 }  // namespace spillway

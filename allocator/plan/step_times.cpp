@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// What computing takes in each place: a stretch between two marks counts where its first one lies.
+/// Compute time of each event: an interval between two marks counts for the event of the first one.
 std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times) {
   std::vector<double> seconds(step.peaks.size());
   for (std::size_t mark = 0; mark < times.marks.size(); ++mark) {
@@ -20,16 +20,16 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
   return seconds;
 }
 
-/// Where a mark of a recorded step lies in a later one.
+/// The position of a recorded mark in a later step.
 struct Anchor {
   std::size_t mark;
   double seconds;
 };
 
-/// The most of them that lie in the order of their marks.
+/// The longest increasing subsequence of the anchors, in the order of their marks.
 std::vector<Anchor> in_order(const std::vector<Anchor>& anchors) {
-  std::vector<std::size_t> last;    // of the best row of each length: the one that ends first
-  std::vector<std::size_t> before;  // each one, in its row
+  std::vector<std::size_t> last;    // for each length, the sequence with the earliest end
+  std::vector<std::size_t> before;  // predecessor of each anchor in its sequence
   for (std::size_t i = 0; i < anchors.size(); ++i) {
     const auto longer =
         std::upper_bound(last.begin(), last.end(), anchors[i].seconds, [&](double at, auto other) {
@@ -51,7 +51,7 @@ std::vector<Anchor> in_order(const std::vector<Anchor>& anchors) {
   return row;
 }
 
-/// Where the marks of `recorded` lie in `seen`, and last where that ends.
+/// The times of the marks of `recorded` in `seen`, followed by the end.
 std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) {
   const auto name = [](const StepTimes::Mark& mark) {
     return std::pair(mark.storage, mark.wanted);
@@ -80,7 +80,7 @@ std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) 
     const double share = length > 0 ? (right.seconds - left.seconds) / length : 0;
     while (places.size() < right.mark) {
       const double place = left.seconds + share * (before(places.size()) - before(left.mark));
-      places.push_back(std::min(right.seconds, place));  // rounded up it would lie behind
+      places.push_back(std::min(right.seconds, place));  // rounding up would move it past the mark
     }
     left = right;
   }

@@ -9,37 +9,38 @@
 
 namespace spillway {
 
-/// What was measured of a recorded step. Places are those of its StepCurve; seconds are of the
-/// stream that computes, without what it waited and what it recomputed.
+/// Measured times of a recorded step. Event indices are those of its StepCurve. Seconds are time of
+/// the compute stream, without waits and recomputation.
 struct StepTimes {
-  /// What a place is marked by; kNoStorage: by nothing that is known.
+  /// The storage that marks an event; kNoStorage: none is known.
   static constexpr std::size_t kNoStorage = static_cast<std::size_t>(-1);
 
   struct Mark {
     std::size_t place = 0;
     double seconds = 0;  // since the step began
     std::size_t storage = kNoStorage;
-    bool wanted = false;  // not saved
+    bool wanted = false;  // used, not saved
   };
 
   std::vector<Mark> marks{};          // in order
-  double end = 0;                     // of the backward pass
-  std::optional<std::size_t> turn{};  // the first place at which something was wanted
-  std::vector<std::size_t> saved{};   // by storage
+  double end = 0;                     // end of the backward pass
+  std::optional<std::size_t> turn{};  // first event with a use of a saved storage
+  std::vector<std::size_t> saved{};   // event index by storage
   std::vector<double> recompute{};    // seconds, by storage
   LinkRates link{};
 };
 
-/// What was recorded, with the times of `seen`, later steps with the same storages, of which there
-/// is one at least: each mark lies where it does in their median. Marks that one of them lacks, or
-/// has in another order, lie between those beside them as they did before. What was recomputed
-/// takes the median, and what was not takes what it did.
+/// The recorded marks with the times of `seen`, later steps with the same storages, of which there
+/// must be at least one. Each mark gets its median time. Marks that a step lacks or has in another
+/// order keep their relative position between their neighbors. A recomputation gets its median;
+/// without a measurement it keeps its recorded time.
 [[nodiscard]] StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen);
 
 /// Requires: at least one value.
 [[nodiscard]] double median(std::vector<double> values);
 
-/// The profile of a recorded step; `recomputable` is by storage. Without times it has none.
+/// The profile of a recorded step; `recomputable` is by storage. Without `times` the profile has no
+/// times.
 StepProfile profile_of(RecordedStep step,
                        const std::vector<Bytes>& sizes,
                        const std::vector<bool>& recomputable,

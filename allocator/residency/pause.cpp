@@ -30,8 +30,8 @@ void sort_by_address(PauseManager::Blocks& blocks) {
 Result<PauseManager::Blocks> PauseManager::begin_pause(std::span<const TagId> tags,
                                                        Contents contents) {
   Blocks blocks;
-  // While they are held, no address gets another owner and no memory goes.
-  for (const HeapBlockInfo& block : heap_.pin_blocks(tags, false))
+  // While the blocks are held, no address gets another owner and no memory is released.
+  for (const HeapBlockInfo& block : heap_.hold(tags, false))
     blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
   sort_by_address(blocks);
   Status status = leave(blocks, contents);
@@ -59,12 +59,12 @@ Status PauseManager::leave(Blocks& blocks, Contents contents) {
     SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence last, copy_out(blocks));
     SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(last));
   }
-  // Memory must not go while the device uses it. Where copies came after the uses, these have
-  // passed.
+  // Memory must not be released while the device uses it. If copies were ordered after the uses,
+  // these have passed.
   return uses.wait_sync();
 }
 
-/// One batch, behind what its queue waits for already. Gives its fence.
+/// One batch, after the present waits of its queue. Returns its fence.
 Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
   std::vector<CopyOut> copies;
   for (Block& block : blocks)
@@ -79,8 +79,8 @@ Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
 
 Bytes PauseManager::finish_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  const Result<Bytes> released = heap_.evict(all);
-  SPILLWAY_CHECK(released.ok());  // it fails only for blocks that are not live
+  const Result<Bytes> given_back = heap_.evict(all);
+  SPILLWAY_CHECK(given_back.ok());  // it fails only for blocks that are not allocated
   {
     const Lock lock(mutex_);
     for (const Block& block : blocks) {
@@ -110,7 +110,7 @@ Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> t
   return status;
 }
 
-/// Takes the blocks under `tags` out of the accounting. `held` are those of them that are paused.
+/// Removes the blocks under `tags` from the accounting. `held` are the paused ones among them.
 PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
                                         std::span<const HeapBlockInfo> held) {
   Blocks blocks;
@@ -128,7 +128,7 @@ PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
       blocks.push_back(std::move(known->second));
       paused_.erase(known);
     }
-    // The rest was freed by owners that a pause on another thread had overtaken.
+    // The rest was freed by owners concurrently with a pause on another thread.
     for (auto at = paused_.begin(); at != paused_.end();) {
       const bool asked = std::find(tags.begin(), tags.end(), at->second.tag) != tags.end();
       const bool stale = asked && !heap_.find(at->first).evicted;
@@ -150,7 +150,7 @@ PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
 Status PauseManager::are_fetched(Blocks& blocks) {
   SPILLWAY_RETURN_IF_ERROR(heap_.restore(addresses(blocks)));
   Status status = copy_in_sync(blocks);
-  // The memory goes again, so nothing may write to it any more.
+  // The memory is released again, so nothing may write to it any more.
   if (!status.ok()) copies_.drain_sync();
   return status;
 }
@@ -161,7 +161,7 @@ Status PauseManager::copy_in_sync(Blocks& blocks) {
     if (block.copy) copies.push_back({&*block.copy, block.moved, block.at});
   }
   if (copies.empty()) return {};
-  // Nothing has used the memory since, so the copies come after nothing but those out.
+  // The memory has not been used since, so the copies need no order except after the copies out.
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
                             copies_.to_device(copies, copies_.in_stream()));
   for (Block& block : blocks)
@@ -183,7 +183,7 @@ void PauseManager::finish_resume(Blocks blocks) {
 
 void PauseManager::cancel_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not live
+  SPILLWAY_CHECK(heap_.evict(all).ok());  // it fails only for blocks that are not allocated
   keep(std::move(blocks));
   unpin(all);
 }
@@ -196,7 +196,7 @@ void PauseManager::keep(Blocks blocks) {
       count(block);
       const auto [known, added] = paused_.try_emplace(block.at, std::move(block));
       if (added) continue;
-      // A former owner of the address freed it behind the back of an earlier pause.
+      // A former owner of the address freed it concurrently with an earlier pause.
       uncount(known->second);
       stale.push_back(std::exchange(known->second, std::move(block)));
     }
@@ -250,7 +250,7 @@ std::set<TagId> PauseManager::tags() {
   std::set<TagId> tags;
   for (auto& [at, block] : paused_) {
     const HeapBlockInfo now = heap_.find(at);
-    if (now.evicted) block.tag = now.tag;  // it may have got another one since
+    if (now.evicted) block.tag = now.tag;  // it may have been retagged since
     tags.insert(block.tag);
   }
   return tags;

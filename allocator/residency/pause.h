@@ -16,27 +16,27 @@
 
 namespace spillway {
 
-/// What becomes of the contents of paused memory.
-///   kKept: a copy waits on the host and is fetched. kDiscarded: unspecified after the resume.
+/// The fate of the contents of paused memory.
+///   kKept: a copy on the host is restored. kDiscarded: unspecified after the resume.
 enum class Contents { kKept, kDiscarded };
 
 struct PauseStats {
-  Bytes paused;              // asked for by their owners, of blocks that are paused now
-  Bytes on_host;             // of those: with a copy on the host
+  Bytes paused;              // as requested by their owners, of paused blocks
+  Bytes on_host;             // part of these with a copy on the host
   Bytes copied_out;          // by pauses, since creation
   Bytes copied_in;           // by resumes, since creation
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks offloaded, by tag, and fetches it at the same addresses:
-/// regime R2, where the caller knows that nothing works on the blocks in between. A block that is
-/// touched while it is paused faults.
+/// Releases the memory of allocated blocks by tag, and restores it at the same addresses. Regime
+/// R2: the caller ensures that no work uses the blocks in between. An access to a paused block
+/// faults.
 ///
-/// A pause, as a resume, has two parts: the first may fail and changes nothing then, the second
-/// does not fail. Several devices are so paused all or none.
+/// A pause or a resume has two parts. The first may fail and then changes nothing; the second does
+/// not fail. Several devices are thus paused all or none.
 ///
-/// Threads: safe; the two parts of one move are called by one thread, and one move is made at a
-/// time (the runtime sees to it). Blocks may be freed on any thread meanwhile.
+/// Threads: safe. One thread calls both parts of an operation, and one operation runs at a time;
+/// the runtime ensures that. Any thread may free blocks meanwhile.
 /// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
 /// host only (HeapOptions::offloaded).
 class PauseManager {
@@ -47,50 +47,52 @@ class PauseManager {
                std::atomic<std::uint64_t>& offloaded)
       : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
-  /// One block that is paused, or about to be.
+  /// A block that is paused, or about to be.
   struct Block {
     driver::DevicePtr at;
     TagId tag = TagId::kUntagged;
-    Bytes size;                    // as asked for
-    std::optional<HostSlot> copy;  // none where the contents are discarded
-    driver::Fence moved;           // the last copy, out or in
-    bool shared = false;           // with other processes
+    Bytes size;                    // as requested
+    std::optional<HostSlot> copy;  // none if the contents are discarded
+    driver::Fence moved;           // the last copy, to either direction
+    bool shared = false;           // exported to other processes
   };
 
-  /// What a move is about, between its two parts.
+  /// The blocks of an operation, between its two parts.
   using Blocks = std::vector<Block>;
 
-  /// First part of a pause: copies what the blocks under `tags` were asked to hold to the host.
-  /// Those that are paused already are left out. Stream: the copies come after all that the
-  /// blocks' streams have been given, and are queued as one batch; then the host waits for them
-  /// (counted in driver::Counters::host_syncs). Errors: kOutOfHostMemory, kDriver; kNotReady where
-  /// one of them is shared with other processes. Nothing has changed then.
+  /// First part of a pause: copies the requested bytes of the blocks under `tags` to the host.
+  /// Blocks that are already paused are omitted.
+  /// Stream: the copies are ordered after all work submitted to the blocks' streams, and queued as
+  /// one batch. Then the host waits for them (counted in driver::Counters::host_syncs).
+  /// Errors: kOutOfHostMemory, kDriver; kNotReady if a block is shared with other processes.
+  /// Nothing has changed then.
   Result<Blocks> begin_pause(std::span<const TagId> tags, Contents contents);
-  /// Second part: the memory goes. Gives the bytes that went back to the driver.
+  /// Second part: releases the memory. Returns the bytes released to the driver.
   Bytes finish_pause(Blocks blocks);
   void cancel_pause(Blocks blocks);
 
-  /// First part of a resume: memory at the old addresses, with the old contents where they were
-  /// kept. Stream: the host waits for the copies in (counted), so that any stream may use the
-  /// blocks afterwards. Errors: kOutOfDeviceMemory, kDriver; everything is paused as before then.
+  /// First part of a resume: maps memory at the old addresses and restores contents that were kept.
+  /// Stream: the host waits for the copies (counted), so that any stream may use the blocks
+  /// afterwards.
+  /// Errors: kOutOfDeviceMemory, kDriver; everything is paused as before then.
   Result<Blocks> begin_resume(std::span<const TagId> tags);
-  /// Second part: the blocks' owners have them back.
+  /// Second part: the blocks' owners may use them again.
   void finish_resume(Blocks blocks);
   void cancel_resume(Blocks blocks);
 
-  /// The owner of `at` is about to free it: where it is paused, its host copy goes.
+  /// The owner of `at` is about to free it. If it is paused, its host copy is freed.
   void freed(driver::DevicePtr at) {
     if (any_.load(std::memory_order_relaxed)) forget(at);
   }
 
-  /// The tags of paused blocks, as the heap has them now.
+  /// The present tags of the paused blocks.
   [[nodiscard]] std::set<TagId> tags();
-  /// What the paused blocks under `tags` were asked to hold.
+  /// The requested bytes of the paused blocks under `tags`.
   [[nodiscard]] Bytes bytes_under(std::span<const TagId> tags) const;
   [[nodiscard]] PauseStats stats() const;
 
-  /// Calls `look` with the host copy of the paused block at `at`, and its size; false where there
-  /// is none. The copy stays while `look` runs.
+  /// Calls `look` with the host copy of the paused block at `at`, and its size; false if there is
+  /// none. The copy stays while `look` runs.
   template <typename Look>
   bool with_copy(driver::DevicePtr at, Look look) const {
     const Lock lock(mutex_);
@@ -107,8 +109,9 @@ class PauseManager {
   Status are_fetched(Blocks& blocks);
   Status copy_in_sync(Blocks& blocks);
   void keep(Blocks blocks);
-  /// Owners may free these blocks again; what they have freed meanwhile goes, its copy too.
-  void unpin(std::span<const driver::DevicePtr> blocks);
+  /// Ends the hold on these blocks. Those that their owners freed meanwhile are freed now, with
+  /// their copies.
+  void let_go(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);
   void drop_copy(Block block);
   void count(const Block& block) SPILLWAY_REQUIRES(mutex_);
@@ -118,10 +121,10 @@ class PauseManager {
   HostArena& arena_;
   CopyEngine& copies_;
   std::atomic<std::uint64_t>& offloaded_;
-  std::atomic<bool> any_{false};  // something is in paused_
+  std::atomic<bool> any_{false};  // paused_ is not empty
   mutable Mutex mutex_;
   std::map<driver::DevicePtr, Block> paused_ SPILLWAY_GUARDED_BY(mutex_);
-  PauseStats stats_ SPILLWAY_GUARDED_BY(mutex_);  // paused_ in numbers
+  PauseStats stats_ SPILLWAY_GUARDED_BY(mutex_);  // totals of paused_
 };
 
 }  // namespace spillway

@@ -9,7 +9,7 @@ Result<Stash> Residency::stash(driver::DevicePtr source, Bytes size, driver::Str
   SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, arena_.take(size));
   const Result<driver::Fence> written = copies_.to_host(source, slot, producer);
   if (!written.ok()) {
-    // With the fences it came with: its former copies may still run.
+    // With the fences that it had: its earlier copies may still run.
     arena_.give(std::move(slot), {});
     return written.status();
   }
@@ -35,7 +35,7 @@ Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
 }
 
 Stash Residency::leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written) {
-  // Elsewhere its owner keeps the source alive, as the header asks.
+  // Elsewhere its owner keeps the source alive, as the header requires.
   const bool in_heap = heap_.add_fence(source, written);
   stashed_ += slot.size.count();
   on_host_ += slot.size.count();

@@ -14,41 +14,41 @@
 namespace spillway {
 
 struct ResidencyStats {
-  Bytes stashed;    // bytes copied or being copied to the host, since creation
-  Bytes fetched;    // bytes copied or being copied back, since creation
-  Bytes on_host;    // held in slots by living stashes now
-  Bytes offloaded;  // of those: not on the device as well
+  Bytes stashed;    // bytes submitted for copy to the host, since creation
+  Bytes fetched;    // bytes submitted for copy to the device, since creation
+  Bytes on_host;    // in slots of existing stashes
+  Bytes offloaded;  // part of these that is not on the device as well
   std::uint64_t stashes = 0;
-  std::uint64_t fetches = 0;  // ways back, of however many stashes each
-  std::uint64_t dropped = 0;  // stashes that ended without ever being fetched
+  std::uint64_t fetches = 0;  // fetches, of any number of stashes each
+  std::uint64_t dropped = 0;  // stashes that ended without a fetch
 };
 
-/// The host copy of one storage, or of a part of one. Made by Residency::stash, ended by
-/// Residency::drop, exactly once.
+/// The host copy of one storage, or of a part of one. Created by Residency::stash, ended by
+/// Residency::drop exactly once.
 struct Stash {
   HostSlot slot;
-  driver::Fence written;   // the copy out
-  bool fetched = false;    // copies in were begun; slot.fences has the latest of each stream
+  driver::Fence written;   // the copy to the host
+  bool fetched = false;    // a fetch was begun; slot.fences has the latest of each stream
   bool offloaded = false;  // counted as not on the device
-  bool in_heap = false;    // the source was in our heap, whose block carries `written`
+  bool in_heap = false;    // the source was in our heap, whose block has the fence `written`
 };
 
-/// A part of a storage that leaves.
+/// A part of a storage to offload.
 struct Leaving {
   driver::DevicePtr source;
   Bytes size;
 };
 
-/// A stash that is fetched. Borrows it for the call.
+/// A stash to fetch. Borrowed for the call.
 struct Return {
   Stash* stash;
   driver::DevicePtr destination;
 };
 
-/// Carries out moves of storages under R2 (nothing can issue new work on the bytes while they are
-/// offloaded). Decides nothing.
+/// Offloads and fetches storages under regime R2: no work on the bytes can be submitted while they
+/// are offloaded. Makes no decisions.
 ///
-/// Threads: safe for different stashes; one stash must not be used by two threads at once.
+/// Threads: safe for different stashes; two threads must not use one stash at once.
 /// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
 /// host only (HeapOptions::offloaded).
 class Residency {
@@ -56,41 +56,39 @@ class Residency {
   Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& offloaded)
       : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
-  /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
-  /// afterwards: in our heap it then carries the copy's fence (law 2). Where `source` is not in our
-  /// heap, the caller must keep it alive until Stash::written has passed. Stream: after what
-  /// `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver; nothing has changed
-  /// then.
+  /// Begins copying `size` bytes at `source` to the host. The device block may be freed at any time
+  /// afterwards; in our heap it then has the copy's fence (law 2). If `source` is not in our heap,
+  /// the caller keeps it alive until Stash::written has passed.
+  /// Stream: after work submitted to `producer`; no wait.
+  /// Errors: kOutOfHostMemory, kDriver; nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
-  /// As above, several parts of one storage, all or none; one fence for all. Requires: at least
-  /// one.
+  /// As above, for several parts of one storage, all or none; one fence for all.
+  /// Requires: at least one.
   Result<std::vector<Stash>> stash(std::span<const Leaving> parts, driver::Stream producer);
 
   /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
-  /// host copy stays. The returned fence must be waited for (driver::Timeline::wait) by every
-  /// stream that reads the destination.
-  /// `haste`: whether something waits for it already.
+  /// host copy stays. Every stream that reads the destination must wait for the returned fence
+  /// (driver::Timeline::wait). `haste`: whether the copy is already waited for.
   Result<driver::Fence> fetch(Stash& stash,
                               driver::DevicePtr destination,
                               driver::Stream consumer,
                               CopyPriority haste = CopyPriority::kPrefetch);
-  /// As above, several stashes into one block; one fence for all. Requires: at least one.
+  /// As above, for several stashes into one block; one fence for all. Requires: at least one.
   Result<driver::Fence> fetch(std::span<const Return> returns,
                               driver::Stream consumer,
                               CopyPriority haste);
 
-  /// The fetched copy has left the device again while the stash lives on; only the accounting
-  /// change.
+  /// Marks the stash as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(Stash& stash, bool offloaded);
 
-  /// Ends the stash: its slot goes back with the fences of its last copies (law 4).
+  /// Ends the stash: returns its slot with the fences of its last copies (law 4).
   void drop(Stash stash);
 
   [[nodiscard]] ResidencyStats stats() const;
 
  private:
   Result<std::vector<HostSlot>> take_slots(std::span<const Leaving> parts);
-  /// The copies out of, or back to, a part have been submitted.
+  /// Called when the copies out of a part, or its fetches, have been submitted.
   Stash leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written);
   void is_fetched(Stash& stash, driver::Fence read);
 

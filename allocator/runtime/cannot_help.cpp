@@ -6,8 +6,9 @@
 namespace spillway {
 namespace {
 
-/// Inside forward and backward passes storages are offloaded and fetched all the time: a peak that
-/// is lower by less than this share, and by less than a fraction of what is offloaded, is the same.
+/// Within forward and backward passes, storages are offloaded and fetched continually. A peak
+/// counts as unchanged if the difference is below this share, and below a fraction of the offloaded
+/// bytes.
 constexpr std::uint64_t kAlike = 32;
 constexpr std::uint64_t kWorthIt = 4;
 
@@ -16,8 +17,8 @@ HelplessReason reason_in(StepPhase phase, const StepFacts& step) {
     case StepPhase::kOptimizer:
       return HelplessReason::kOptimizer;
     case StepPhase::kOutside:
-      // The first compiled graph of a step saves its tensors only when it ends: so does the step
-      // begin.
+      // The first compiled graph of a step saves its tensors only at its end, so the step begins
+      // there.
       return step.compiled ? HelplessReason::kCompiledGraph : HelplessReason::kEvaluation;
     default:
       break;
@@ -67,7 +68,7 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
   const bool alike = between ? lowered.zero()
                              : lowered.count() <= peak.allocated.count() / kAlike &&
                                    lowered.count() <= step.offloaded.count() / kWorthIt;
-  // Another allocator's peaks are not known.
+  // Peaks of another allocator are unknown.
   if (!alike || peak.allocated.zero()) return std::nullopt;
   const HelplessReason reason = reason_in(phase, step);
   return CannotHelp{

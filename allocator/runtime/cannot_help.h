@@ -11,18 +11,18 @@
 
 namespace spillway {
 
-/// Why offloading does not lower the peak of a process. The numbers are part of StatsPageLayout.
+/// Why offloading does not lower a process's peak. The values are part of StatsPageLayout.
 enum class HelplessReason : std::uint32_t {
   kNone,
-  kOptimizer,       // the peak is reached in the optimizer's step; bytes: the peak
-  kEvaluation,      // outside of training steps; bytes: the peak
-  kOperator,        // in an operator of the forward or backward pass; bytes: of its allocation
-  kCompiledGraph,   // in a graph of torch.compile; bytes: the peak
-  kOtherOffloader,  // other saved-tensor hooks get what is saved
-  kModelState,  // parameters, gradients and optimizer states exceed the budget; bytes: by how much
+  kOptimizer,       // the optimizer step reaches the peak; bytes: the peak
+  kEvaluation,      // the peak is outside of training steps; bytes: the peak
+  kOperator,        // an operator of the forward or backward pass reaches it; bytes: its allocation
+  kCompiledGraph,   // a torch.compile graph reaches it; bytes: the peak
+  kOtherOffloader,  // other saved-tensor hooks receive the saved tensors
+  kModelState,  // parameters, gradients and optimizer states exceed the budget; bytes: the excess
   kCount,
 };
-/// As spillway.stats() and the log of a run name it; empty for kNone.
+/// The reason's name in spillway.stats() and the run log; empty for kNone.
 std::string_view helpless_reason_name(HelplessReason reason);
 
 struct CannotHelp {
@@ -31,18 +31,18 @@ struct CannotHelp {
   Bytes bytes;
 };
 
-/// One device in one step, up to the end of its optimizer's step.
+/// Measurements of one device in one step, up to the end of its optimizer step.
 struct StepFacts {
   StepPeaks::Peaks peaks;        // of all steps
-  Bytes offloaded;               // in the step
-  Bytes left_to_recompute;       // in the step
-  bool saved_elsewhere = false;  // other hooks got saved tensors in the step
-  bool compiled = false;         // torch.compile has made a graph
+  Bytes offloaded;               // offloaded in the step
+  Bytes left_to_recompute;       // left to recompute in the step
+  bool saved_elsewhere = false;  // other hooks received saved tensors in the step
+  bool compiled = false;         // torch.compile has created a graph
 };
 
-/// Why the peak was not lowered by what the step offloaded; none where it was, or where nothing
-/// was offloaded. What was left to recompute counts as allocated without Spillway at any time, so
-/// that a peak is not said to be the same when it may be lower.
+/// Why the step's offloading did not lower the peak. None if it did, or if nothing was offloaded.
+/// Bytes left to recompute count as allocated without Spillway at any time. The answer is therefore
+/// never that the peak is unchanged when it may be lower.
 std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFacts& step);
 
 /// Counts steps with the same answer.
@@ -50,13 +50,13 @@ std::optional<CannotHelp> why_peak_is_not_lowered(DeviceId device, const StepFac
 /// Threads: confined.
 class HelplessSteps {
  public:
-  /// This many steps in a row with the same reason make the first answer.
+  /// Consecutive steps with the same reason before the first answer.
   static constexpr int kSteps = 3;
 
-  /// The answer after a step for which `found` was.
+  /// The answer after a step with the result `found`.
   CannotHelp after(const std::optional<CannotHelp>& found);
 
-  /// The last answer no longer holds. The next one takes four times as many steps.
+  /// Withdraws the last answer. The next one takes four times as many steps.
   void withdraw();
 
  private:
@@ -68,8 +68,8 @@ class HelplessSteps {
 /// The highest of a device's peaks.
 const StepPeaks::Peak& highest(const StepPeaks::Peaks& peaks);
 
-/// Whether a job whose activations stay on the GPU, since offloading did not lower a peak of
-/// `before` bytes for that reason, still reaches about that peak in recent steps, in its place.
+/// For a job that keeps its activations because offloading did not lower its peak of `before`
+/// bytes. Whether recent steps still reach about that peak in the same phase.
 bool needs_no_offloading(HelplessReason reason, Bytes before, const StepPeaks::Peaks& recent);
 
 }  // namespace spillway

@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t kMax = 256;  // copies of a stream that may still be waited for
+constexpr std::size_t kMax = 256;  // copies per stream that are remembered for waits
 
 }  // namespace
 

@@ -10,21 +10,21 @@
 
 namespace spillway {
 
-/// When the last copies of each stream ended, which reports a wait how long it was for one:
-/// between a wait's two events there is always some time, whether it waited or not. By the same
-/// rules as python/spillway/report/copies.py, over the copies that it still knows.
+/// Ends of the last copies of each stream, by which the length of a stream's wait for a copy is
+/// computed. The two events around a wait are apart even without a wait. Follows the rules of
+/// python/spillway/report/copies.py, for the copies that it remembers.
 ///
-/// Threads: none of its own; one at a time.
+/// Threads: confined.
 class CopyEnds {
  public:
-  /// `copy` is a copy's span, after those that its stream has had before.
+  /// Adds the span of a copy. Spans of a stream come in order.
   void add(const driver::Span& copy);
 
-  /// Whether a stream copies: it has waited before it does, which is no stall.
+  /// Whether a stream makes copies. Its waits before a copy are not stalls.
   [[nodiscard]] bool copies(DeviceId device, std::uint64_t stream) const;
 
-  /// When a computing stream's wait was over: its own end, or before that the end of the copy that
-  /// it was for; its beginning where it waited for none that was still going on.
+  /// When a wait of a compute stream was over: at the end of the copy that it waited for, at the
+  /// latest at its own end. The beginning of the wait if no copy was in progress.
   [[nodiscard]] std::uint64_t over(const driver::Span& wait) const;
 
  private:

@@ -43,7 +43,8 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
 
 DeviceRuntime::~DeviceRuntime() {
   if (!copies_) return;
-  // Heap and arena hold fences of the copy engine, so it goes last, and its copies end first.
+  // Heap and arena have fences of the copy engine, so it is destroyed last, after its copies have
+  // ended.
   copies_->drain_sync();
   imports_.reset();
   exports_.reset();

@@ -27,22 +27,25 @@
 namespace spillway {
 
 struct RuntimeOptions {
-  Bytes pinned_limit;     // most pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
-  Bytes min_bytes{1024};  // smaller storages stay on the device
-  /// Most pinned host bytes of all processes of this machine that share a ledger; zero: none.
+  Bytes pinned_limit;     // maximum pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes min_bytes{1024};  // smaller storages are not offloaded
+  /// Maximum pinned host bytes of all processes on this machine that share a ledger; zero: none.
   /// SPILLWAY_NODE_PINNED_LIMIT
   Bytes node_pinned_limit{};
-  std::string ledger = "/dev/shm";  // the folder of that ledger
-  /// Steps that repeat get the same addresses (Heap::end_step). SPILLWAY_PLAN_REPLAY
+  std::string ledger = "/dev/shm";  // directory of that ledger
+  /// Plans the addresses of repeating steps (Heap::end_step). SPILLWAY_PLAN_REPLAY
   bool plan_replay = false;
-  /// Most bytes that each device's heap may hold; zero: what the device has. SPILLWAY_MEMORY_LIMIT
+  /// Maximum bytes reserved by each device's heap; zero: limited by the device.
+  /// SPILLWAY_MEMORY_LIMIT
   Bytes memory_limit{};
-  /// Reads SPILLWAY_*. Errors: kInvalidArgument naming variable, value and what is allowed.
+  /// Reads SPILLWAY_*.
+  /// Errors: kInvalidArgument with the variable, its value and the allowed values.
   static Result<RuntimeOptions> from_environment();
 };
 
-/// While one lives, an allocation of this thread that the device, or the budget, has no room for
-/// fails at once: a prefetch is not worth offloading anything else. Threads: confined.
+/// Marks an optional allocation, such as a prefetch. During its lifetime, an allocation of this
+/// thread that exceeds the device or the budget fails at once and offloads nothing.
+/// Threads: confined.
 class OptionalAllocation {
  public:
   OptionalAllocation() : outer_(std::exchange(open(), true)) {}
@@ -60,77 +63,84 @@ class OptionalAllocation {
   const bool outer_;
 };
 
-/// One of each stage for one device, in stage order.
-/// Threads: safe. Ownership: owns its stages; later ones borrow earlier ones; borrows `evictable`.
+/// One instance of each stage for one device, in stage order.
+/// Threads: safe.
+/// Ownership: owns its stages, of which later ones borrow earlier ones; borrows `evictable`.
 class DeviceRuntime {
  public:
-  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument where the node's ledger cannot be
-  /// trusted.
+  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument if the node's ledger is not trustworthy.
   static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
                                                        const RuntimeOptions& options,
                                                        Evictable& evictable);
 
-  /// For tests. Requires: nothing allocated from the heap lives, and no stash.
+  /// For tests. Requires: no block of the heap is allocated, and there is no stash.
   ~DeviceRuntime();
   DeviceRuntime(const DeviceRuntime&) = delete;
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
-  /// A block of the heap under this thread's tag: the one way in for the code that hands memory to
-  /// programs. As Heap::allocate. Where the device, or the heap's budget, has no room, the
-  /// reclaimer offloads what it can; then the heap exceeds its budget, or, where it is the device
-  /// that has no memory, tags that may be paused (Evictable) are, and then it is tried again.
-  /// `pool` kShared: this thread's PoolScope, if any. Stream: no host wait except where the device
-  /// has no memory. Errors: kOutOfDeviceMemory, whose text says who holds what and which tag's
-  /// pause would have made room; then nothing is paused that was not before.
+  /// Allocates a block of the heap under this thread's tag. Every allocator that serves programs
+  /// calls it. As Heap::allocate. If the device or the heap's budget has no room, the reclaimer
+  /// offloads storages and the allocation is retried. If that is not enough, the heap exceeds its
+  /// budget. If the device itself is out of memory, tags that may be paused (Evictable) are paused
+  /// instead. `pool` kShared: this thread's PoolScope, if any.
+  /// Stream: no host wait unless the device is out of memory.
+  /// Errors: kOutOfDeviceMemory. Its text breaks memory down by owner and names the tag whose pause
+  /// would have made room. No tag is paused then that was not paused before.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
 
-  /// Offloads storages of the device until some `wanted` bytes of it are free in stream order, as
-  /// far as it can, and returns how many are. Called where an allocation has no room, with whatever
-  /// locks its thread holds: it waits for none of them.
+  /// Offloads storages of the device until about `wanted` bytes are free in stream order, and
+  /// returns the freed bytes. Called for an allocation without room, under any locks of its thread.
+  /// Waits for no lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// For all devices; null for none.
+  /// Sets the reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaimer reclaimer);
 
-  /// What the reclaimer has freed since the last call.
+  /// Bytes that the reclaimer has freed since the last call.
   Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
-  /// Releases what allocate gave, with its host copy where it is paused; other processes cannot
-  /// open it any more. As Heap::free.
+  /// Frees a block of allocate, with its host copy if it is paused. Other processes cannot open it
+  /// any more. As Heap::free.
   bool free(driver::DevicePtr at);
 
-  /// The live block around `at` is also used by work on `stream`, as Heap::record_use. Errors:
-  /// kInvalidArgument for what is no stream and where no live block is there; kDriver.
+  /// Records that work on `stream` also uses the allocated block that contains `at`, as
+  /// Heap::record_use.
+  /// Errors: kInvalidArgument if the stream is invalid or no allocated block contains `at`;
+  /// kDriver.
   Status record_use(driver::DevicePtr at, driver::Stream stream);
 
-  /// The live block around `at` is for `role` from now on, unless a scope that the program opened
-  /// has named it.
+  /// Sets the tag of the allocated block that contains `at` to `role`, unless a scope of the
+  /// program has tagged it.
   void set_role(driver::DevicePtr at, TagId role);
 
-  /// Limits of what the heap holds from the driver; of kFraction and kAbsolute the smaller counts.
-  ///   kFraction: as PyTorch's per-process fraction has it. kAbsolute: the caller's own. kSoft:
-  ///   beyond it cached memory is released before the heap grows, and then it grows.
+  /// Limits of the heap's reserved bytes. The smaller one of kFraction and kAbsolute applies.
+  ///   kFraction: PyTorch's per-process memory fraction. kAbsolute: set by the caller. kSoft: past
+  ///   it the heap first releases cached memory, then grows anyway.
   enum class Limit { kFraction, kAbsolute, kSoft };
-  /// Sets one of them; zero removes it. Where more is held, cached memory goes back now; what lives
-  /// stays, and what cannot grow any more is out of memory at its next growth.
-  /// Stream: blocks the host where memory goes back. Errors: kInvalidArgument for more than the
-  /// device has; kDriver. Nothing has changed then.
+  /// Sets a limit; zero removes it. If more is reserved, cached memory is released now. Allocated
+  /// blocks stay; the heap is out of memory at its next growth.
+  /// Stream: blocks the host if memory is released.
+  /// Errors: kInvalidArgument if the limit exceeds the device's memory; kDriver. Nothing has
+  /// changed then.
   Status set_limit(Limit which, Bytes limit);
-  /// Zero where there is none.
+  /// Zero if there is none.
   [[nodiscard]] Bytes limit(Limit which) const;
 
   /// Starts recording this device's storages (LifetimeRecorder::start), into a trace at `path`
-  /// unless that is empty. Errors: as there; kDriver.
+  /// unless `path` is empty.
+  /// Errors: as there; kDriver.
   Status start_recording(const std::string& path, std::size_t most);
 
-  /// `why`, which says that `size` bytes could not be had, with who holds what and which tag's
+  /// Extends `why`, the failure to allocate `size` bytes, by memory by owner and the tag whose
   /// pause would have made room.
   [[nodiscard]] Status oom_status(Bytes size, const Status& why);
 
-  /// PauseManager tags that may be, until the device can give `size` more bytes or nothing is left
-  /// to pause; their names. Requires: the caller's turn (Evictable::turn). Stream: blocks the host.
-  /// Errors: kOutOfDeviceMemory where they do not hold enough; nothing is paused then.
+  /// Pauses tags that may be paused until the device can supply `size` more bytes; returns the
+  /// paused tags.
+  /// Requires: the caller holds Evictable::turn.
+  /// Stream: blocks the host.
+  /// Errors: kOutOfDeviceMemory if the tags are too small; nothing is paused then.
   Result<std::vector<TagId>> evict_for(Bytes size);
 
   Heap& heap() { return *heap_; }
@@ -143,27 +153,27 @@ class DeviceRuntime {
 
   PauseManager& pauses() { return *pauses_; }
 
-  /// What this device holds in the running step of a region with a budget. Blocks of the heap
-  /// report to it by themselves.
+  /// Allocated bytes of this device during the running step of a region with a budget. The heap's
+  /// blocks report to it.
   AllocationCurve& curve() { return curve_; }
 
-  /// Its peaks by phase of a step. Blocks of the heap report to it by themselves.
+  /// The device's peaks by phase of a step. The heap's blocks report to it.
   StepPeaks& step_peaks() { return step_peaks_; }
 
-  /// What such a step costs, where a plan is to be made from it.
+  /// Measures the times of a step, from which a plan is made.
   StepRecording& step_recording() { return step_recording_; }
 
   /// The running or last step of a region with a budget.
   struct BudgetStep {
-    std::uint64_t number = 0;  // the process' first step is 1
-    std::string shape;         // of the first tensor that it saved, as "[8, 1024]"
+    std::uint64_t number = 0;  // the process's first step is 1
+    std::string shape;         // shape of the first tensor that it saved, as "[8, 1024]"
   };
 
   void set_budget_step(BudgetStep step);
   [[nodiscard]] BudgetStep budget_step() const;
 
-  /// What the device has in all, and for this process, for budgets that are a share of it: asked
-  /// for once, before the first step of such a budget.
+  /// Sets the device's total memory and this process's share of it, for budgets that are a share.
+  /// Called once, before the first step with such a budget.
   void offer(driver::MemoryInfo room) {
     total_ = room.total.count();
     available_ = room.free.count();
@@ -171,18 +181,18 @@ class DeviceRuntime {
 
   [[nodiscard]] bool offered() const { return total_ != 0; }
 
-  /// What a step with that budget may need. Requires: a budget in bytes, or offered().
+  /// The bytes that a step with that budget may need. Requires: a budget in bytes, or offered().
   [[nodiscard]] Bytes most(const Budget& budget) const {
     return budget.on(Bytes{total_}, Bytes{available_});
   }
 
-  /// Memory of this process for others, and theirs for this one.
+  /// Memory that this process exports to others, and imports from them.
   Exports& exports() { return *exports_; }
 
   Imports& imports() { return *imports_; }
 
-  /// Lets `peer` read and write all memory of this device, now and in future. Errors: as
-  /// Heap::enable_peer.
+  /// Lets `peer` read and write all present and future memory of this device.
+  /// Errors: as Heap::enable_peer.
   Status enable_peer(DeviceId peer);
 
   [[nodiscard]] const driver::Device& device() const { return device_; }
@@ -193,7 +203,7 @@ class DeviceRuntime {
 
   Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
   Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
-  /// What the driver lacks to give `size` more bytes.
+  /// Bytes that the driver lacks to supply `size` more bytes.
   [[nodiscard]] Bytes missing(Bytes size) const;
   [[nodiscard]] std::string advice(Bytes missing) const;
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-// Whether what is offloaded lowers the peak.
+// Whether offloading lowers the peak.
 namespace spillway {
 
 void Runtime::begin_phase(StepPhase phase) {
@@ -26,7 +26,7 @@ void Runtime::diagnose() {
   std::optional<CannotHelp> found;
   std::map<DeviceId, Bytes> peaks;
   bool lowers = false;
-  bool still = true;  // they need what they needed when it was found
+  bool still = true;  // they still need as much as when it was found
   for (DeviceRuntime* const device : devices) {
     const DeviceId id = device->device().id;
     const Bytes stashed = device->residency().stats().stashed;
@@ -59,7 +59,7 @@ void Runtime::diagnose() {
   const CannotHelp after = helpless_.after(found);
   if (cannot_help_.reason == HelplessReason::kModelState) return;
   cannot_help_ = after;
-  // Peaks are known where the memory is Spillway's: then storages that stay can leave under
+  // Peaks are known if the memory is Spillway's: resident storages can then be offloaded under
   // pressure.
   keeps_ = where_it_helps_ && !after.bytes.zero();
   if (!keeps_) return;

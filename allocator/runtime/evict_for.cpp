@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-/// A tag, or a path that several tags lie in, and the bytes that its pause would give the driver.
+/// A tag, or a path with several tags, and the bytes that its pause would release to the driver.
 struct Holder {
   std::string path;
   std::vector<TagId> tags;
@@ -24,7 +24,7 @@ bool gives_less(const Holder& left, const Holder& right) {
   return left.gives < right.gives;
 }
 
-/// Every tag that holds memory by itself.
+/// Every tag with memory of its own.
 std::vector<Holder> holders(const Heap& heap) {
   std::vector<Holder> all;
   for (const HeapTagInfo& tag : heap.tags()) {
@@ -34,7 +34,7 @@ std::vector<Holder> holders(const Heap& heap) {
   return all;
 }
 
-/// The paths that lie around tags: "a" and "a/b" for "a/b/c".
+/// The parent paths of tags: "a" and "a/b" for "a/b/c".
 std::vector<Holder> outer_paths(const Heap& heap, const std::vector<Holder>& tags) {
   std::map<std::string, std::vector<TagId>> inside;
   for (const Holder& tag : tags) {
@@ -54,7 +54,7 @@ std::vector<Holder> outer_paths(const Heap& heap, const std::vector<Holder>& tag
   return all;
 }
 
-/// The one that gives least among those that give enough.
+/// The smallest one that releases enough.
 const Holder* smallest_enough(const std::vector<Holder>& all, Bytes missing) {
   const Holder* found = nullptr;
   for (const Holder& each : all) {
@@ -63,8 +63,8 @@ const Holder* smallest_enough(const std::vector<Holder>& all, Bytes missing) {
   return found;
 }
 
-/// As few tags as give `missing` bytes: one that is just enough, or the largest; empty where all
-/// together do not.
+/// The fewest tags that release `missing` bytes: one that is just enough, or the largest ones;
+/// empty if all together do not.
 std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   if (const Holder* one = smallest_enough(all, missing)) return one->tags;
   std::sort(all.rbegin(), all.rend(), gives_less);
@@ -95,15 +95,15 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   const auto memory = driver::memory_info(device_);
   if (!memory.ok()) return size;
   Bytes room = memory.value().free;
-  Bytes beyond;  // the limit, which may be below what is held
+  Bytes beyond;  // the limit, which may be below the reserved bytes
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
     const Bytes held = heap_->held();
     room = std::min(room, saturating_sub(limit, held));
     if (held > limit) beyond = held - limit;
   }
   if (size > memory.value().total)
-    return size;  // whatever goes; and no size near 2^64 may be rounded
-  // Memory comes and goes in whole chunks.
+    return size;  // regardless of evictions; and sizes near 2^64 must not be rounded
+  // Memory is mapped and released in whole chunks.
   const Bytes wanted = size.rounded_up(heap_->granularity());
   room = room.rounded_down(heap_->granularity());
   return wanted > room ? wanted - room + beyond : Bytes{};
@@ -177,7 +177,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
   std::vector<TagId> paused;
   // Each round pauses at least one tag, or is the last.
   while (true) {
-    // At first as well: while this waited for its turn, something may have made room.
+    // Tried first too: another thread may have made room while this one waited for the lock.
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     const Bytes lacking = missing(size);
@@ -188,7 +188,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
         continue;
       }
     }
-    // It did not help, so it is taken back, as far as memory goes.
+    // The pause did not help, so it is undone as far as memory allows.
     if (auto back = pauses_->begin_resume(paused); back.ok()) {
       pauses_->finish_resume(std::move(back).value());
     }

@@ -11,25 +11,27 @@
 
 namespace spillway {
 
-/// Which tags may be paused without being asked when a device runs out of memory, and whose turn it
-/// is to move memory. One for a process. Threads: safe.
+/// The tags that may be paused when a device runs out of memory, and the lock for pausing and
+/// resuming. One per process.
+/// Threads: safe.
 class Evictable {
  public:
-  /// From now on what is under `pattern` may be paused. Errors: kInvalidArgument for the empty
-  /// pattern: memory without a tag has no contract.
+  /// Allows memory under `pattern` to be paused.
+  /// Errors: kInvalidArgument for the empty pattern, because untagged memory has no contract.
   Status allow(std::string_view pattern);
-  /// Takes one allow() of the same pattern back. Errors: kNotReady where there was none.
+  /// Undoes one allow() of the same pattern. Errors: kNotReady if there is none.
   Status forbid(std::string_view pattern);
 
-  /// Until the matching release, what is under `pattern` stays, whatever is allowed.
+  /// Keeps memory under `pattern` resident until the matching release, even if a pattern allows its
+  /// pause.
   void pin(std::string_view pattern);
   void unpin(std::string_view pattern);
 
   /// Whether memory under `tag` may be paused now.
   [[nodiscard]] bool allows(TagId tag) const;
 
-  /// Held by the code that pauses or resumes: one at a time in a process. Taken before all other
-  /// locks.
+  /// Held while memory is paused or resumed: one operation at a time in a process. Locked before
+  /// all other locks.
   Mutex& turn() { return turn_; }
 
  private:

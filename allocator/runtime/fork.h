@@ -3,11 +3,11 @@
 
 namespace spillway {
 
-/// From now on forked children are noticed. Threads: safe.
+/// Starts detecting forked children. Threads: safe.
 void watch_for_forks();
 
-/// True in a child that was forked after watch_for_forks(): CUDA does not work there, and locks may
-/// be held by threads that the child does not have.
+/// True in a child forked after watch_for_forks(). CUDA does not work there, and threads that do
+/// not exist in the child may hold locks.
 [[nodiscard]] bool in_forked_child();
 
 }  // namespace spillway

@@ -11,8 +11,9 @@
 
 namespace spillway {
 
-/// Appends one JSON array to a text, as a line of its own: JsonLine(text, "free").add(time).
-/// Threads: confined. Borrows the text.
+/// Appends one JSON array to a text, as a separate line: JsonLine(text, "free").add(time).
+/// Threads: confined.
+/// Ownership: borrows the text.
 class JsonLine {
  public:
   JsonLine(std::string& text, std::string_view kind) : text_(text) {
@@ -39,7 +40,7 @@ class JsonLine {
     return *this;
   }
 
-  /// An object; members follow, then end().
+  /// Begins an object; members follow, then end().
   JsonLine& begin() {
     text_ += ",{";
     first_ = true;
@@ -60,7 +61,7 @@ class JsonLine {
 
   JsonLine& member(std::string_view name, Bytes value) { return member(name, value.count()); }
 
-  /// A member that is an object; members follow, then end().
+  /// Begins an object as a named member; its members follow, then end().
   JsonLine& begin(std::string_view name) {
     name_member(name);
     text_ += '{';

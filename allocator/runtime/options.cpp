@@ -8,8 +8,8 @@
 namespace spillway {
 namespace {
 
-/// A budget of host memory, zero where none is given. Errors: kInvalidArgument for 0 and for more
-/// than `most`.
+/// A budget of host memory; zero if none is set.
+/// Errors: kInvalidArgument for 0 and for more than `most`.
 Result<Bytes> budget(const char* name, Bytes most) {
   SPILLWAY_ASSIGN_OR_RETURN(const auto given, env::size(name));
   if (!given) return Bytes{};
@@ -33,7 +33,7 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
                             budget("SPILLWAY_NODE_PINNED_LIMIT", room.machine));
   SPILLWAY_ASSIGN_OR_RETURN(const auto replay, env::flag("SPILLWAY_PLAN_REPLAY"));
   options.plan_replay = replay.value_or(false);
-  // How much a device has is known where it is made.
+  // The device's memory is known at its creation.
   SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::size("SPILLWAY_MEMORY_LIMIT"));
   if (limit && limit->zero()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,

@@ -8,7 +8,7 @@ namespace spillway {
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why) {
   const driver::Device& device = runtime.device();
   const auto memory = driver::memory_info(device);
-  // Where the driver cannot say, the error that is reported is the first one.
+  // If the driver cannot report its memory, the first error is reported.
   const auto [available, total] = memory.ok() ? memory.value() : driver::MemoryInfo{};
   const Bytes limit = runtime.heap().limit();
   std::string text = "CUDA out of memory. Tried to allocate " + readable(size) + ". GPU " +
@@ -17,7 +17,7 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
   text += " has a total capacity of " + readable(total) + " of which " + readable(available) +
           " is free";
   if (!limit.zero()) text += "; this process is limited to " + readable(limit);
-  // Everything has moved that could, up to here.
+  // Everything that can be offloaded has been, up to here.
   if (AllocationCurve& curve = runtime.curve(); curve.on() && !curve.in_optimizer_phase()) {
     text += "; a budget of spillway.offload for this step must be at least " +
             std::to_string((needed_so_far(curve.so_far()) + size).count()) +

@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-/// The text of PyTorch's error for an allocation of `size` that failed with `why`: what was asked,
-/// what the device has, who holds what, and what to do.
+/// The text of PyTorch's error for an allocation of `size` bytes that failed with `why`: requested
+/// bytes, the device's memory, memory by owner, and possible remedies.
 std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status& why);
 
 }  // namespace spillway

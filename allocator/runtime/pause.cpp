@@ -34,7 +34,7 @@ std::set<TagId> live_tags(Heap& heap) {
   return tags;
 }
 
-/// Errors: kInvalidArgument for the empty pattern, which only memory without a tag fits.
+/// Errors: kInvalidArgument for the empty pattern, which matches only untagged memory.
 Status named(const std::string& pattern) {
   if (!pattern.empty()) return {};
   return SPILLWAY_ERROR(Code::kInvalidArgument,
@@ -56,7 +56,7 @@ PauseReport report_of(const std::vector<Part>& parts) {
 
 }  // namespace
 
-/// Why a pause or resume of these patterns found nothing to move.
+/// Why a pause or resume of these patterns found no memory.
 Status Runtime::nothing_under(const std::vector<std::string>& patterns,
                               const char* otherwise) const {
   std::string asked;
@@ -100,7 +100,7 @@ Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
   PauseReport report = report_of(parts);
   if (report.blocks == 0) return nothing_under(patterns, "paused already");
 
-  // Nothing below may fail.
+  // No call below may fail.
   for (Part& part : parts)
     report.released += part.pauses->finish_pause(std::move(part.blocks));
   return report;
@@ -112,7 +112,7 @@ Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
     SPILLWAY_RETURN_IF_ERROR(named(pattern));
   }
   const Lock turn(evictable_.turn());
-  // What is fetched must not make room for itself.
+  // Memory being resumed must not be paused to make room for itself.
   for (const std::string& pattern : patterns)
     evictable_.pin(pattern);
   auto resumed = resume_in_turn(patterns);
@@ -127,7 +127,7 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
     PauseManager& pauses = device->pauses();
     const std::vector<TagId> tags = matching(patterns, pauses.tags());
     auto blocks = pauses.begin_resume(tags);
-    // Each turn of the loop pauses at least one tag more.
+    // Each iteration pauses at least one more tag.
     const Bytes needed = pauses.bytes_under(tags);
     while (blocks.status().code() == Code::kOutOfDeviceMemory && device->evict_for(needed).ok()) {
       blocks = pauses.begin_resume(tags);
@@ -145,7 +145,7 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
     return nothing_under(patterns, "on the device: there is nothing to resume");
   }
 
-  // Nothing below may fail.
+  // No call below may fail.
   for (Part& part : parts)
     part.pauses->finish_resume(std::move(part.blocks));
   return report;

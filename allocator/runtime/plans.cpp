@@ -4,7 +4,7 @@
 
 #include <utility>
 
-// What is known of the plans of tags with a budget.
+// Queries of the plans of tags with a budget.
 namespace spillway {
 
 const BudgetChooser* Runtime::budget_of_locked(TagId tag, DeviceId device) const {

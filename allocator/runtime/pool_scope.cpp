@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Every allocation looks: so few bytes always fit beside those of the process's own libraries.
+// Read by every allocation. So few bytes always fit in the static TLS block.
 [[gnu::tls_model("initial-exec")]] thread_local constinit PoolId innermost = PoolId::kShared;
 
 }  // namespace

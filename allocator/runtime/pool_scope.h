@@ -5,14 +5,15 @@
 
 namespace spillway {
 
-/// A pool for memory that is kept apart, which no one else has had in this process. Threads: safe.
+/// A pool id that is new in this process, for memory that is kept separate. Threads: safe.
 PoolId new_pool();
 
-/// The pool of the innermost PoolScope on this thread, kShared where there is none.
+/// The pool of the innermost PoolScope on this thread; kShared if there is none.
 PoolId current_pool();
 
-/// From its beginning to its end this thread's blocks come from a pool of their own, and share no
-/// physical memory with others. Threads: ended on the thread that began it.
+/// Allocates this thread's blocks from a separate pool. They share no physical memory with other
+/// blocks.
+/// Threads: must end on the thread that began it.
 class PoolScope {
  public:
   explicit PoolScope(PoolId pool);

@@ -21,10 +21,10 @@ namespace {
 
 constexpr std::uint64_t kLookEvery = 100'000'000;  // nanoseconds
 
-/// A program may end long before the device has done its last step; or never, where that hangs.
+/// A program may end long before the device has finished its last step, or the device may hang.
 constexpr std::chrono::milliseconds kLastWork{1000};
 
-/// What lives in the heaps of all devices.
+/// The allocated blocks of all devices' heaps.
 std::vector<std::pair<DeviceId, HeapBlockInfo>> allocated_blocks() {
   std::vector<std::pair<DeviceId, HeapBlockInfo>> blocks;
   for (const DeviceStats& each : Runtime::instance().stats(0).devices) {

@@ -21,12 +21,12 @@ struct Span;
 class RunLogState;
 struct TagStepStats;
 
-/// Writes down what a job does, for `spillway report` and `spillway top`: the file that
-/// docs/reports.md describes, and the statistics page. Off, it costs one relaxed load. In a forked
-/// child nothing is written.
+/// Logs a job's activity for `spillway report` and `spillway top`: the file described in
+/// docs/reports.md, and the statistics page. While off, it costs one relaxed load. A forked child
+/// writes nothing.
 ///
-/// Threads: safe; its lock is taken inside those of others and no other is taken inside it, but for
-/// step_ended() and look(). One for the process; never destroyed.
+/// Threads: safe. Its lock is taken inside other locks. No other lock is taken inside it, except in
+/// step_ended() and look(). One per process; never destroyed.
 class RunLog {
  public:
   RunLog(const RunLog&) = delete;
@@ -37,26 +37,27 @@ class RunLog {
   [[nodiscard]] static bool on() { return on_.load(std::memory_order_relaxed); }
 
   struct Options {
-    std::string log;    // path of the file, made here; empty for none
+    std::string log;    // path of the log file, which is created; empty: none
     std::string about;  // its first line, one JSON object
-    std::string page;   // path of the statistics page, made here; empty for none
-    bool ours = true;   // PyTorch's memory is our heap's
+    std::string page;   // path of the statistics page, which is created; empty: none
+    bool ours = true;   // our heap allocates PyTorch's memory
   };
 
-  /// Blocks that live already are written down first. Errors: kNotReady where it is on;
-  /// kInvalidArgument where a file cannot be made. Nothing is left behind then.
+  /// Starts logging; blocks that are already allocated are logged first.
+  /// Errors: kNotReady if logging is on; kInvalidArgument if a file cannot be created. No file is
+  /// left then.
   Status start(const Options& options);
 
-  /// Ends both; the page's file goes. Does nothing where it is off.
+  /// Ends the log and the page, and removes the page's file. Does nothing while off.
   void stop();
 
-  /// A block of our heap, or of PyTorch's; `bytes` as rounded. `died` comes before the memory can
-  /// be handed out again.
+  /// Logs a block of our heap or of PyTorch's; `bytes` is its rounded size. `died` is called before
+  /// the memory can be reused.
   void born(DeviceId device, std::uint64_t address, Bytes bytes, TagId tag);
   void died(DeviceId device, std::uint64_t address);
   void retagged(DeviceId device, std::uint64_t address, TagId tag);
 
-  /// A number for a storage that autograd saves, never zero.
+  /// A number for a storage that autograd saves; never zero.
   std::uint64_t number_storage() { return storages_.fetch_add(1) + 1; }
 
   struct Move {
@@ -69,26 +70,25 @@ class RunLog {
     TagId memory = TagId::kUntagged;
   };
 
-  /// The storage's bytes are, or are becoming, a host copy: it is offloaded once its block has
-  /// died.
+  /// Logs the offload of a storage to a host copy. It counts as offloaded once its block is freed.
   void moved(const Move& move);
-  /// It has a block again; offloaded once that has died.
-  void was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t address);
-  /// Nothing wants it any more.
+  /// Logs the fetch of a storage into a new block.
+  void came_back(std::uint64_t storage, DeviceId device, std::uint64_t address);
+  /// Logs that a storage is unreferenced.
   void ended(std::uint64_t storage);
-  /// Where a storage that moves was made: an operator, a line of the program; either may be empty.
+  /// Logs the origin of an offloaded storage: an operator and a line of the program. Either may be
+  /// empty.
   void came_from(std::uint64_t storage, const std::string& made_by, const std::string& line);
 
-  /// Spans that SpanLog does not give, of its device times.
+  /// Logs spans of device time other than those of SpanLog.
   void timed(const std::vector<driver::Span>& spans);
 
   void tag_step_ended(TagId tag, const TagStepStats& step);
 
-  /// A training step has ended: statistics, and what has been timed by now, are written, and the
-  /// file is brought up to date. Stream: no host wait.
+  /// Ends a training step: writes statistics and spans, and flushes the file. Stream: no host wait.
   void step_ended();
 
-  /// In the middle of a step: the page, and what has been timed, at most ten times a second.
+  /// Called within a step: writes the page and spans, at most ten times a second.
   void look();
 
  private:
@@ -99,9 +99,9 @@ class RunLog {
   RunLog();
   ~RunLog();
 
-  static std::atomic<bool> on_;  // not inline: one for all of Spillway's libraries
+  static std::atomic<bool> on_;  // not inline: one instance for all of Spillway's libraries
   std::atomic<std::uint64_t> storages_{0};
-  std::atomic<std::uint64_t> looked_{0};  // the host's clock, when the page was written last
+  std::atomic<std::uint64_t> looked_{0};  // host clock at the last write of the page
   mutable Mutex mutex_;
   std::unique_ptr<RunLogState> state_ SPILLWAY_GUARDED_BY(mutex_);
 };

@@ -18,7 +18,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kWriteAt = 1U << 16U;
-/// This much is written of single events; afterwards steps alone go on.
+/// Size limit of single events; afterwards only steps are logged.
 constexpr std::uint64_t kMaxDetail = 64ULL << 20U;
 
 std::string_view name_of(driver::Span::Kind kind) {
@@ -70,7 +70,7 @@ void RunLogState::flush() {
     const ssize_t done = ::write(file.number(), left.data(), left.size());
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) {
-      // The disk is full, or gone: the log ends here, the job does not.
+      // The disk is full or gone: the log ends here, the job continues.
       file = File();
       detailed = false;
       break;
@@ -101,7 +101,7 @@ std::uint64_t RunLogState::block_at(DeviceId device, std::uint64_t address) cons
 }
 
 void RunLogState::born(DeviceId device, std::uint64_t address, Bytes size, TagId tag) {
-  died(device, address);  // its death was not told: the block went another way than it came
+  died(device, address);  // its free was not reported: the block was freed through another path
   const Block block{++blocks_, size};
   live_.emplace(Address{device, address}, block);
   Live& of = bytes_[device];

@@ -20,14 +20,14 @@
 
 namespace spillway {
 
-/// Nanoseconds of the clock that run logs are in.
+/// Nanoseconds of the run log's clock.
 std::uint64_t host_now();
 
-/// What RunLog knows of a job, and how it is put into words. Threads: one at a time.
+/// The state of RunLog, and its serialization. Threads: externally serialized.
 class RunLogState {
  public:
   File file;
-  bool detailed = false;  // single events are written
+  bool detailed = false;  // single events are logged
   std::string text;       // not written yet
   std::uint64_t began = 0;
   std::uint64_t steps = 0;
@@ -36,14 +36,15 @@ class RunLogState {
 
   [[nodiscard]] std::uint64_t time() const { return host_now() - began; }
 
-  /// Writes `text` out. Where that fails the log ends, and the job goes on.
+  /// Writes `text` to the file. If that fails, logging ends and the job continues.
   void flush();
-  /// After an event: flushes now and then, and ends the detail of a log that is long enough.
+  /// Called after an event. Flushes at intervals, and ends single events once the log has reached
+  /// its size limit.
   void filled();
 
-  /// A tag's number in the log, where its name is written once.
+  /// A tag's number in the log. Logs its name at first use.
   std::uint64_t number(TagId tag);
-  /// The number of the block at an address, zero for one that is not known.
+  /// The number of the block at an address; zero if it is unknown.
   [[nodiscard]] std::uint64_t block_at(DeviceId device, std::uint64_t address) const;
 
   void born(DeviceId device, std::uint64_t address, Bytes size, TagId tag);
@@ -53,7 +54,7 @@ class RunLogState {
   void write_state(std::string_view kind, const RuntimeStats& stats);
 
  private:
-  /// What a device has, asked for once.
+  /// A device's memory, queried once.
   Bytes capacity_of(DeviceId id);
 
   using Address = std::pair<DeviceId, std::uint64_t>;
@@ -88,7 +89,7 @@ class RunLogState {
   std::map<DeviceId, Live> bytes_;
   std::map<DeviceId, Bytes> capacities_;
   std::unordered_set<TagId> named_;
-  std::unordered_set<std::uint32_t> span_names_;  // whose names are written
+  std::unordered_set<std::uint32_t> span_names_;  // spans whose names are logged
   CopyEnds copy_ends_;
   std::map<TagId, Stalls> stalls_;
 };

@@ -32,7 +32,8 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
 
 namespace {
 
-/// Their sum over the storages of a step identifies its shape, in whatever order its threads save.
+/// The sum of these over the storages of a step identifies its shape, independent of the order in
+/// which threads save.
 std::uint64_t hash_of(TagId tag, Bytes size) {
   // The finalizer of MurmurHash3, which is public domain.
   std::uint64_t hash = size.count() + (std::uint64_t{static_cast<std::uint32_t>(tag)} << 48U) + 1;
@@ -179,7 +180,7 @@ void Runtime::leave_region(TagId tag) {
     SPILLWAY_CHECK(found != nullptr && found->open > 0);
     --found->open;
     --open_regions_;
-    // Graphs that lived and died inside the region left nothing to wait for.
+    // The graphs created inside the region have already been destroyed.
     if (open_regions_ == 0 && live_handles_ == 0 && handles_made_) shape = close_step_locked();
   }
   if (shape) fit_host_memory(*shape);
@@ -232,7 +233,7 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   BudgetChooser& chooser = budget_on_locked(tag, *device->second);
   site.index = chooser.seen();
   site.watched = true;
-  // Before its first plan, so that what another run has recorded is planned so, too.
+  // Before its first plan, so that steps recorded by another run are planned alike.
   if (site.index == 0) {
     const Heap& heap = device->second->heap();
     if (heap.peak_reserved_following_plan()) chooser.frees_at_once();
@@ -244,7 +245,7 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   const Action action = chooser.choose(
       storage.size, device->second->curve().allocated_at_begin(), storage.recomputable);
   decision.recompute = action == Action::kRecompute;
-  // It leaves after all where the budget turns out to have no room for it.
+  // It is offloaded after all if the budget turns out to have no room for it.
   decision.waits = action == Action::kKeep && !device->second->heap().budget().zero();
   if (!decision.recompute) tag.step.offloadable += storage.size;
   decision.known = chooser.planned();
@@ -260,7 +261,7 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   site.held = choice == RatioChooser::Choice::kReferencedElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
-  // They leave after all where the device has no room.
+  // They are offloaded after all if the device has no room.
   const bool stays = keeps_ && where_it_helps_ == site.tag;
   for (const std::size_t index : tag.chooser.take_due()) {
     if (stays) {

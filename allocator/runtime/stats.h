@@ -16,12 +16,12 @@
 
 namespace spillway {
 
-/// Why a saved tensor is not among the bytes that can be moved.
+/// Why a saved tensor does not count as offloadable.
 enum class SkipReason {
   kParameter,            // a parameter or a view of one: resident anyway
-  kReferencedElsewhere,  // was alive at its unpack before: another owner keeps it
+  kReferencedElsewhere,  // was still allocated at an earlier unpack: referenced elsewhere
   kNotOnDevice,          // CPU, meta, or no storage
-  kNotStrided,           // sparse, quantised, nested, mkldnn
+  kNotStrided,           // sparse, quantized, nested, mkldnn
   kSubclass,             // Python subclass, functorch wrapper, fake tensor
   kTiny,                 // below RuntimeOptions::min_bytes
   kNoHostMemory,         // pinned budget or machine limit reached
@@ -36,19 +36,19 @@ struct SkipCount {
   Bytes bytes;
 };
 
-/// One step of one tag. A storage that moves leaves the device whole; copied are the bytes that its
-/// saved tensors cover.
+/// One step of one tag. An offloaded storage leaves the device whole; only the bytes covered by its
+/// saved tensors are copied.
 struct TagStepStats {
   std::uint64_t step = 0;
-  Bytes offloadable;        // of storages that were saved and could be moved, each once
-  Bytes moved;              // of those that were
+  Bytes offloadable;        // storages that were saved and can be offloaded, each once
+  Bytes moved;              // offloaded storages among them
   Bytes copied;             // to the host
-  Bytes fetched;            // back
-  Bytes left_to_recompute;  // of other storages, neither kept nor moved: each can be recomputed
-  Bytes recomputed;         // of those that were, each time
+  Bytes fetched;            // to the device
+  Bytes left_to_recompute;  // of other storages, left to recompute
+  Bytes recomputed;         // recomputed storages, each time
   std::array<SkipCount, static_cast<std::size_t>(SkipReason::kCount)> skipped{};
 
-  /// Counts one storage more that stays.
+  /// Counts one more storage that stays.
   void skip(SkipReason reason, Bytes size) {
     SkipCount& count = skipped.at(static_cast<std::size_t>(reason));
     ++count.storages;
@@ -73,12 +73,12 @@ struct DeviceStats {
 };
 
 struct RuntimeStats {
-  std::uint64_t steps;  // ended since the process began
+  std::uint64_t steps;  // ended since the process started
   std::int64_t live_handles;
   driver::Counters driver;
   std::vector<TagStats> tags;
   std::vector<DeviceStats> devices;
-  CannotHelp cannot_help;  // kNone where offloading lowers the peak, or that is not known yet
+  CannotHelp cannot_help;  // kNone if offloading lowers the peak, or while that is unknown
 };
 
 }  // namespace spillway

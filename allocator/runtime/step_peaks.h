@@ -12,56 +12,57 @@
 namespace spillway {
 
 enum class StepPhase : std::uint8_t {
-  kForward,    // saved tensors are made
-  kBackward,   // and used
-  kOptimizer,  // after the backward pass, up to the end of the optimizer's step
-  kOutside,    // between steps: evaluation, or a backward pass that no optimizer's step followed
+  kForward,    // saved tensors are created
+  kBackward,   // saved tensors are used
+  kOptimizer,  // from the end of the backward pass to the end of the optimizer step
+  kOutside,    // between steps: evaluation, or a backward pass without an optimizer step
   kCount,
 };
 
-/// The peaks of one device by phase of the step: of what was allocated, and of that together with
-/// what was on the host only, which is what would have been allocated without offloading.
-/// They are of allocations; between the first saved tensor of the process and now.
+/// The peaks of one device by phase of the step, from the process's first saved tensor on. It
+/// tracks allocated bytes, and the sum of allocated and offloaded bytes, which approximates the
+/// allocation without offloading. Peaks are updated at allocations.
 ///
-/// Threads: safe. Off, it costs one relaxed load for each allocation.
+/// Threads: safe. While off, it costs one relaxed load per allocation.
 class StepPeaks {
  public:
   struct Peak {
     Bytes allocated;
-    Bytes largest;  // the largest of the last few allocations that led to it
-    Bytes without;  // the largest sum of allocated and offloaded bytes, at its own time
+    Bytes largest;  // the largest of the last few allocations before it
+    Bytes without;  // peak of allocated plus offloaded bytes, at its own time
   };
 
   using Peaks = std::array<Peak, static_cast<std::size_t>(StepPhase::kCount)>;
 
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// The phase of what is allocated from now on. A backward pass that is followed by a forward
-  /// pass was none of the last micro-batch: what was allocated between them counts as outside.
+  /// Sets the phase of later allocations. If a forward pass follows a backward pass, that was not
+  /// the last micro-batch. The allocations between them count as outside.
   void begin(StepPhase phase);
 
-  /// A step without a backward pass has ended: what it allocated counts as outside.
+  /// Ends a step without a backward pass; its allocations count as outside.
   void abandon();
 
-  /// `size` bytes were allocated; now `live` bytes are, and `offloaded` are on the host only.
+  /// Reports an allocation of `size` bytes. Afterwards `live` bytes are allocated and `offloaded`
+  /// bytes are on the host only.
   void allocated(Bytes size, Bytes live, Bytes offloaded);
 
-  /// An optimizer's step ends the step. Returns the peaks of all steps so far, and of what came
-  /// between them up to the end of the step before this one.
+  /// Ends the step after its optimizer step. Returns the peaks of all steps so far, and of the time
+  /// between them up to the end of the previous step.
   Peaks end_step();
 
-  /// The same of the last steps: at least kRecentSteps, at most twice as many.
+  /// Likewise for recent steps: at least kRecentSteps, at most twice as many.
   Peaks recent();
 
-  /// Whether each step is followed.
+  /// Whether every step is tracked.
   void follow_all(bool all);
 
-  /// Starts over, as at the first step: what was allocated so far does not count.
+  /// Starts over as at the first step; earlier allocations do not count.
   void forget();
 
  private:
   static constexpr std::size_t kRecent = 4;
-  /// All of the first steps are followed, later of some only the time between them.
+  /// The first steps are tracked completely; of later ones some only between steps.
   static constexpr std::uint64_t kFollowed = 8;
   static constexpr std::uint64_t kEach = 16;
   static constexpr std::uint64_t kRecentSteps = kEach;
@@ -77,7 +78,7 @@ class StepPeaks {
   Peaks running_ SPILLWAY_GUARDED_BY(mutex_){};
   Peaks all_ SPILLWAY_GUARDED_BY(mutex_){};
   bool follow_all_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  // Of the steps of this generation, and of the one before.
+  // Of the steps of this generation, and of the previous one.
   Peaks young_ SPILLWAY_GUARDED_BY(mutex_){};
   Peaks old_ SPILLWAY_GUARDED_BY(mutex_){};
   std::uint64_t young_steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;

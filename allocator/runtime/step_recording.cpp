@@ -10,14 +10,14 @@ namespace {
 using driver::Span;
 using driver::SpanLog;
 
-/// Recordings that are on: there is one log for all devices.
+/// Recordings in progress: there is one log for all devices.
 Mutex recordings_mutex;
 int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
 
 constexpr auto kNoStorage = StepTimes::kNoStorage;
 
-/// Bytes per second, both ways, where nothing was copied in a step: half of a PCIe 5 link, so that
-/// nothing plans on more than there is.
+/// Bytes per second, both ways, for a step without copies: half of a PCIe 5 link, so that plans do
+/// not overestimate it.
 constexpr double kUnknownRate = 25e9;
 
 double seconds(std::uint64_t nanoseconds) {
@@ -42,7 +42,7 @@ struct CopyTimes {
 
   [[nodiscard]] double rate() const { return seconds > 0 ? bytes / seconds : 0; }
 
-  /// What is left of a copy's time where it has no bytes; zero where that cannot be told.
+  /// The constant part of a copy's time; zero if it cannot be determined.
   [[nodiscard]] double fixed() const {
     const double spread = count * squares - bytes * bytes;
     if (count < 2 || spread <= 1e-6 * count * squares) return 0;
@@ -51,7 +51,7 @@ struct CopyTimes {
     return slope > 0 ? std::clamp(at_zero, 0.0, seconds / count) : 0;
   }
 
-  /// Without what is fixed.
+  /// Without the constant part.
   [[nodiscard]] double rate_besides(double each) const {
     const double moving = seconds - each * count;
     return moving > 0 ? bytes / moving : rate();
@@ -73,12 +73,12 @@ bool is_pause(const Span& span) {
   return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRecompute;
 }
 
-/// Goes through a stream's spans in their order, leaving out what it waited or recomputed.
+/// Iterates over a stream's spans in order, excluding waits and recomputation.
 class Computing {
  public:
-  /// Seconds of computing until `time`; later calls have later times.
+  /// Compute seconds until `time`; later calls have later times.
   [[nodiscard]] double until(std::uint64_t time) const {
-    // Inside of a pause nothing is computed.
+    // Within a pause there is no compute.
     const std::uint64_t now = std::max(time, end_);
     return seconds(now - std::min(now, origin_ + paused_));
   }
@@ -98,8 +98,8 @@ class Computing {
   std::uint64_t end_ = 0;  // of the last pause
 };
 
-/// What each storage took to be recomputed, without what was waited or computed for others
-/// meanwhile. Spans of a stream are nested.
+/// The recomputation time of each storage, without waits and recomputation of others. Spans of a
+/// stream are nested.
 void add_recomputes(const std::vector<Span>& pauses, std::vector<double>& recompute) {
   std::vector<const Span*> open;
   const auto charge = [&](const Span& span, double amount) {
@@ -132,7 +132,7 @@ LinkRates link_of(const std::vector<Span>& spans) {
   return link_of(out, in);
 }
 
-/// A place of the step: where a storage was saved, or wanted.
+/// An event of the step: a save or a use of a storage.
 void add_mark(const Span& span, double now, StepTimes& times) {
   times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
   if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
@@ -151,7 +151,7 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
   StepTimes times;
   times.link = link_of(spans);
   std::erase_if(spans, [&](const Span& span) { return span.stream != stream || is_copy(span); });
-  // What contains comes before what it contains, and a pause before the mark at its end.
+  // An enclosing span comes before its contents, and a pause before the mark at its end.
   std::stable_sort(spans.begin(), spans.end(), [](const Span& left, const Span& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end > right.end;
   });
@@ -194,7 +194,7 @@ void StepRecording::follow() {
   turn_off();
 }
 
-/// The running step, if it followed a plan, has come to its end.
+/// Ends the running step if it followed a plan.
 void StepRecording::end_step() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const Lock lock(mutex_);

@@ -15,13 +15,13 @@
 
 namespace spillway {
 
-/// What the spans of one device's recorded step say; nothing where they are not whole.
+/// The times of one device's recorded step from its spans; none if the spans are incomplete.
 std::optional<StepTimes> step_times_of(std::vector<driver::Span> spans);
 
-/// Measures what a plan for a step is made from, by the device's own events (driver::SpanLog).
-/// Places are those of the device's curve.
+/// Measures the times of a step for planning, by the device's events (driver::SpanLog). Event
+/// indices are those of the device's curve.
 ///
-/// Threads: safe. Stream: no host wait but in take().
+/// Threads: safe. Stream: no host wait except in take().
 class StepRecording {
  public:
   StepRecording(const driver::Device& device, const AllocationCurve& curve)
@@ -34,30 +34,30 @@ class StepRecording {
 
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// A step begins, or goes on, that computes on `stream`.
+  /// Begins or continues a step that computes on `stream`.
   void begin(driver::Stream stream);
-  /// It follows a plan: only what it takes in all is measured.
+  /// The step follows a plan: only its duration is measured.
   void follow();
-  /// Call these where on(), when what they tell is over.
+  /// Report an event after it is complete. Call these while on().
   void saved(std::size_t storage, driver::Stream stream);
   void wanted(std::size_t storage, driver::Stream stream);
-  /// Its backward pass is over; nothing is measured any more.
+  /// Ends the backward pass and the measurement.
   void end();
-  /// It is not to be measured after all.
+  /// Cancels the measurement.
   void stop();
 
-  /// The times of the step that ended, once. Blocks the host until the device has come to its end,
-  /// but no longer than `most`.
+  /// Returns the times of the ended step, once. Blocks the host until the device has finished the
+  /// step, for at most `most`.
   std::optional<StepTimes> take(std::chrono::milliseconds most);
 
-  /// What a step took on the device.
+  /// The duration of a step on the device.
   struct Taken {
     std::size_t steps_ago;  // 0: the step that ended last
     double seconds;
   };
 
-  /// The steps that take() has found at their end, each once, in their order. A host that runs
-  /// ahead of its device gets them steps later.
+  /// The steps whose end take() has found, each once, in order. If the host runs ahead of the
+  /// device, they appear steps later.
   std::vector<Taken> steps_taken();
 
  private:
@@ -79,9 +79,9 @@ class StepRecording {
   std::atomic<bool> whole_{false};
   Mutex mutex_;
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
-  std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running one
-  std::uint64_t steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;   // that have ended
-  /// Number, as `steps_` counts, and seconds.
+  std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running step
+  std::uint64_t steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;   // number of ended steps
+  /// Step number, counted as in `steps_`, and seconds.
   std::vector<std::pair<std::uint64_t, double>> taken_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// What storages and handles report in the course of a step, and the step's end.
+// Reports of storages and handles within a step, and the step's end.
 namespace spillway {
 namespace {
 
@@ -16,21 +16,21 @@ Bytes fewest_reserved(DeviceRuntime& device) {
   return Bytes{device.heap().granularity().count() * Heap::kFewestPages};
 }
 
-/// What the device's memory has shown in the step that is to end.
+/// Passes the memory statistics of the ending step to the budget.
 void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   Heap& heap = device.heap();
   if (const auto held = heap.peak_reserved_following_plan()) {
     if (held->zero() || heap.maps_plan()) budget.unsettled();
-    // What the step had no room for and offloaded instead, it would have held.
+    // Storages offloaded for lack of room would otherwise have been reserved.
     const Bytes reclaimed = device.take_reclaimed();
     budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
   }
   budget.lacks(heap.take_plan_shortfall());
 }
 
-/// What is reported needs so little more or less that it is not told twice.
+/// A difference below this share is not reported a second time.
 constexpr std::uint64_t kAlikeShare = 1024;
-/// The same for warnings of different steps.
+/// Likewise for warnings of different steps.
 constexpr std::uint64_t kAlikeWarnings = 16;
 
 }  // namespace
@@ -59,7 +59,7 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
-  if (tag == nullptr || tag->budget) return;  // a budget sees that nothing was offloaded
+  if (tag == nullptr || tag->budget) return;  // a budget detects that nothing was offloaded
   tag->chooser.alive_at_unpack(site.index);
 }
 
@@ -72,7 +72,7 @@ void Runtime::not_held(const Site& site) {
 }
 
 void Runtime::wanted(const Site& site) {
-  // Most are not the first one of a backward pass.
+  // Most uses are not the first one of a backward pass.
   if (!undisturbed_.load(std::memory_order_relaxed) || in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
@@ -231,7 +231,7 @@ void Runtime::end_optimizer_phases_locked(bool optimized) {
 }
 
 std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
-  // Without a backward pass it was no whole step: an exception, or an evaluation with gradients on.
+  // A step without a backward pass is incomplete: an exception, or an evaluation with gradients on.
   const bool whole = unpacked_;
   std::vector<TagId> ended = std::exchange(used_, {});
   std::sort(ended.begin(), ended.end());
@@ -321,7 +321,7 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
       continue;
     }
     read_memory(*devices_.at(id), budget);
-    // Without an optimizer's step what came after the backward pass is not the step's.
+    // Without an optimizer step, events after the backward pass do not belong to the step.
     budget.reserved(optimized ? devices_.at(id)->heap().most_reserved() : tag.reserved[id],
                     fewest_reserved(*devices_.at(id)));
     const auto excess = budget.excess(curve);
@@ -335,7 +335,7 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     }
     if (optimized && budget_miss_ && budget_miss_->device == id) {
       budget_miss_->first = budget.optimized_steps() == 1;
-      budget_miss_->shortage.lower_bound = false;  // its micro-batches are followed to their end
+      budget_miss_->shortage.lower_bound = false;  // its micro-batches are tracked to their end
     }
     end_elsewhere_locked(id, tag);
   }
@@ -353,18 +353,18 @@ void Runtime::end_elsewhere_locked(DeviceId device, const Tag& tag) {
 
 void Runtime::note_budget_miss_locked(Tag& tag, BudgetMiss miss) {
   const Bytes least = miss.shortage.least;
-  // What the device has is not for the program to change: only out of memory ends it.
+  // The program cannot change the device's memory: only out-of-memory errors apply.
   if (tag.budget->rest) return;
   miss.warns = miss.warns || tag.budget->warns;
   Bytes& warned = miss.adapts ? tag.warned_that_adapts : tag.warned;
   if (miss.warns && least <= warned + Bytes{warned.count() / kAlikeWarnings}) return;
   if (budget_miss_ && budget_miss_->device == miss.device && budget_miss_->budget == miss.budget) {
-    // That one was not reported yet. One that does not adapt matters more, then one that needs
-    // more.
+    // The earlier miss was not reported yet. A miss that does not adapt has priority, then a larger
+    // one.
     if (miss.adapts && !budget_miss_->adapts) return;
     if (miss.adapts == budget_miss_->adapts && least < budget_miss_->shortage.least) return;
   } else if (least <= tag.told + Bytes{tag.told.count() / kAlikeShare}) {
-    return;  // the optimizer's step says no more than the backward pass did, unless it needs more
+    return;  // the optimizer step adds no information unless it needs more
   }
   tag.told = least;
   if (miss.warns) warned = least;

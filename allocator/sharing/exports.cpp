@@ -68,7 +68,7 @@ void Exports::forget(driver::DevicePtr at) {
   const Lock lock(mutex_);
   const auto known = shared_.find(at);
   if (known == shared_.end()) return;
-  // The code that has the memory's files and then finds the proof open has the right files.
+  // A receiver that has the memory's files and then finds the proof open has the right files.
   known->second.proof = File();
   shared_.erase(known);
   any_.store(!shared_.empty(), std::memory_order_relaxed);

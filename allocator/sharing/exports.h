@@ -13,13 +13,13 @@
 
 namespace spillway {
 
-/// Where an address lies for another process: so far into the memory that a handle names.
+/// An address for use in another process: an offset in the memory that a handle identifies.
 struct SharedPlace {
   std::string handle;  // bytes of a MemoryHandle
   Bytes offset;
 };
 
-/// Blocks of a heap that this process shares. Each keeps files open until it is freed: one for each
+/// Blocks of a heap that this process exports. Each keeps files open until it is freed: one per
 /// piece of memory, and one that proves its handle.
 ///
 /// Threads: safe. Ownership: borrows the heap.
@@ -27,11 +27,12 @@ class Exports {
  public:
   explicit Exports(Heap& heap) : heap_(heap) {}
 
-  /// For the live block around `at`; the same handle for as long as it lives. Errors: as
-  /// Heap::share; kNotReady where no more files may be open.
+  /// Exports the allocated block that contains `at`; the handle is the same until the block is
+  /// freed.
+  /// Errors: as Heap::share; kNotReady if no more files can be opened.
   Result<SharedPlace> share(driver::DevicePtr at);
 
-  /// The block that begins at `at` is about to be freed: its handle opens nothing any more.
+  /// The block that begins at `at` is about to be freed: its handle becomes invalid.
   void freed(driver::DevicePtr at) {
     if (any_.load(std::memory_order_relaxed)) forget(at);
   }
@@ -47,7 +48,7 @@ class Exports {
   void forget(driver::DevicePtr at);
 
   Heap& heap_;
-  std::atomic<bool> any_{false};  // something is in shared_
+  std::atomic<bool> any_{false};  // shared_ is not empty
   Mutex mutex_;
   std::map<driver::DevicePtr, Export> shared_ SPILLWAY_GUARDED_BY(mutex_);
 };

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Whether a file of the sender's holds this handle.
+/// Whether a file of the sender contains this handle.
 bool proves(const File& proof, const std::string& handle) {
   std::string found(handle.size() + 1, '\0');
   const auto size = pread(proof.number(), found.data(), found.size(), 0);
@@ -17,7 +17,7 @@ bool proves(const File& proof, const std::string& handle) {
          found.compare(0, handle.size(), handle) == 0;
 }
 
-/// The files behind a handle, which the sender still shares.
+/// The files of a handle that the sender still shares.
 Result<std::vector<File>> files_of(const MemoryHandle& handle, const std::string& bytes) {
   SPILLWAY_ASSIGN_OR_RETURN(const OtherProcess sender,
                             OtherProcess::open(handle.process, handle.started));
@@ -26,7 +26,7 @@ Result<std::vector<File>> files_of(const MemoryHandle& handle, const std::string
     SPILLWAY_ASSIGN_OR_RETURN(File file, sender.take(piece.file));
     files.push_back(std::move(file));
   }
-  // After them: the sender closes it first, so that until now all numbers meant what they say.
+  // After them: the sender closes it first, so until now all descriptors were valid.
   SPILLWAY_ASSIGN_OR_RETURN(const File proof, sender.take(handle.proof));
   if (!proves(proof, bytes)) {
     return SPILLWAY_ERROR(Code::kNotReady,
@@ -80,7 +80,7 @@ Status Imports::map(const MemoryHandle& handle, const std::vector<File>& files, 
     driver::DevicePtr at = mapping.begin;
     for (std::size_t i = 0; i < files.size(); ++i) {
       const Bytes piece = handle.pieces[i].size;
-      // CUDA takes the number of a file as if it were a pointer.
+      // CUDA takes the file descriptor as if it were a pointer.
       auto* const file = driver::DevicePtr(static_cast<CUdeviceptr>(files[i].number())).raw();
       CUmemGenericAllocationHandle memory{};
       SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api,
@@ -110,7 +110,7 @@ void Imports::close(const std::string& handle, const Mapping& mapping) {
   {
     const Lock lock(mutex_);
     readers = readers_;
-    // The code that opens it meanwhile maps it again.
+    // A concurrent open maps it a second time.
     const auto known = known_.find(handle);
     if (known != known_.end() && known->second.memory.expired()) known_.erase(known);
   }

@@ -17,25 +17,25 @@ namespace spillway {
 
 /// Memory of other processes, mapped for one device of this one.
 ///
-/// Threads: safe. Ownership: must outlive what it gives.
+/// Threads: safe. Ownership: must outlive the memory that it returns.
 class Imports {
  public:
   explicit Imports(const driver::Device& device) : readers_{device} {}
 
-  /// The memory that a handle names (bytes of a MemoryHandle), mapped until its last owner lets it
-  /// go; once, however often it is opened meanwhile. A handle of this process maps its memory
-  /// again. It stays usable when the sender frees it or ends.
-  /// Stream: the code that releases last blocks the host until the device is done with all its work
-  /// (counted in driver::Counters::host_syncs); what cannot be waited for stays mapped.
-  /// Errors: kInvalidArgument for what is no handle; kNotReady where the sender has ended or does
-  /// not share the memory any more, or the kernel does not permit it; kOutOfDeviceMemory, kDriver.
+  /// Maps the memory of a handle (bytes of a MemoryHandle) until its last owner releases it. A
+  /// handle that is already mapped is not mapped again. A handle of this process maps its memory a
+  /// second time. The mapping stays valid after the sender frees the memory or ends.
+  /// Stream: the last release blocks the host until the device has finished all its work (counted
+  /// in driver::Counters::host_syncs). If the wait fails, the memory stays mapped.
+  /// Errors: kInvalidArgument if it is not a handle. kNotReady if the sender has ended, does not
+  /// share the memory any more, or the kernel does not permit it. kOutOfDeviceMemory, kDriver.
   Result<std::shared_ptr<void>> open(const std::string& handle);
 
-  /// Lets another device read and write what is mapped, now and in future. Errors: kDriver.
+  /// Lets another device read and write present and future mappings. Errors: kDriver.
   Status enable_peer(const driver::Device& peer);
 
  private:
-  /// One handle's pieces, side by side.
+  /// One handle's pieces, at adjacent addresses.
   struct Mapping {
     driver::DevicePtr begin;
     std::vector<Bytes> pieces;
@@ -57,7 +57,7 @@ class Imports {
   void close(const std::string& handle, const Mapping& mapping);
 
   Mutex mutex_;
-  std::vector<driver::Device> readers_ SPILLWAY_GUARDED_BY(mutex_);  // the first is its own
+  std::vector<driver::Device> readers_ SPILLWAY_GUARDED_BY(mutex_);  // the first is the own device
   std::map<std::string, Known> known_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

@@ -8,12 +8,12 @@
 namespace spillway {
 namespace {
 
-// The first byte is more than any version that PyTorch's own allocator writes there, so that it
-// says what it was given instead of opening it.
+// The first byte exceeds every version that PyTorch's own allocator writes there, so that PyTorch
+// rejects the handle instead of opening it.
 constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'W', 'A', 'Y'};
 constexpr std::uint32_t kVersion = 1;
 
-// Sender and receiver are on one machine: numbers lie as they do in memory.
+// Sender and receiver are on one machine: numbers are in memory order.
 struct Header {
   std::array<char, 8> magic;
   std::uint32_t version;

@@ -12,9 +12,9 @@
 
 namespace spillway {
 
-/// What one process must know to map memory of another one on the same machine.
+/// The data that a process needs to map memory of another process on the same machine.
 struct MemoryHandle {
-  /// Physical memory, by the number that its file has in the sender.
+  /// Physical memory, by its file descriptor in the sender.
   struct Piece {
     std::int32_t file = -1;
     Bytes size;
@@ -24,15 +24,16 @@ struct MemoryHandle {
 
   static constexpr std::size_t kMaxPieces = 1U << 16U;
 
-  std::int32_t process = 0;   // the sender
-  std::int32_t proof = -1;    // the number of a file of the sender's that holds these very bytes
-  std::uint64_t started = 0;  // when the sender was: another process may get its number later
-  std::uint64_t serial = 0;   // tells what one process has shared apart
-  std::vector<Piece> pieces;  // side by side
+  std::int32_t process = 0;  // the sender
+  // file descriptor of the sender; the file contains exactly these bytes
+  std::int32_t proof = -1;
+  std::uint64_t started = 0;  // start time of the sender; a later process may get the same ID
+  std::uint64_t serial = 0;   // unique within the sender
+  std::vector<Piece> pieces;  // adjacent
 
   /// Requires: at most kMaxPieces.
   [[nodiscard]] std::string bytes() const;
-  /// What `bytes` gave. Errors: kInvalidArgument for anything else, whatever it is.
+  /// Decodes the result of `bytes`. Errors: kInvalidArgument for any other input.
   static Result<MemoryHandle> read(std::string_view bytes);
 
   [[nodiscard]] Bytes size() const;

@@ -13,7 +13,8 @@
 namespace spillway {
 namespace {
 
-// Not in the headers of every C library that Spillway runs on; the numbers are the same everywhere.
+// Missing in the headers of some C libraries that Spillway runs on; the numbers are the same
+// everywhere.
 constexpr long kPidfdOpen = 434;
 constexpr long kPidfdGetfd = 438;
 
@@ -35,7 +36,7 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
                               std::generic_category().message(errno) + " (Linux 5.6 is needed)");
   }
   if (!file.open()) return ended(process);
-  // The process that has the ID now had it when it was opened, if it started when the sender did.
+  // If the process with this ID started when the sender did, it had the ID when it was opened.
   const auto now = start_of(process);
   if (!now && !has_ended(process, started)) {
     return SPILLWAY_ERROR(Code::kNotReady,

@@ -8,15 +8,16 @@
 
 namespace spillway {
 
-/// Another process, whose open files can be taken over. Ownership: keeps its number from being
-/// given to another one.
+/// Another process whose open files can be duplicated.
+/// Ownership: keeps its process ID from being reused.
 class OtherProcess {
  public:
-  /// Errors: kNotReady where it has ended, or the kernel has no such door.
+  /// Errors: kNotReady if it has ended, or the kernel lacks the interface.
   static Result<OtherProcess> open(std::int32_t process, std::uint64_t started);
 
-  /// A file of the other process, open here too. Errors: kNotReady where it has none of that number
-  /// or the kernel does not permit it; the detail says what to set.
+  /// Duplicates a file of the other process.
+  /// Errors: kNotReady if it has no such file descriptor or the kernel does not permit it; the
+  /// detail names the setting to change.
   [[nodiscard]] Result<File> take(int number) const;
 
  private:

@@ -20,8 +20,8 @@ std::vector<std::string_view> components(std::string_view path) {
   }
 }
 
-/// Whether `text` fits `pattern`, in which "*" stands for any run of characters. Goes back to the
-/// last star only, so that the time is at most the product of the lengths.
+/// Whether `text` matches `pattern`, in which "*" matches any run of characters. Backtracks to the
+/// last star only, so the time is at most the product of the lengths.
 bool component_fits(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
@@ -50,7 +50,7 @@ bool tag_matches(std::string_view pattern, std::string_view path) {
   if (pattern.empty() || path.empty()) return pattern == path;
   const auto wanted = components(pattern);
   const auto given = components(path);
-  // reach[i]: the pattern's components so far fit the first i of the path.
+  // reach[i]: the pattern's components so far match the first i of the path.
   std::vector<bool> reach(given.size() + 1, false);
   reach[0] = true;
   for (const std::string_view part : wanted) {

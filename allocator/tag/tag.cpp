@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxNames = 65536;
 
-/// Names by id, and back. A deque never moves its strings, so the keys may look at them.
+/// Names by id, and the inverse. A deque never moves its strings, so the keys may refer to them.
 class Names {
  public:
   TagId intern(std::string_view name) {
@@ -43,11 +43,11 @@ class Names {
 };
 
 Names& names() {
-  static auto* const names = new Names;  // never freed: tags may be named until the process ends
+  static auto* const names = new Names;  // never freed: tag names are used until the process ends
   return *names;
 }
 
-/// What is open on this thread.
+/// The open tags of this thread.
 struct Innermost {
   TagId scope = TagId::kUntagged;
   TagId role = TagId::kUntagged;
@@ -55,8 +55,8 @@ struct Innermost {
   [[nodiscard]] TagId current() const { return scope == TagId::kUntagged ? role : scope; }
 };
 
-// Two ids and nothing to construct, so that a thread's first look costs what every other one does.
-// Every allocation looks: so few bytes always fit beside those of the process's own libraries.
+// Two ids without a constructor, so that a thread's first access costs no more than later ones.
+// Read by every allocation; so few bytes always fit in the static TLS block.
 [[gnu::tls_model("initial-exec")]] thread_local constinit Innermost here;
 std::atomic<TagWatcher> watched_by{nullptr};
 

@@ -11,29 +11,31 @@
 
 namespace spillway {
 
-/// The id of a tag's name, the same for the life of the process. "" is TagId::kUntagged.
+/// The id of a tag's name, constant for the life of the process. "" is TagId::kUntagged.
 /// Threads: safe. At most 65536 names; beyond that kUntagged.
 TagId intern_tag(std::string_view name);
 
-/// The name of an id made by intern_tag, byte by byte as given: C programs may give any.
+/// The name of an id from intern_tag, byte for byte; C programs may pass any bytes.
 std::string tag_name(TagId tag);
 
-/// The same for display, as valid UTF-8 (valid_utf8).
+/// The name for display, as valid UTF-8 (valid_utf8).
 std::string shown_tag(TagId tag);
 
-/// What this thread's memory is for: the innermost scope that the program has opened on it, else
-/// the innermost role, else kUntagged. Takes no lock.
+/// The tag of this thread's allocations: the program's innermost open scope, else the innermost
+/// role, else kUntagged. Takes no lock.
 TagId current_tag();
 
-/// The innermost scope that the program has opened on this thread, without roles.
+/// The program's innermost open scope on this thread, ignoring roles.
 TagId current_scope();
 
-/// Told, on a thread whose current tag changes, of its name; "" where none is left. One for the
-/// process; null for none. Threads: safe. Scopes that are open already are reported when they end.
+/// Called on a thread whose current tag changes, with its name; "" if none is left. One per
+/// process; null: none.
+/// Threads: safe. For scopes that are already open, it is called when they end.
 using TagWatcher = void (*)(const std::string& name);
 void watch_tags(TagWatcher watcher);
 
-/// Opens a tag on this thread for a scope; scopes nest. Threads: ended on the thread that began it.
+/// Opens a tag on this thread for a scope; scopes nest.
+/// Threads: must end on the thread that began it.
 class TagScope {
  public:
   explicit TagScope(TagId tag);
@@ -45,36 +47,36 @@ class TagScope {
   TagId outer_;
 };
 
-/// Opens `name` inside this thread's innermost scope: "mlp", then "inner", is "mlp/inner".
-/// Errors: as check_tag_name for the whole path, and nothing is opened.
+/// Opens `name` within this thread's innermost scope: "mlp", then "inner", is "mlp/inner".
+/// Errors: as check_tag_name for the whole path; nothing is opened then.
 Result<TagId> push_tag(std::string_view name);
 
-/// Ends what push_tag opened last on this thread; false where nothing is open.
+/// Ends the last scope of push_tag on this thread; false if none is open.
 bool pop_tag();
 
-/// Sets this thread's role, a tag that holds only where the program has opened no scope, and
-/// returns the one before it, to be set again.
+/// Sets this thread's role, a tag that applies only outside the program's scopes. Returns the
+/// previous role, to be restored later.
 TagId exchange_role(TagId role);
 
-/// Whether Spillway gives this name by itself: "", and all names that begin with "parameter",
-/// "gradient", "optimizer", "input", "workspace" or "activation" as a component.
+/// Whether Spillway assigns this name itself: "", and all names whose first component is
+/// "parameter", "gradient", "optimizer", "input", "workspace" or "activation".
 bool is_role(std::string_view name);
 
-/// In bytes, with all that it lies in.
+/// In bytes, including the enclosing path.
 inline constexpr std::size_t kLongestTag = 256;
 
-/// Errors: kInvalidArgument for a name that is no path: components joined by "/", none of them
+/// Errors: kInvalidArgument for an invalid path. A path consists of components joined by "/", none
 /// empty, without "*" and control characters, of at most kLongestTag bytes.
 Status check_tag_name(std::string_view name);
 
-/// Whether `path`, or one that it lies in, fits `pattern`, component by component. In a component
-/// "*" stands for any run of characters; "**" alone for any number of components, none included.
-/// "activation" fits "activation/layers.0" and not "activations"; "activation/layers.*" fits
-/// "activation/layers.0"; "**/mlp" fits "encoder/1/mlp". The empty pattern fits the empty path
-/// only.
+/// Whether `path`, or one of its parents, matches `pattern`, component by component. In a component
+/// "*" matches any run of characters; "**" alone matches any number of components, including none.
+/// "activation" matches "activation/layers.0" and not "activations"; "activation/layers.*" matches
+/// "activation/layers.0"; "**/mlp" matches "encoder/1/mlp". The empty pattern matches the empty
+/// path only.
 bool tag_matches(std::string_view pattern, std::string_view path);
 
-/// Whether one of the patterns does.
+/// Whether one of the patterns matches.
 bool any_tag_matches(std::span<const std::string> patterns, std::string_view path);
 
 }  // namespace spillway

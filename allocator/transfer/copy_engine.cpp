@@ -17,9 +17,9 @@ using driver::Timeline;
 
 namespace {
 
-using Streams = std::array<CUstream, 4>;  // out and in ahead, out and in waited for
+using Streams = std::array<CUstream, 4>;  // prefetch out and in, demand out and in
 
-/// Makes them all, or none. Errors: kDriver.
+/// Creates all of them, or none. Errors: kDriver.
 Status make_streams(const driver::Api& api, Streams& streams) {
   for (auto* each = streams.begin(); each != streams.end(); ++each) {
     Status status = SPILLWAY_CALL(api, StreamCreateWithPriority, &*each, CU_STREAM_NON_BLOCKING, 0);
@@ -47,9 +47,9 @@ struct CopyEngine::State {
                      (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
-  /// Queues copies, as `submit(stream, queued)` does, behind `fences` and everything submitted to
-  /// `other` so far. Where a call fails, or nothing could wait for the copies because no fence can
-  /// be had, those that were queued are waited for here.
+  /// Queues copies by `submit(stream, queued)`, after `fences` and everything submitted to `other`
+  /// so far. If a call fails, or no fence can be created, waits for the queued copies here, because
+  /// no caller could.
   template <typename Submit>
   Result<Fence> copy(const Submit& submit,
                      Timeline& queue,
@@ -71,7 +71,7 @@ struct CopyEngine::State {
     if (!fence.ok() && queued) {
       driver::count_host_sync();
       device.api->StreamSynchronize(
-          queue.stream().handle());  // fails only where nothing runs any more
+          queue.stream().handle());  // fails only if nothing runs any more
     }
     return fence;
   }
@@ -95,9 +95,9 @@ struct CopyEngine::State {
     };
   }
 
-  /// As Timeline::wait, but nothing is asked of the driver where the queue has waited for the same
-  /// place of another queue, or a later one, before. Of other streams that cannot be known: their
-  /// handles may have become another stream's.
+  /// As Timeline::wait, but without a driver call if the queue has already waited for the same or a
+  /// later point of another queue. That is unknown for other streams, because a new stream may have
+  /// the same handle.
   Status wait(Timeline& queue, Fence fence) {
     const std::size_t other = index_of(fence.timeline);
     if (other == queues.size()) return Timeline::wait(queue.stream(), fence);
@@ -114,7 +114,7 @@ struct CopyEngine::State {
     return index_of(&queue) % 2 == 0 ? driver::Span::Kind::kOut : driver::Span::Kind::kIn;
   }
 
-  /// Which of the queues it is; their number where it is none.
+  /// The index of the queue; the number of queues if it is none.
   [[nodiscard]] std::size_t index_of(const Timeline* timeline) const {
     std::size_t index = 0;
     while (index < queues.size() && &queues.at(index) != timeline)
@@ -224,7 +224,7 @@ void CopyEngine::drain_sync() {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   driver::count_host_sync();
   for (const Timeline& queue : state_->queues)
-    state_->device.api->StreamSynchronize(queue.stream().handle());  // fails where nothing runs
+    state_->device.api->StreamSynchronize(queue.stream().handle());  // fails if nothing runs
 }
 
 Stream CopyEngine::out_stream(CopyPriority haste) const {

@@ -10,31 +10,31 @@
 
 namespace spillway {
 
-/// Who waits for a copy. Each direction has a queue for both: a copy that is waited for passes
-/// those made ahead, between two of their parts.
+/// Urgency of a copy. Each direction has a queue per priority; a demand copy overtakes prefetch
+/// copies between two of their parts.
 enum class CopyPriority {
-  kPrefetch,  // nothing waits yet: a stash, a prefetch
-  kDemand,    // something does: a fetch on demand
+  kPrefetch,  // not waited for yet: an offload, a prefetch
+  kDemand,    // waited for: a fetch on demand
 };
 
-/// One of several copies out. Borrows the slot for the call.
+/// One copy of a batch to the host. Borrows the slot for the call.
 struct CopyOut {
   driver::DevicePtr source;
   HostSlot* slot;
 };
 
-/// One of several copies in. `written` is the fence of the copy that filled the slot.
+/// One copy of a batch to the device. `written` is the fence of the copy that filled the slot.
 struct CopyIn {
   const HostSlot* slot;
   driver::Fence written;
   driver::DevicePtr destination;
 };
 
-/// The copy streams of one device, two for each direction. Large copies go in parts, small ones
-/// together: one call, one marker and one wait for all of a call's copies. Copies of one call have
-/// no order among themselves. A copy returns its fence; nothing here blocks the host.
+/// The copy streams of one device, two per direction. Large copies are split into parts, small ones
+/// are batched. All copies of a call share one call, one marker and one wait, and have no order
+/// among themselves. A copy returns its fence; no function but drain_sync() blocks the host.
 ///
-/// Threads: safe. Ownership: owns the streams; borrows nothing beyond a call.
+/// Threads: safe. Ownership: owns the streams; borrows arguments for the call only.
 class CopyEngine {
  public:
   static Result<std::unique_ptr<CopyEngine>> create(const driver::Device& device);
@@ -43,22 +43,24 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   /// Copies slot->size bytes from the device into each slot.
-  /// Stream: after everything submitted to `producer` so far (law 1) and after the slots' fences,
-  /// which are cleared (law 4). Errors: kDriver; then no copy is under way, and the slots' fences
-  /// are as they were. Requires: at least one copy.
+  /// Stream: after everything submitted to `producer` so far (law 1), and after the slots' fences,
+  /// which are cleared (law 4).
+  /// Errors: kDriver; then no copy is in progress, and the slots' fences are unchanged.
+  /// Requires: at least one copy.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
                                 CopyPriority haste = CopyPriority::kPrefetch);
 
   /// Copies slot->size bytes from each slot to the device.
-  /// Stream: after each `written` and after everything submitted so far to `consumer`, the stream
+  /// Stream: after each `written`, and after everything submitted so far to `consumer`, the stream
   /// that the destinations were allocated on (law 3). The consumer must still wait for the fence.
-  /// Errors: kDriver; then no copy is under way. Requires: at least one copy.
+  /// Errors: kDriver; then no copy is in progress.
+  /// Requires: at least one copy.
   Result<driver::Fence> to_device(std::span<const CopyIn> copies,
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);
 
-  /// As above, one copy.
+  /// As above, for one copy.
   Result<driver::Fence> to_host(driver::DevicePtr source,
                                 HostSlot& slot,
                                 driver::Stream producer,
@@ -69,8 +71,8 @@ class CopyEngine {
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);
 
-  /// Blocks the host until no copy runs any more, whatever the driver says. For the code that
-  /// cannot wait for a fence (counted in driver::Counters::host_syncs).
+  /// Blocks the host until no copy runs, even after driver errors. For callers that cannot wait for
+  /// a fence (counted in driver::Counters::host_syncs).
   void drain_sync();
 
   [[nodiscard]] driver::Stream out_stream(CopyPriority haste = CopyPriority::kPrefetch) const;

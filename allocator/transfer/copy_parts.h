@@ -11,13 +11,13 @@
 
 namespace spillway {
 
-/// What one call of the driver copies at most. At 50 GB/s a part keeps an urgent copy waiting for
-/// 0.7 ms, and what the calls cost is less than a hundredth of the copy.
+/// Maximum bytes per driver call. At 50 GB/s a part delays an urgent copy by 0.7 ms, and the calls
+/// cost less than a hundredth of the copy.
 inline constexpr Bytes kCopyPart{32ULL << 20U};
 
 enum class CopyDirection { kOut, kIn };
 
-/// One copy that one call makes.
+/// One copy for a single call.
 struct OneCopy {
   driver::DevicePtr device;
   std::byte* host;
@@ -30,23 +30,23 @@ Status copy_at_once(const driver::Api& api,
                     const OneCopy& copy,
                     driver::Stream stream);
 
-/// Copies of one direction, cut into parts and gathered into calls of at most kCopyPart each: a
-/// large copy becomes several calls, and many small ones become one where the driver has a function
-/// for that.
+/// Copies of one direction, split into parts and batched into calls of at most kCopyPart each. A
+/// large copy becomes several calls. Many small copies become one call if the driver supports
+/// batches.
 class CopyParts {
  public:
   explicit CopyParts(CopyDirection direction) : direction_(direction) {}
 
   void add(driver::DevicePtr device, std::byte* host, Bytes size);
 
-  /// Queues them. `queued`: whether any call was made, also where a later one failed. Errors:
-  /// kDriver.
+  /// Queues them. `queued`: whether any call succeeded, even if a later one failed.
+  /// Errors: kDriver.
   Status submit(const driver::Api& api, driver::Stream stream, bool& queued);
 
  private:
   Status submit(const driver::Api& api, driver::Stream stream, std::size_t from, std::size_t to);
 
-  // As the driver's function for many copies takes them.
+  // In the form that the driver's batch function takes.
   const CopyDirection direction_;
   std::vector<CUdeviceptr> device_;
   std::vector<CUdeviceptr> host_;

@@ -86,7 +86,7 @@ Status FreeRanges::wait_for_fences_sync() {
   return {};
 }
 
-/// Where that one is, or would be.
+/// Its position, or the position to insert it at.
 std::vector<FreeRanges::Sized>::iterator FreeRanges::sized(const Sized& range) {
   return std::lower_bound(by_size_.begin(), by_size_.end(), range);
 }
@@ -109,8 +109,8 @@ void FreeRanges::resize(ByAddress<Range>::iterator range, Bytes size) {
   range->second.size = size;
 }
 
-/// The first fenced bytes that begin at `at` or behind it. Slots are mostly taken from below and
-/// released from above, so that it is the lowest of all.
+/// The first fenced bytes that begin at `at` or after it. Slots are usually taken from below and
+/// returned from above, so it is the lowest of all.
 FreeRanges::ByAddress<FreeRanges::Fenced>::iterator FreeRanges::fenced_from(std::byte* at) {
   const auto lowest = fences_.begin();
   if (lowest == fences_.end() || lowest->first >= at) return lowest;
@@ -120,7 +120,7 @@ FreeRanges::ByAddress<FreeRanges::Fenced>::iterator FreeRanges::fenced_from(std:
 driver::FenceSet FreeRanges::take_fences(std::byte* at, Bytes size) {
   driver::FenceSet taken;
   std::byte* const end = end_of(at, size);
-  // No fenced bytes reach from before `at` into it: places begin where a free range does.
+  // No fenced bytes extend into it from before `at`: slots begin where a free range does.
   auto each = fenced_from(at);
   while (each != fences_.end() && each->first < end) {
     std::byte* const to = end_of(each->first, each->second.size);

@@ -15,20 +15,20 @@
 
 namespace spillway {
 
-/// Which bytes of the arena's pieces are free, and which of those a copy may still use.
+/// The free bytes of the arena's pieces, and the fences of copies that may still use them.
 ///
-/// The two are kept apart: free ranges merge whatever their fences, so that placement depends on
-/// sizes alone, and a slot gets exactly the fences of the bytes that it overlaps.
+/// The two are separate: free ranges merge regardless of their fences. Placement therefore depends
+/// on sizes alone, and a slot gets exactly the fences of the bytes that it overlaps.
 ///
 /// Threads: confined; the arena holds its lock.
 class FreeRanges {
  public:
-  /// A free range and the piece around it. Ranges of different pieces never merge: one copy must
-  /// not cross two registrations.
+  /// Adds a free range of the given piece. Ranges of different pieces never merge, because a copy
+  /// must not cross two registrations.
   void add(std::byte* at, Bytes size, std::byte* piece, driver::FenceSet fences);
 
-  /// A place with the fences that cover it. Best fit: the smallest range that is large enough, the
-  /// lowest among equals.
+  /// A range with the fences that cover it. Best fit: the smallest range that is large enough, the
+  /// lowest address among equals.
   struct Place {
     std::byte* at;
     driver::FenceSet fences;
@@ -36,14 +36,14 @@ class FreeRanges {
 
   std::optional<Place> take(Bytes size);
 
-  /// Forgets a free range that is a whole piece. Returns false, and changes nothing, where part of
-  /// it is not free or is still fenced.
+  /// Removes a free range that is a whole piece. Returns false, without a change, if part of it is
+  /// not free or has a fence.
   bool remove_piece(std::byte* piece, Bytes size);
 
-  /// Free bytes with a fence that has not been seen to pass.
+  /// Free bytes with a fence that has not been observed to pass.
   [[nodiscard]] Bytes fenced() const { return fenced_; }
 
-  /// Looks at the fences; no host wait.
+  /// Drops fences that have passed; no host wait.
   void forget_passed_fences();
   /// Blocks the host until all fences have passed. Errors: kDriver.
   Status wait_for_fences_sync();
@@ -59,7 +59,7 @@ class FreeRanges {
     driver::FenceSet fences;
   };
 
-  // Made on threads that pack and ended on threads that unpack.
+  // Allocated on threads that pack and freed on threads that unpack.
   template <typename Value>
   using ByAddress =
       std::map<std::byte*, Value, std::less<>, PoolAllocator<std::pair<std::byte* const, Value>>>;
@@ -71,10 +71,11 @@ class FreeRanges {
   ByAddress<Fenced>::iterator fenced_from(std::byte* at);
   driver::FenceSet take_fences(std::byte* at, Bytes size);
 
-  // By their ends, which stay where a slot is taken from a range's front or released before it.
+  // By their ends, which stay the same when a slot is taken from a range's front or freed before
+  // it.
   ByAddress<Range> ranges_;
-  std::vector<Sized> by_size_;  // sizes and ends, in order; a handful, because neighbours merge
-  ByAddress<Fenced> fences_;    // by their begins; disjoint, inside free ranges
+  std::vector<Sized> by_size_;  // sizes and ends, in order; few, because neighbors merge
+  ByAddress<Fenced> fences_;    // by their begins; disjoint, within free ranges
   Bytes fenced_;
 };
 

@@ -15,18 +15,18 @@ using namespace literals;
 
 constexpr Bytes kSlotUnit = 64_B;
 
-/// The first step grows by a piece of at least kFirstPiece, at most kLargestPiece: registration
-/// costs a call each time.
+/// The first step grows by a piece of at least kFirstPiece, at most kLargestPiece, because each
+/// registration costs a call.
 constexpr Bytes kFirstPiece = 8_MiB;
 constexpr Bytes kLargestPiece = 256_MiB;
-/// What is registered may exceed what is in slots by a quarter, and grows by an eighth, so that the
-/// piece that is being used up and the next one fit in that quarter.
+/// Registered bytes may exceed those in slots by a quarter. The arena grows by an eighth, so that
+/// the current piece and the next one fit in that quarter.
 constexpr std::uint64_t kSlack = 4;
 constexpr std::uint64_t kPieces = 8;
 constexpr std::uint64_t kLimitSlack = 8;
-/// Later growth begins with this part of what is registered.
+/// Later growth begins with this part of the registered bytes.
 constexpr std::uint64_t kLaterPieces = 64;
-/// A new piece for steps that vary is larger than their peak by this part of it.
+/// For varying steps, a new piece is larger than their peak by this part of it.
 constexpr std::uint64_t kHeadroom = 16;
 
 Bytes rounded(Bytes size) {
@@ -46,20 +46,20 @@ struct HostArena::State {
 
   [[nodiscard]] Bytes in_slots() const { return out + free.fenced(); }
 
-  /// What the running step needs so far, with the gaps that its slots were kept from fitting by.
+  /// Bytes that the running step has needed so far, including fragmentation.
   [[nodiscard]] Bytes step_peak() const { return std::max(peak, with_gaps) + refused; }
 
-  /// What the arena is to hold.
+  /// The size that the arena must have.
   [[nodiscard]] Bytes need() const { return std::max(recent.largest(), step_peak()); }
 
-  /// `size`, as far as the limit allows a piece of it.
+  /// `size`, limited to the largest piece within the limit.
   [[nodiscard]] Bytes within_limit(Bytes size) const {
     const Bytes limit = pieces.options().limit;
     if (limit.zero() || PinnedPieces::whole_pages(size) <= limit) return size;
     return PinnedPieces::whole_pages_in(limit);
   }
 
-  /// What one piece for `need` has.
+  /// The size of a single piece for `need`.
   [[nodiscard]] Bytes with_headroom(Bytes need) const {
     return recent.vary() ? need + Bytes{need.count() / kHeadroom} : need;
   }
@@ -85,20 +85,20 @@ struct HostArena::State {
     return {};
   }
 
-  /// What the next piece has at least, where room() allows it.
+  /// The minimum size of the next piece, if room() allows it.
   [[nodiscard]] Bytes next_piece() const {
     const Bytes part{pieces.registered().count() / kPieces};
-    // A step that needs a multiple of what the arena was sized for is as unknown as a first one.
+    // A step that needs a multiple of the arena's size is as unknown as a first one.
     if (sized.zero() || pieces.registered() >= sized + sized)
       return std::clamp(part, kFirstPiece, kLargestPiece);
     return std::min(part, std::max(grown, Bytes{sized.count() / kLaterPieces}));
   }
 
-  /// What may be registered for a slot of `size` and what follows it.
+  /// Bytes that may be registered for a slot of `size` and later ones.
   [[nodiscard]] Bytes room(Bytes size) const {
     const Bytes used = out + size;
     Bytes slack = std::max(kFirstPiece, Bytes{used.count() / kSlack});
-    // Close to a limit pieces have exactly what is asked for, so that nothing is left over.
+    // Close to a limit, pieces have exactly the requested size, so that no memory is wasted.
     if (const Bytes limit = pieces.options().limit; !limit.zero()) {
       const bool close = pieces.registered() + next_piece() > limit;
       slack = close ? Bytes{} : std::min(slack, Bytes{limit.count() / kLimitSlack});
@@ -107,8 +107,8 @@ struct HostArena::State {
     return saturating_sub(most, pieces.registered());
   }
 
-  /// Makes room for a slot of `size`. Which pieces there are depends on the sizes alone, whether
-  /// they were made in the background or not.
+  /// Makes room for a slot of `size`. The pieces depend on the sizes alone, whether they were
+  /// created in the background or not.
   Status grow(Bytes size) {
     const Bytes before = pieces.registered() - pieces.begun();
     const bool gaps = !sized.zero() && grown.zero() && out + size <= before;
@@ -117,7 +117,7 @@ struct HostArena::State {
       const Bytes wanted = std::max({size, std::min(next_piece(), room(size)), later});
       Status status = add_piece(wanted);
       if (!status.ok()) {
-        const bool dropped = drop_begun();  // it may be what exceeds a budget
+        const bool dropped = drop_begun();  // it may be the cause of exceeding a budget
         if (dropped || wanted > size) status = add_piece(size);
       }
       if (!status.ok()) refused += size;
@@ -135,14 +135,14 @@ struct HostArena::State {
     return {};
   }
 
-  /// Returns false where there was none.
+  /// Returns false if there was none.
   bool drop_begun() {
     if (pieces.begun().zero()) return false;
     if (const auto piece = pieces.finish(); piece.ok()) pieces.remove(piece.value());
     return true;
   }
 
-  /// Unregisters pieces that are wholly free, as long as `keep` bytes stay.
+  /// Unregisters completely free pieces, as long as `keep` bytes stay.
   void remove_pieces(Bytes keep) {
     const std::map<std::byte*, HostPages> all = pieces.all();
     for (const auto& [piece, pages] : all) {
@@ -151,12 +151,12 @@ struct HostArena::State {
     }
   }
 
-  /// One piece for `need` in place of all others. Requires: no slot is out, all fences have passed.
+  /// Replaces all pieces by one for `need`. Requires: no slot is in use, all fences have passed.
   void replace_pieces(Bytes need) {
     const Bytes before = pieces.registered();
     remove_pieces(Bytes{});
     if (need.zero()) return;
-    // Where the machine refuses even what there was, the next step grows as it needs.
+    // If the machine refuses even the former size, the next step grows on demand.
     for (const Bytes size :
          {within_limit(with_headroom(need)), within_limit(need), std::min(before, need)}) {
       if (size.zero() || add_piece(size).ok()) break;
@@ -183,10 +183,10 @@ struct HostArena::State {
     return true;
   }
 
-  /// Where fences alone are in the way it waits for them.
+  /// Waits if only fences prevent the resize.
   bool resize_sync(Bytes need) {
     if (resize(need)) return true;
-    // With slots out there is more in the way than fences.
+    // With slots in use, waiting for fences is not enough.
     if (!out.zero() || !free.wait_for_fences_sync().ok()) return false;
     return resize(need);
   }
@@ -204,18 +204,18 @@ struct HostArena::State {
     with_gaps = refused = grown = Bytes{};
   }
 
-  Mutex mutex;  // of all that follows; the functions above require it
+  Mutex mutex;  // for all members below; the functions above require it
   PinnedPieces pieces;
   FreeRanges free;
   RecentPeaks recent;
   Bytes out;
   // Of the running step.
   Bytes peak;       // of `out`
-  Bytes with_gaps;  // what held its slots where there were gaps between them; zero for no gaps
+  Bytes with_gaps;  // memory including the gaps between its slots; zero without gaps
   Bytes refused;
-  Bytes grown;  // because its peak was larger than what was registered
-  Bytes sized;  // what was registered when the arena was sized for steps; zero: not yet
-  // After the machine has refused memory: when that much is tried again, unless more is needed.
+  Bytes grown;  // because its peak exceeded the registered bytes
+  Bytes sized;  // registered bytes when the arena was sized for steps; zero: not yet
+  // After a refusal by the machine: steps until that size is retried, unless more is needed.
   std::size_t retry_in = 0;
   Bytes retry_above;
 };

@@ -25,11 +25,11 @@ namespace {
 
 using namespace literals;
 
-/// What one thread touches at least: less is done before a thread has begun.
+/// Minimum bytes per thread: less is touched before a thread has started.
 constexpr Bytes kPerThread = 64_MiB;
 constexpr std::uint64_t kThreads = 16;
 
-// Of Linux 5.14, so not in every libc's headers.
+// Since Linux 5.14, so not in every libc's headers.
 constexpr int kPopulateWrite = 23;
 constexpr int kPreferredNode = 1;
 
@@ -50,7 +50,7 @@ bool gives_transparent_huge_pages() {
   return gives;
 }
 
-/// Begins at a multiple of a huge page, where there is room for one.
+/// Begins at a multiple of a huge page, if there is room for one.
 std::byte* map_aligned(Bytes size, int flags) {
   const Bytes slack = size < kHugePage ? Bytes{} : kHugePage;
   const std::size_t room = (size + slack).count();
@@ -66,8 +66,8 @@ std::byte* map_aligned(Bytes size, int flags) {
   return first + before;
 }
 
-/// Gives the range memory. A kernel that cannot do that at one call has its pages written to, one
-/// by one, except for huge ones, whose absence would be a signal. Returns errno.
+/// Populates the range. On a kernel that cannot do that in one call, writes to its pages one by
+/// one, except for huge ones, whose absence would raise a signal. Returns errno.
 int touch(std::byte* at, std::size_t size, bool huge) {
   if (madvise(at, size, kPopulateWrite) == 0) return 0;
   if (errno != EINVAL || huge) return errno;
@@ -119,10 +119,9 @@ bool prefer_node(const HostPages& pages, int node) {
          0;
 }
 
-/// Touches what has been mapped; unmaps it where that fails. Returns errno.
+/// Touches mapped memory; unmaps it on failure. Returns errno.
 int furnish(HostPages& pages, int node) {
-  // A forked child that writes to a pinned page would move the parent's page away from under the
-  // device.
+  // A forked child that writes to a pinned page would move the parent's page away from the device.
   madvise(pages.at, pages.size.count(), MADV_DONTFORK);
   pages.on_node = prefer_node(pages, node);
   const int error = touch_all(pages);
@@ -140,7 +139,8 @@ int node_in(const std::string& path) {
 
 Result<HostPages> map_host_pages(Bytes size, int node) {
   if (driver::moves_no_bytes()) {
-    // A job of any size is tried on a machine of any size: what no copy fills takes no memory.
+    // A job of any size can be tried on a machine of any size: memory without copies is not
+    // populated.
     const HostPages untouched{map_aligned(size, MAP_NORESERVE), size, false, false, false};
     if (untouched.at == nullptr) return refused(size, errno);
     madvise(untouched.at, size.count(), MADV_NOHUGEPAGE);

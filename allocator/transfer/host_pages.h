@@ -10,32 +10,33 @@
 
 namespace spillway {
 
-/// No node is known, or none is wanted.
+/// No node is known or requested.
 constexpr int kNoNode = -1;
 
-/// Of the kernel's transparent huge pages.
+/// Size of the kernel's transparent huge pages.
 constexpr Bytes kHugePage{2U << 20U};
 
-/// Host memory from the system that is there: every page has been given memory, but for a dry
-/// run's. Ownership: by hand, each with one unmap_host_pages.
+/// Mapped host memory whose pages are all populated, except in a dry run.
+/// Ownership: manual; call unmap_host_pages once for each.
 struct HostPages {
   std::byte* at = nullptr;
   Bytes size;
-  bool huge = false;     // in huge pages that the machine keeps for programs that ask (hugetlbfs)
-  bool advised = false;  // the kernel was asked for transparent huge pages, and gives them
-  bool on_node = false;  // the kernel was told which node is preferred
+  bool huge = false;     // in preallocated huge pages (hugetlbfs)
+  bool advised = false;  // advised for transparent huge pages, which the kernel supports
+  bool on_node = false;  // the preferred node was set
 };
 
-/// Maps `size` bytes on `node` and touches them, large ones from several threads: as many as this
-/// process may run on, sixteen at most. Forked children do not have them. Huge pages and the node
-/// are wishes; what came of them is in the result. In a dry run (driver::moves_no_bytes) nothing
-/// is touched, nothing wished for, and more can be mapped than the machine has.
-/// Requires: `size` is a multiple of the page. Errors: kOutOfHostMemory; nothing is mapped then.
+/// Maps `size` bytes on `node` and touches them. Large mappings use several threads: as many as
+/// this process may run on, at most sixteen. Forked children do not inherit them. Huge pages and
+/// the node are preferences; the result reports the outcome. In a dry run (driver::moves_no_bytes)
+/// nothing is touched and there are no preferences. More can then be mapped than the machine has.
+/// Requires: `size` is a multiple of the page size.
+/// Errors: kOutOfHostMemory; nothing is mapped then.
 Result<HostPages> map_host_pages(Bytes size, int node);
 void unmap_host_pages(const HostPages& pages);
 
-/// The NUMA node of host memory that is nearest to the device, kNoNode where nothing knows: asked
-/// of the driver, then of the machine. `sysfs`: where the machine describes itself.
+/// The NUMA node of host memory nearest to the device; kNoNode if it is unknown. Queries the
+/// driver, then the machine. `sysfs`: root of the machine's description.
 int host_node_of(const driver::Device& device, const std::string& sysfs = "/sys");
 
 }  // namespace spillway

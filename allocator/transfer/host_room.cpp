@@ -14,9 +14,9 @@ namespace {
 using namespace literals;
 
 constexpr Bytes kMaxReserve = 1_GiB;
-constexpr std::uint64_t kReserve = 16;  // the part of a limit
+constexpr std::uint64_t kReserve = 16;  // as a divisor of a limit
 
-/// Version 1 has a number of this size for "no limit".
+/// Version 1 uses a number of this size for "no limit".
 constexpr Bytes kNoLimit{1ULL << 60U};
 
 std::optional<Bytes> number_in(const std::string& path) {
@@ -26,7 +26,7 @@ std::optional<Bytes> number_in(const std::string& path) {
   return Bytes{number};
 }
 
-/// The number behind `key` in a file of keys and numbers.
+/// The number after `key` in a file of keys and numbers.
 std::optional<Bytes> entry_of(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -45,7 +45,7 @@ void limited_by(HostRoom& room, Bytes limit, Bytes used) {
   room.left = std::min(room.left, saturating_sub(limit, used + reserve));
 }
 
-/// What the two versions call their files.
+/// The file names of the two versions.
 struct Names {
   const char* limits[2];
   const char* used;
@@ -66,8 +66,8 @@ void limited_by_group(HostRoom& room, const std::string& folder, const Names& na
   }
 }
 
-/// The group `path` below `mount` and all around it. Where the process sees its groups from within
-/// one, the path may lead nowhere: what `mount` itself says then counts.
+/// The group `path` below `mount` and all its ancestors. If the process sees its groups from within
+/// one, the path may not exist: the limits of `mount` itself apply then.
 void limited_by_groups(HostRoom& room,
                        const std::string& mount,
                        std::string path,

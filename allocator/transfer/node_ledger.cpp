@@ -29,8 +29,7 @@ constexpr std::uint64_t kMagic = 0x5350'494c'4c57'4101;  // its last digits are 
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(1);
 
-/// Small enough to lie within a page, so that a process that ends while it writes leaves all or
-/// nothing.
+/// Small enough to fit in a page, so that a process that ends during a write leaves all or nothing.
 struct Entry {
   std::uint64_t process = 0;
   std::uint64_t started = 0;
@@ -44,8 +43,8 @@ struct Entry {
 
   [[nodiscard]] bool free() const { return process == 0; }
 
-  /// True only with proof that the process of this entry has ended: a share that is kept too long
-  /// is harmless, one that is released too early lets processes exceed the limit together.
+  /// True only with proof that the process of this entry has ended. A share that is kept too long
+  /// is harmless; one released too early lets processes exceed the limit together.
   [[nodiscard]] bool stale() const {
     return process > std::numeric_limits<std::int32_t>::max() ||
            has_ended(static_cast<std::int32_t>(process), started);
@@ -74,14 +73,14 @@ std::string namespace_of_processes() {
   return digits;
 }
 
-/// The locked file and what is in it.
+/// The locked file and its content.
 class OpenLedger {
  public:
-  /// `stalled`: whether the last attempt to lock ran out of time; this one then tries once. Errors:
-  /// as NodeLedger::check().
+  /// `stalled`: whether the last attempt to lock timed out; this one then tries once.
+  /// Errors: as NodeLedger::check().
   static Result<OpenLedger> open(const std::string& path, std::atomic<bool>& stalled);
 
-  /// This process's entry, or a free one for it; null where there is none.
+  /// This process's entry, or a free one for it; null if there is none.
   Entry* own() {
     const auto process = static_cast<std::uint64_t>(getpid());
     auto* const found = std::find_if(content_.entries.begin(),
@@ -118,7 +117,7 @@ class OpenLedger {
 
   Status lock(const std::string& path, std::atomic<bool>& stalled) const;
   Status read(const std::string& path);
-  /// Releases the shares of processes that have ended.
+  /// Releases the shares of ended processes.
   void release_stale();
 
   int store(const Entry& entry) {
@@ -129,7 +128,7 @@ class OpenLedger {
     return written == sizeof entry ? 0 : ENOSPC;
   }
 
-  File file_;  // closed, its lock goes with it
+  File file_;  // closing it releases its lock
   Content content_;
 };
 
@@ -203,7 +202,7 @@ Status OpenLedger::read(const std::string& path) {
   if (about.st_size == 0 && ftruncate(file_.number(), sizeof(Content)) != 0) {
     return failed(path, "written", errno);
   }
-  // A byte more than it has must not be there.
+  // The file must not have more bytes than this.
   std::array<char, sizeof(Content) + 1> bytes{};
   const ssize_t count = pread(file_.number(), bytes.data(), bytes.size(), 0);
   if (count < 0) return failed(path, "read", errno);
@@ -245,7 +244,7 @@ Status NodeLedger::check() const {
 Status NodeLedger::charge(Bytes size, Bytes limit) {
   SPILLWAY_ASSIGN_OR_RETURN(OpenLedger ledger, OpenLedger::open(path_, stalled_));
   const Bytes total = ledger.total();
-  // More than a machine has would not be sound to the next reader.
+  // A value above any machine's memory would be invalid for the next reader.
   if (size > kNoMachineHasThis || total + size > std::min(limit, kNoMachineHasThis)) {
     return SPILLWAY_ERROR(Code::kOutOfHostMemory,
                           std::to_string(total.count()) +

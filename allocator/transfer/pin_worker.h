@@ -13,29 +13,29 @@
 
 namespace spillway {
 
-/// A thread that makes one pinned piece at a time, ahead of need. It is begun with the first piece
-/// and takes none of the program's signals. Nothing ends it but the destructor (tests only): at the
-/// process's exit it is left alone.
+/// A background thread that creates one pinned piece at a time, ahead of need. It starts with the
+/// first piece and blocks all signals. Only the destructor ends it (tests only); it is not joined
+/// at process exit.
 ///
-/// Threads: its owner's lock orders all calls.
+/// Threads: the owner's lock serializes all calls.
 class PinWorker {
  public:
   using Make = std::function<Result<HostPages>(Bytes)>;
 
   explicit PinWorker(Make make) : make_(std::move(make)) {}
 
-  /// Requires: no piece is under way.
+  /// Requires: no piece is in progress.
   ~PinWorker();
   PinWorker(const PinWorker&) = delete;
   PinWorker& operator=(const PinWorker&) = delete;
 
-  /// Begins a piece. False where the machine has no thread for it. Requires: none is under way.
+  /// Begins a piece. False if the machine has no thread left. Requires: no piece is in progress.
   bool begin(Bytes size);
 
-  /// The size of the piece under way, from begin() to finish(); zero where there is none.
+  /// The size of the piece in progress, from begin() to finish(); zero if there is none.
   [[nodiscard]] Bytes under_way() const { return under_way_; }
 
-  /// Waits for the piece. Requires: one is under way. Errors: make's.
+  /// Waits for the piece. Requires: a piece is in progress. Errors: those of make.
   Result<HostPages> finish();
 
  private:
@@ -47,7 +47,7 @@ class PinWorker {
 
   Mutex mutex_;
   std::condition_variable_any changed_;
-  Bytes wanted_ SPILLWAY_GUARDED_BY(mutex_);  // by the thread, zero for nothing
+  Bytes wanted_ SPILLWAY_GUARDED_BY(mutex_);  // read by the thread; zero for none
   std::optional<Result<HostPages>> made_ SPILLWAY_GUARDED_BY(mutex_);
   bool end_ SPILLWAY_GUARDED_BY(mutex_) = false;
 };

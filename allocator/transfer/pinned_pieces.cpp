@@ -15,10 +15,10 @@ namespace {
 
 using namespace literals;
 
-/// From here on rounding to huge pages costs less than a hundredth.
+/// From this size on, rounding to huge pages costs less than a hundredth.
 constexpr Bytes kLarge = 256_MiB;
 
-/// What the size of a piece is a multiple of.
+/// The granularity of a piece's size.
 Bytes page_of(Bytes size) {
   static const Bytes page{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))};
   return size < kLarge ? page : kHugePage;
@@ -39,7 +39,7 @@ Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
   return pages;
 }
 
-/// What a driver that refused may have met: the process's limit of locked memory, where it has one.
+/// A possible cause of a driver's refusal: the process's limit of locked memory, if it has one.
 std::string locked_memory() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
@@ -110,7 +110,7 @@ void PinnedPieces::remove(std::byte* piece) {
   SPILLWAY_CHECK(at != pieces_.end());
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  // Addresses that the driver still takes for these pages must not become another owner's.
+  // Addresses that the driver still associates with these pages must not be reused.
   if (device_.api->MemHostUnregister(piece) == CUDA_SUCCESS) unmap_host_pages(at->second);
   release(at->second.size);
   pieces_.erase(at);

@@ -21,26 +21,26 @@ namespace spillway {
 /// Why memory was not pinned.
 enum class PinRefusal {
   kLimit,    // PinnedOptions::limit
-  kNode,     // PinnedOptions::node_limit, all processes of the machine together
-  kMachine,  // the machine, or a control group of the process, has too little left
-  kDriver,   // the driver did not register it
+  kNode,     // PinnedOptions::node_limit, for all processes of the machine together
+  kMachine,  // the machine, or a control group of the process, has too little memory left
+  kDriver,   // the driver refused to register it
   kCount,
 };
 std::string_view pin_refusal_name(PinRefusal refusal);
 
 struct PinnedOptions {
-  Bytes limit;         // most bytes of this device, zero for none. SPILLWAY_PINNED_LIMIT
-  Bytes node_limit;    // of all processes of the machine, zero for none. SPILLWAY_NODE_PINNED_LIMIT
-  bool ahead = false;  // pieces are made in the background before they are needed
-  std::string root;    // where /proc and /sys are found; tests have their own
-  std::string ledger = "/dev/shm";  // the folder of the node's ledger
+  Bytes limit;  // maximum for this device, zero for none. SPILLWAY_PINNED_LIMIT
+  // maximum for all processes of the machine, zero for none. SPILLWAY_NODE_PINNED_LIMIT
+  Bytes node_limit;
+  bool ahead = false;               // creates pieces in the background ahead of need
+  std::string root;                 // root of /proc and /sys; tests use their own
+  std::string ledger = "/dev/shm";  // directory of the node's ledger
 };
 
-/// Page-locked host memory from the system, in pieces, and its budgets. Knows nothing of what is in
-/// the pieces.
+/// Page-locked host memory in pieces, with its budgets. Independent of the contents of the pieces.
 ///
-/// Threads: confined; the arena holds its lock. Ownership: owns the pieces; the destructor frees
-/// them.
+/// Threads: confined; the arena holds its lock.
+/// Ownership: owns the pieces; the destructor frees them.
 class PinnedPieces {
  public:
   PinnedPieces(const driver::Device& device, PinnedOptions options);
@@ -48,29 +48,31 @@ class PinnedPieces {
   PinnedPieces(const PinnedPieces&) = delete;
   PinnedPieces& operator=(const PinnedPieces&) = delete;
 
-  /// Maps and registers a piece of `size`, rounded up to a page. Errors: kOutOfHostMemory past a
-  /// limit, or where the machine or the driver refuses; nothing is leaked then, and the reason is
-  /// counted.
+  /// Maps and registers a piece of `size`, rounded up to a page.
+  /// Errors: kOutOfHostMemory past a limit, or if the machine or the driver refuses. Nothing is
+  /// leaked then, and the reason is counted.
   Result<std::byte*> add(Bytes size);
 
-  /// Begins a piece in the background; it counts as pinned from now on. Where that cannot be,
-  /// nothing happens. Requires: none is under way.
+  /// Begins a piece in the background; it counts as pinned from now on. Does nothing if that is
+  /// impossible.
+  /// Requires: no piece is in progress.
   void begin(Bytes size);
 
-  /// The size of the piece that was begun, zero for none.
+  /// The size of the piece in progress; zero for none.
   [[nodiscard]] Bytes begun() const { return worker_.under_way(); }
 
-  /// The piece that was begun; waits where it is not ready. Requires: one was. Errors:
-  /// kOutOfHostMemory.
+  /// Returns the piece in progress; waits until it is ready.
+  /// Requires: a piece is in progress.
+  /// Errors: kOutOfHostMemory.
   Result<std::byte*> finish();
 
-  /// Unregisters and unmaps. Requires: no copy is under way in it.
+  /// Unregisters and unmaps a piece. Requires: no copy uses it.
   void remove(std::byte* piece);
 
-  /// By their beginning, in address order.
+  /// The pieces by their beginning, in address order.
   [[nodiscard]] const std::map<std::byte*, HostPages>& all() const { return pieces_; }
 
-  /// The NUMA node that pieces are asked for on, kNoNode where none is known.
+  /// The NUMA node that pieces are requested on; kNoNode if it is unknown.
   [[nodiscard]] int node() const { return node_; }
 
   [[nodiscard]] const PinnedOptions& options() const { return options_; }
@@ -83,11 +85,11 @@ class PinnedPieces {
 
   using Refusals = std::array<std::uint64_t, static_cast<std::size_t>(PinRefusal::kCount)>;
 
-  /// How often each reason was met.
+  /// Number of refusals by reason.
   [[nodiscard]] const Refusals& refusals() const { return refusals_; }
 
-  /// The bytes that a piece of `size` takes: whole pages, and of large ones whole huge pages. Sizes
-  /// that no machine has stay as they are.
+  /// The bytes that a piece of `size` occupies: whole pages, or whole huge pages if it is large.
+  /// Sizes beyond any machine are returned unchanged.
   static Bytes whole_pages(Bytes size);
 
   /// The largest piece within `limit`.
@@ -95,7 +97,7 @@ class PinnedPieces {
 
  private:
   Status refuse(PinRefusal why, Bytes size, const std::string& text);
-  /// Takes `size` out of every budget, or out of none. Errors: kOutOfHostMemory.
+  /// Charges `size` to all budgets, or to none. Errors: kOutOfHostMemory.
   Status charge(Bytes size);
   void release(Bytes size);
   Result<std::byte*> keep(Bytes size, const Result<HostPages>& made);

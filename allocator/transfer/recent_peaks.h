@@ -9,26 +9,26 @@
 
 namespace spillway {
 
-/// The peaks of host memory of a job's last steps: what an arena is sized for.
+/// Peaks of host memory in a job's last steps; an arena is sized for them.
 ///
-/// The first step of a shape runs without a plan, and a step that was refused memory only estimates
-/// its peak. Such a peak is provisional: the next step of the same shape replaces it.
+/// The first step of a shape runs without a plan. A step that was refused memory only estimates its
+/// peak. Such a peak is provisional: the next step of the same shape replaces it.
 ///
 /// Pure. Threads: confined; the arena holds its lock.
 class RecentPeaks {
  public:
-  /// Older steps are dropped. Many enough that lengths drawn at random nearly always include one
-  /// close to the longest.
+  /// Older steps are dropped. The number is large enough that randomly drawn lengths nearly always
+  /// include one close to the longest.
   static constexpr std::size_t kSteps = 256;
 
   /// `shape`: equal for steps that save storages of the same sizes. `estimated`: the step was
   /// refused memory.
   void add(std::uint64_t shape, Bytes peak, bool estimated);
 
-  /// Zero where there are no steps.
+  /// The largest peak; zero without steps.
   [[nodiscard]] Bytes largest() const;
 
-  /// The steps have more than one shape.
+  /// Whether the steps have more than one shape.
   [[nodiscard]] bool vary() const;
 
   void clear() { steps_.clear(); }

@@ -6,11 +6,12 @@
 
 namespace spillway::emulator {
 
-/// Rises with everything that any stream is given, so that a thread can tell without the lock that
-/// a stream which it has drained is still empty. Threads: safe.
+/// Incremented with every operation submitted to any stream. A thread can thus detect without the
+/// lock that a stream which it has drained is still empty.
+/// Threads: safe.
 inline constinit std::atomic<std::uint64_t> work_given{1};
 
-/// How many captures go on. Threads: safe.
+/// Number of captures in progress. Threads: safe.
 inline constinit std::atomic<int> captures_going_on{0};
 
 }  // namespace spillway::emulator

@@ -12,7 +12,7 @@ namespace spillway::emulator {
 namespace {
 
 constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-/// ThreadSanitizer allows a program's memory here, and so near its libraries nothing else lies.
+/// ThreadSanitizer allows program memory here; only its libraries are nearby.
 constexpr std::uintptr_t kFirst = 0x7e90'0000'0000;
 
 struct Arena {
@@ -24,7 +24,7 @@ constinit std::array<Arena, 4096> arenas{};
 constinit std::atomic<std::size_t> arena_count{0};
 constinit std::uintptr_t next_place = kFirst;
 
-/// False where there is no room to remember it.
+/// False if there is no memory to record it.
 bool remember(Range range) {
   const std::size_t count = arena_count.load();
   for (std::size_t i = 0; i < count; ++i) {

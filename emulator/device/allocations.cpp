@@ -17,7 +17,7 @@ constexpr std::size_t kSmallUnit = 512;
 constexpr std::size_t kLeastStep = 1ULL << 30U;
 constexpr std::size_t kMaxStep = 64ULL << 30U;
 
-/// PeakProfile for a fragmented device.
+/// Address space with headroom for a fragmented device.
 std::size_t address_step(std::size_t capacity) {
   return std::clamp(capacity > kMaxStep ? kMaxStep : 2 * capacity, kLeastStep, kMaxStep);
 }

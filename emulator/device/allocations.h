@@ -18,60 +18,61 @@
 
 namespace spillway::emulator {
 
-/// Device memory as cudaMalloc and cudaMallocAsync give it: address and physical memory in one.
+/// Device memory of cudaMalloc and cudaMallocAsync: address and physical memory in one.
 ///
 /// A block below 1 MiB shares pages of 2 MiB with others, as on a GPU, and begins at a multiple of
-/// 512 bytes. Touching freed memory faults once its whole page is free and until the address is
-/// given to another owner.
+/// 512 bytes. An access to freed memory faults from the time when its whole page is free until the
+/// address is reused.
 ///
-/// Threads: under the machine's lock. Ownership: borrows `capacity` and `files` (one a device).
+/// Threads: under the machine's lock. Ownership: borrows `capacity` and `files` (one per device).
 class Allocations {
  public:
   struct Block {
     Range range;        // in units of 512 bytes
-    std::size_t asked;  // bytes that the program asked for
+    std::size_t asked;  // bytes requested by the program
     int device;
     Pool* pool;            // null: memory of another process
     bool pooled;           // stream-ordered
-    bool freeing = false;  // a stream-ordered free is on its way
-    int opened = 0;        // how often, for memory of another process
+    bool freeing = false;  // a stream-ordered free is queued
+    int opened = 0;        // number of opens, for memory of another process
   };
 
   Allocations(Capacity& capacity, std::deque<MemoryFile>& files, bool poison);
 
   /// cudaMalloc. Zero bytes give the null address. Errors: CUDA_ERROR_OUT_OF_MEMORY.
   CUresult allocate(int device, std::size_t bytes, CUdeviceptr* at);
-  /// From a pool, without its stream. Errors: as above.
+  /// Allocates from a pool, without stream order. Errors: as above.
   CUresult allocate(Pool& pool, std::size_t bytes, CUdeviceptr* at);
 
-  /// The living block that begins at `at`, null where there is none.
+  /// The allocated block that begins at `at`; null if there is none.
   Block* find(CUdeviceptr at);
-  /// Requires: `at` begins a block that is not another process's.
+  /// Requires: `at` begins a block that does not belong to another process.
   void free(CUdeviceptr at);
 
-  /// The block that holds all of `range`.
+  /// The block that contains all of `range`.
   [[nodiscard]] const Block* holding(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
 
-  /// The block of another process that `ticket` names and `file` holds. Errors:
-  /// CUDA_ERROR_MAP_FAILED.
+  /// The block of another process that `ticket` names and `file` contains.
+  /// Errors: CUDA_ERROR_MAP_FAILED.
   CUresult import(const Ticket& ticket, int file, CUdeviceptr* at);
-  /// Its address where it is here already; that counts as opening it once more.
+  /// Its address if it is already mapped; counts as another open.
   std::optional<CUdeviceptr> open_again(const Ticket& ticket);
   /// Requires: `at` begins a block of another process.
   void forget_import(CUdeviceptr at);
 
   Pool& default_pool(int device) { return *pools_[static_cast<std::size_t>(device)]; }
 
-  /// What cudaMallocAsync takes from.
+  /// The pool of cudaMallocAsync.
   Pool& current_pool(int device) { return *current_[static_cast<std::size_t>(device)]; }
 
   void use_pool(Pool& pool) { current_[static_cast<std::size_t>(pool.device)] = &pool; }
 
   Pool& create_pool(int device, std::size_t most);
-  /// Null where the program has no such pool.
+  /// Null if the program has no such pool.
   Pool* find_pool(const void* handle);
-  /// Requires: not a default pool. Its blocks live on; where it is current, the default one is.
+  /// Requires: not a default pool. Its blocks stay allocated. If it is current, the default pool
+  /// becomes current.
   void destroy_pool(Pool& pool);
 
   /// Whether the block's pool lets `device` access it. Requires: a pooled block.
@@ -92,9 +93,10 @@ class Allocations {
   Capacity& capacity_;
   std::deque<MemoryFile>& files_;
   const bool poison_;
-  std::deque<Addresses> addresses_;           // by device, so that the blocks of one lie together
+  // by device, so that the blocks of one device are adjacent
+  std::deque<Addresses> addresses_;
   std::deque<Pool> plain_;                    // cudaMalloc's, by device
-  std::vector<std::unique_ptr<Pool>> pools_;  // the default ones first, by device
+  std::vector<std::unique_ptr<Pool>> pools_;  // by device; the default pools first
   std::vector<Pool*> current_;                // by device
   std::map<std::uintptr_t, Block> blocks_;
   std::map<CUdeviceptr, Ticket> imports_;

@@ -7,16 +7,16 @@
 
 namespace spillway::emulator {
 
-/// What a dry run takes for true where the program asks for values that nothing has computed.
+/// Values that a dry run assumes when the program reads values that were not computed.
 struct Assumptions {
-  double nonzero = 1;  // the share of a mask that selects
-  double unique = -1;  // the share of elements that differ from all others; below 0: is not assumed
-  double value = 1;    // what small results of something larger hold
-  double finite = 1;   // whether isnan and isinf find nothing
+  double nonzero = 1;  // selected share of a mask
+  double unique = -1;  // share of elements that differ from all others; below 0: no assumption
+  double value = 1;    // value of small results of large operands
+  double finite = 1;   // isnan and isinf find no element
 };
 
-/// "finite,nonzero=0.5": those that are left out stay as they are. Errors: kInvalidArgument for
-/// unknown names, what is no number, and shares outside 0 to 1.
+/// "finite,nonzero=0.5": omitted names are unchanged.
+/// Errors: kInvalidArgument for unknown names, invalid numbers, and shares outside 0 to 1.
 Result<Assumptions> parse_assumptions(const std::string& text);
 
 }  // namespace spillway::emulator

@@ -7,14 +7,14 @@
 
 namespace spillway::emulator {
 
-/// The physical memory of each device, as numbers. Threads: under the machine's lock.
+/// Accounting of the physical memory of each device. Threads: under the machine's lock.
 class Capacity {
  public:
-  /// `context` of the bytes are CUDA's own from the start.
+  /// `context` of the bytes are reserved for CUDA itself from the start.
   Capacity(int devices, std::size_t bytes, std::size_t context)
       : total_(bytes), devices_(static_cast<std::size_t>(devices), Use{context, context}) {}
 
-  /// False where the device has not that much left; nothing is taken then.
+  /// False, without a change, if the device has less memory left.
   bool take(int device, std::size_t bytes) {
     Use& use = devices_[static_cast<std::size_t>(device)];
     if (bytes > total_ - use.used) return false;

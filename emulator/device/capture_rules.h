@@ -7,16 +7,16 @@
 
 namespace spillway::emulator {
 
-/// What a driver function may not do while a stream captures.
+/// Restrictions of a driver function while a stream captures.
 struct CaptureRule {
-  bool by_mode = false;  // prohibited by captures as their and the thread's modes say
-  bool waits = false;    // may not be asked of a capturing stream
-  bool asks = false;     // about the stream alone: always allowed
+  bool by_mode = false;  // prohibited according to the capture modes of the captures and the thread
+  bool waits = false;    // must not be called on a capturing stream
+  bool asks = false;     // queries the stream only: always allowed
   bool absent = false;   // would be a node that is not emulated
 };
 
-/// The one list of what captures forbid; everything else is allowed, or becomes a node. Captured
-/// events are in Captures::check.
+/// The single list of functions that captures forbid. All others are allowed, or become nodes.
+/// Captured events are checked in Captures::check.
 // NOLINTNEXTLINE(readability-function-size): a list
 constexpr CaptureRule capture_rule(std::string_view function) {
   constexpr auto kByMode = std::to_array<std::string_view>({

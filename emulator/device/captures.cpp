@@ -15,7 +15,7 @@ CUresult invalidate(Capture& capture, CUresult why) {
   return why;
 }
 
-/// Whether everything in the capture comes before the end of its origin.
+/// Whether the end of the origin is ordered after everything in the capture.
 bool all_joined(const Capture& capture) {
   std::vector<bool> before(capture.graph->nodes.size());
   std::vector<const GraphNode*> left(capture.origin->tail.begin(), capture.origin->tail.end());

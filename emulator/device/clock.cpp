@@ -52,8 +52,9 @@ double Clock::copy(Engines& engines, Work direction, double ready, const Cost& c
   return engine.end;
 }
 
-/// What a copy takes that would take `alone`. While the other engine's last copy runs, both get
-/// less of the link; that one was given before and keeps its time, so this one lacks for both.
+/// Duration of a copy that takes `alone` seconds on an idle link. While the other engine's last
+/// copy runs, both share the link. That copy was submitted earlier and keeps its duration, so this
+/// one carries the delay of both.
 double Clock::beside(const Engine& other, double begin, double alone) const {
   const double share = std::max(0.0, 2 * settings_.rates.duplex - 1);
   const double before = std::max(0.0, other.begin - begin);

@@ -10,27 +10,27 @@
 
 namespace spillway::emulator {
 
-/// What an operation costs its device.
+/// The cost of an operation on its device.
 struct Cost {
   enum class Kind {
     kNone,
-    kHostToDevice,  // one copy engine of each device for each direction, first come first served
+    kHostToDevice,  // one copy engine per device and direction, in submission order
     kDeviceToHost,
     kOnHost,
     kBetweenDevices,
-    kCollective,  // bytes that go to other devices, beside kernels and copies
-    kMemory,      // bytes that a copy, fill or kernel reads and writes in the device's memory
+    kCollective,  // bytes sent to other devices, concurrently with kernels and copies
+    kMemory,      // bytes that a copy, fill or kernel reads and writes in device memory
   };
 
   Kind kind = Kind::kNone;
   std::uint64_t bytes = 0;
-  double least = 0;  // seconds that it takes at least, whatever its bytes
+  double least = 0;  // minimum duration in seconds, regardless of bytes
   KernelKind kernel = KernelKind::kOther;
 };
 
-/// What a device is busy with. Numbered as in emulator.h; the first are those of KernelKind.
+/// Kinds of work of a device. Numbered as in emulator.h; the first are those of KernelKind.
 enum class Work : std::uint8_t {
-  kOther,  // by memory's rate: fills and copies within the device too
+  kOther,  // at the rate of memory; includes fills and copies within the device
   kProduct,
   kAttention,
   kAttentionBackward,
@@ -49,8 +49,8 @@ inline constexpr double kOnHost = 20e9;  // bytes per second
 }  // namespace rates
 
 /// The virtual time of the host and of each device's copy engines, in seconds since the machine was
-/// made. All host threads share one time; what they compute themselves takes none. Where the clock
-/// is real nothing here is asked but `now_ms`.
+/// created. All host threads share one time; their own computation takes none. With a real clock
+/// only `now_ms` is used.
 /// Threads: under the machine's lock.
 class Clock {
  public:
@@ -60,13 +60,13 @@ class Clock {
 
   [[nodiscard]] const Rates& rates() const { return settings_.rates; }
 
-  /// When an operation with this cost ends that may begin at `ready`, given now.
+  /// The end of an operation of this cost that is submitted now and may begin at `ready`.
   double run(int device, double ready, const Cost& cost);
 
   [[nodiscard]] double host() const { return host_; }
 
-  /// Seconds that a device has been busy with something. While several kernels run at once, the
-  /// time is that of the one that was given first.
+  /// Seconds that a device has been busy with a kind of work. Concurrent kernels count once, for
+  /// the one submitted first.
   [[nodiscard]] double busy(int device, Work work) const {
     return engines_[static_cast<std::size_t>(device)].busy[static_cast<std::size_t>(work)];
   }
@@ -77,7 +77,7 @@ class Clock {
     if (time > host_) host_ = time;
   }
 
-  /// The host's time; where the clock is real, since the machine was made.
+  /// The host's time; with a real clock, since the machine was created.
   [[nodiscard]] double now_ms() const;
 
  private:
@@ -90,7 +90,7 @@ class Clock {
   struct Engines {
     Engine to_device;
     Engine from_device;
-    double kernels = 0;  // when the last of those that were given ends
+    double kernels = 0;  // latest end of all submitted kernels
     std::array<double, kWorks> busy{};
   };
 

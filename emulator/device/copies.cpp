@@ -13,7 +13,7 @@ namespace {
 
 enum class Place { kDevice, kLocked, kPageable, kNowhere };
 
-/// One end of a copy: which bytes, and what kind of memory they lay in when it was queued.
+/// One end of a copy: its bytes, and the kind of memory when it was queued.
 struct End {
   Rows rows;
   Range range;
@@ -43,11 +43,11 @@ std::optional<End> end_of(const Machine& machine, Rows rows, bool write) {
   return End{rows, *range, place, write};
 }
 
-/// Whether this process may read (or write) every byte, as its list of mappings says.
+/// Whether this process may read (or write) every byte, by its list of mappings.
 bool is_mapped(Range range, bool write) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
                                                              std::fclose);
-  if (maps == nullptr) return true;  // nothing says that it is not
+  if (maps == nullptr) return true;  // assume that it is mapped
   std::array<char, 4096 + 128> line{};
   while (range.begin < range.end && std::fgets(line.data(), line.size(), maps.get()) != nullptr) {
     Range mapped;
@@ -66,8 +66,8 @@ bool is_mapped(Range range, bool write) {
   return range.begin >= range.end;
 }
 
-/// When the operation runs, its memory must still be there, as on a GPU. Pageable memory is, until
-/// the call has returned that waited for the copy; a graph is launched later.
+/// When the operation runs, its memory must still exist, as on a GPU. Pageable memory does until
+/// the call that waits for the copy returns; but a graph is launched later.
 bool still_there(Machine& machine, const End& end, const char* name, bool in_graph) {
   if (end.place == Place::kPageable) {
     if (!in_graph || is_mapped(end.range, end.write)) return true;
@@ -91,7 +91,7 @@ const char* copy_name(const End& to, const End& from) {
   return to_device ? "memcpy host to device" : "memcpy host to host";
 }
 
-/// Pageable memory is left out: the host cannot use it before the call has returned.
+/// Pageable memory is excluded: the host cannot use it before the call has returned.
 void add_accesses(std::vector<Access>& accesses, const End& end, const char* name) {
   if (end.place == Place::kPageable) return;
   const Strided::Axis rows{end.rows.height, end.rows.pitch};
@@ -125,13 +125,13 @@ void fill_rows(const Rows& rows, Pattern pattern) {
   }
 }
 
-/// Both ends of a copy, where it may be made.
+/// Both ends of a copy that is permitted.
 struct Ends {
   End to;
   End from;
   const char* name;
 
-  /// Whether the host waits for it, even where the call does not block.
+  /// Whether the host waits for it, even if the call does not block.
   [[nodiscard]] bool always_waits() const {
     const bool pageable = to.place == Place::kPageable || from.place == Place::kPageable;
     return pageable || (to.place != Place::kDevice && from.place != Place::kDevice);
@@ -159,7 +159,7 @@ std::uint64_t bytes_of(const Ends& ends) {
   return ends.to.rows.width * ends.to.rows.height;
 }
 
-/// Shape-only: device memory gets what is small, so that the program reads true numbers.
+/// Shape-only: device memory gets small copies, so that the program reads correct numbers.
 bool has_values(const Machine& machine, const Rows& rows) {
   constexpr std::uint64_t kMax = 64U << 10U;
   return !machine.settings.shape_only || rows.width * rows.height <= kMax;

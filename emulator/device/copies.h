@@ -15,37 +15,38 @@ struct Rows {
   std::size_t height;
 };
 
-/// What the host does after it has queued a copy.
+/// How the host waits after it has queued a copy.
 enum class HostWait {
-  kNever,      // ...Async: waits only where an end is pageable
+  kNever,      // ...Async: waits only if an end is pageable
   kAsBlocking  // waits, unless both ends are device memory
 };
 
-/// Queues a copy. Both ends may be device, page-locked or pageable memory. The host waits for one
-/// that has a pageable end, or two on the host, whatever `wait` says.
-/// Requires: equal width and height, no width beyond its pitch. Errors: CUDA_ERROR_INVALID_VALUE
-/// where an end leaves its allocation or its access; nothing is queued then.
+/// Queues a copy. Both ends may be device, page-locked or pageable memory. The host waits if an end
+/// is pageable or both ends are on the host, regardless of `wait`.
+/// Requires: equal width and height, no width beyond its pitch.
+/// Errors: CUDA_ERROR_INVALID_VALUE if an end exceeds its allocation or its access; nothing is
+/// queued then.
 CUresult copy(Machine& machine, Stream& stream, Rows to, Rows from, HostWait wait);
 
-/// What a fill repeats: the low `unit` bytes (1, 2 or 4) of `value`.
+/// The repeated value of a fill: the low `unit` bytes (1, 2 or 4) of `value`.
 struct Pattern {
   unsigned value;
   std::size_t unit;
 };
 
-/// Queues a fill; widths are in bytes. Errors: as copy, and for pageable memory and what is not
-/// aligned to the unit.
+/// Queues a fill; widths are in bytes. Errors: as copy, and for pageable or misaligned memory.
 CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, HostWait wait);
 
-/// One of the copies of a batch.
+/// One copy of a batch.
 struct BatchedCopy {
   std::uintptr_t to;
   std::uintptr_t from;
   std::size_t bytes;
 };
 
-/// Queues all, in no order among themselves: copies that touch the same bytes are reported where
-/// the checker is on. Errors: as copy, for any of them; nothing is queued then.
+/// Queues all copies, unordered among themselves. The order checker reports copies that access the
+/// same bytes.
+/// Errors: as copy, for any of them; nothing is queued then.
 CUresult copy_batch(Machine& machine, Stream& stream, const std::vector<BatchedCopy>& copies);
 
 /// One row of bytes.

@@ -17,8 +17,9 @@ struct Literal {
   char text[kSize]{};
 };
 
-/// How often something happened. Threads: safe, and no lock, so that a fork cannot leave one
-/// behind. Ownership: lives indefinitely (a global), because it is found through a list.
+/// Counter of an event.
+/// Threads: safe and lock-free, so that a fork leaves no held lock.
+/// Ownership: a global that is never destroyed, because a list refers to it.
 class Counter {
  public:
   explicit constexpr Counter(const char* name) : name_(name) {}
@@ -32,7 +33,7 @@ class Counter {
     if (count_.fetch_add(by, std::memory_order_relaxed) == 0) enlist();
   }
 
-  /// The count of a name, 0 for what never happened.
+  /// The count of a name; 0 if it never occurred.
   static std::uint64_t of(std::string_view name);
 
  private:
@@ -67,7 +68,7 @@ inline Counter& bytes_to_host() {
   return counter<"bytes_to_host">;
 }
 
-/// Operators that cost a stream something: about as many kernels as a GPU is given.
+/// Operators that cost a stream time: about the number of kernels on a GPU.
 inline Counter& kernels() {
   return counter<"kernels">;
 }

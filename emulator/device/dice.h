@@ -7,8 +7,8 @@
 
 namespace spillway::emulator {
 
-/// The decisions of a shuffled schedule: the same ones for the same seed, on every machine. Seeds
-/// differ in temper as well: some run nearly everything at once, some nearly nothing.
+/// The decisions of a shuffled schedule, deterministic by seed on every machine. Seeds also differ
+/// in eagerness: some run nearly all entries at once, some nearly none.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : numbers_(seed), eagerness_(1 + numbers_() % (kSides - 1)) {}

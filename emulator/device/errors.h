@@ -11,13 +11,14 @@ struct ErrorText {
   const char* text;
 };
 
-/// Null for a code that CUDA does not have.
+/// Null for a code that CUDA does not define.
 const ErrorText* error_text(int code);
 
-/// Whether every later call of the process returns the error too, as cuda.h says of it.
+/// Whether every later call of the process returns the error too, as specified in cuda.h.
 bool is_sticky(int code);
 
-/// What to tell the user: the settings' line, what was not emulated, or the code's own text.
+/// The explanation for the user: the settings' error, the call that is not emulated, or the code's
+/// own text.
 const char* explain_error(int code);
 
 }  // namespace spillway::emulator

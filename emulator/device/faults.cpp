@@ -33,12 +33,12 @@ using Faults = std::vector<Fault>;
 constinit Mutex mutex;
 
 Faults& current() {
-  static auto* faults = new Faults;  // never destroyed: CUDA is called while the process ends
+  static auto* faults = new Faults;  // never destroyed: programs call CUDA while the process ends
   return *faults;
 }
 
-/// Where this library lies: its own functions are looked up in it, the code that else exports the
-/// name.
+/// This library's handle: its own functions are looked up in it, even if another library exports
+/// the name.
 void* this_library() {
   Dl_info found{};
   if (dladdr(reinterpret_cast<void*>(&check_faults), &found) == 0) return nullptr;
@@ -69,7 +69,7 @@ std::string lower_name(const ErrorText& error) {
   return name;
 }
 
-/// CUDA_SUCCESS where there is no such error.
+/// CUDA_SUCCESS if there is no such error.
 CUresult error_of(std::string_view text) {
   constexpr int kMax = 999;
   int number = 0;

@@ -10,16 +10,17 @@
 
 namespace spillway::emulator {
 
-/// Faults on demand: chosen calls of chosen functions fail with a chosen error and do nothing else.
+/// Fault injection: selected calls of selected functions fail with a given error and have no other
+/// effect.
 ///
 /// "cuMemCreate:3=out_of_memory,cudaMemcpyAsync:1+=illegal_address": the third cuMemCreate, and
-/// every cudaMemcpyAsync. Calls are counted from the moment of the setting. Errors are the
-/// CUDA_ERROR_ names in lower case, or numbers. A runtime function calls driver functions, so that
-/// a fault of the driver's function meets both.
+/// every cudaMemcpyAsync. Calls are counted from the setting on. Errors are the CUDA_ERROR_ names
+/// in lower case, or numbers. A runtime function calls driver functions, so a fault of the driver
+/// function affects both.
 ///
 /// Threads: safe.
 
-/// Errors: kInvalidArgument with one line that names the entry and what it should be; nothing is
+/// Errors: kInvalidArgument with one line that names the entry and the expected form; nothing has
 /// changed.
 Status check_faults(std::string_view spec);
 /// Replaces the faults; "" clears them. Errors: as check_faults.
@@ -28,7 +29,7 @@ Status set_faults(std::string_view spec);
 extern std::atomic<bool> faults_set;
 CUresult next_fault(const char* function);
 
-/// Counts the call. CUDA_SUCCESS where it shall not fail.
+/// Counts the call. CUDA_SUCCESS if it must not fail.
 inline CUresult injected(const char* function) {
   return faults_set.load(std::memory_order_relaxed) ? next_fault(function) : CUDA_SUCCESS;
 }

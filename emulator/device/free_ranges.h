@@ -10,19 +10,19 @@
 
 namespace spillway::emulator {
 
-/// Numbers that nothing uses: addresses or file offsets. Neighbours grow together; the smallest
-/// range that fits is given first, of equal ones the lowest, so that what is asked for in a row
-/// lies in a row. Threads: under the machine's lock.
+/// Free ranges of numbers: addresses or file offsets. Neighbors merge. The smallest range that fits
+/// is returned first, the lowest among equals, so that consecutive requests are adjacent.
+/// Threads: under the machine's lock.
 class FreeRanges {
  public:
-  /// Requires: no overlap with what is free.
+  /// Requires: no overlap with free ranges.
   void give(Range range);
 
   std::optional<Range> take(std::size_t bytes, std::size_t alignment);
-  /// False where not all of `range` is free.
+  /// False if not all of `range` is free.
   bool take(Range range);
 
-  /// The free range that holds all of `range`.
+  /// The free range that contains all of `range`.
   [[nodiscard]] std::optional<Range> around(Range range) const;
 
   [[nodiscard]] std::size_t count() const { return by_begin_.size(); }

@@ -9,7 +9,7 @@ CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
   Allocations::Block* block = machine.allocations.find(at);
   if (block == nullptr || block->pool == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   const Range range = block->range;
-  block->freeing = true;  // the wait may give up the lock
+  block->freeing = true;  // the wait may release the lock
   host_syncs().add();
   machine.streams.synchronize_device(block->device);
   machine.allocations.free(at);

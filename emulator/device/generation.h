@@ -6,8 +6,9 @@
 
 namespace spillway::emulator {
 
-/// Rises whenever memory goes or a right to access it is taken away, so that what a thread
-/// remembers of a range can be told from what is still true. Threads: safe.
+/// Incremented whenever memory is released or access to it is revoked. Threads use it to validate
+/// their cached ranges.
+/// Threads: safe.
 inline constinit std::atomic<std::uint64_t> memory_generation{1};
 
 inline void bump_mapping_generation() {

@@ -7,7 +7,7 @@
 namespace spillway::emulator {
 namespace {
 
-/// A chain of nodes, each behind the one before: one who acts in an order of its own.
+/// A chain of nodes, each after the previous one: an actor with a sequential order.
 struct Branch {
   Actor actor;
   std::uint64_t nodes;

@@ -24,18 +24,17 @@ using GraphNodes = std::vector<std::shared_ptr<GraphNode>>;
 /// Ownership: its nodes, together with every executable made from it.
 struct Graph {
   GraphNodes nodes;
-  bool capturing = true;  // a capture still adds to it
+  bool capturing = true;  // a capture is still adding to it
 };
 
-/// What can be launched, again and again. It keeps the nodes that its graph had.
+/// A graph that can be launched repeatedly. It keeps the nodes of its graph.
 struct Executable {
   GraphNodes nodes;
   int device;
-  Event last;  // the last launch: the next one comes after it, on whatever stream
+  Event last;  // the last launch; the next one is ordered after it, on any stream
 };
 
-/// The nodes in an order that respects what comes after what: `choose(count)` picks the next of
-/// `count` nodes that nothing holds back.
+/// The nodes in a topological order: `choose(count)` selects the next of `count` ready nodes.
 template <typename Choose>
 std::vector<const GraphNode*> in_order(const GraphNodes& nodes, Choose&& choose) {
   std::vector<std::size_t> missing(nodes.size());
@@ -61,28 +60,29 @@ std::vector<const GraphNode*> in_order(const GraphNodes& nodes, Choose&& choose)
   return order;
 }
 
-/// Reports nodes that touch the same bytes, one writing, although none comes after the other. A
-/// chain of nodes is called by `chain` and a number: "branch of a graph 2".
+/// Reports nodes that access the same bytes, one writing, without an order between them. The report
+/// names a chain of nodes by `chain` and a number: "branch of a graph 2".
 void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports);
 
 /// A graph in the DOT language.
 std::string as_dot(const GraphNodes& nodes);
 
-/// Every graph, node and executable that the program has a handle of.
-/// Threads: under the machine's lock. Ownership: owns them; executables are shared with launches.
+/// All graphs, nodes and executables with a handle in the program.
+/// Threads: under the machine's lock.
+/// Ownership: owns them; launches share executables.
 class Graphs {
  public:
   Graph* create();
-  /// Appends a node behind `after`.
+  /// Appends a node after the nodes `after`.
   GraphNode* add(Graph& graph, Operation operation, std::vector<GraphNode*> after);
   std::shared_ptr<Executable> instantiate(const Graph& graph, int device);
 
-  /// Null for what is no living handle.
+  /// Null for an invalid handle.
   Graph* find(CUgraph handle);
   GraphNode* find(CUgraphNode handle);
   std::shared_ptr<Executable> find(CUgraphExec handle);
 
-  /// False for what is no living handle, and for the graph of a capture that goes on.
+  /// False for an invalid handle, and for the graph of a capture in progress.
   bool destroy(CUgraph handle);
   bool destroy(CUgraphExec handle);
 

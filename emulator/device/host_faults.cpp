@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <string_view>
 
-// All of it runs inside a signal handler: no lock, no allocation, no stdio.
+// All of it runs within a signal handler: no lock, no allocation, no stdio.
 namespace spillway::emulator {
 namespace {
 
@@ -18,7 +18,7 @@ struct sigaction before_segv;
 struct sigaction before_bus;
 
 void print(std::string_view text) {
-  // A line that cannot be written is lost: there is nothing left to tell.
+  // A failed write of the line is ignored.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -36,7 +36,7 @@ void report(int signal, std::uintptr_t at) {
   print(signal == SIGBUS ? " that the machine has no memory for\n" : " that is not mapped\n");
 }
 
-/// What would have happened without this handler.
+/// Applies the previous disposition of the signal.
 void go_on(int signal, siginfo_t* info, void* context, const struct sigaction& before) {
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(signal, info, context);
@@ -46,7 +46,7 @@ void go_on(int signal, siginfo_t* info, void* context, const struct sigaction& b
     before.sa_handler(signal);
     return;
   }
-  const bool sent = info->si_code <= 0;  // by kill: nothing faults again after the return
+  const bool sent = info->si_code <= 0;  // by kill: the access is not repeated after the return
   if (sent && before.sa_handler == SIG_IGN) return;
   ::signal(signal, SIG_DFL);
   if (sent) raise(signal);

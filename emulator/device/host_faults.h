@@ -3,9 +3,8 @@
 
 namespace spillway::emulator {
 
-/// From now on, the host's touching device memory that is not mapped says so in one line on stderr,
-/// before the process goes the way that it would have gone: to the handler that was there before,
-/// or to its end by the signal. Once in a process.
+/// Installs a signal handler that reports host accesses to unmapped device memory in one line on
+/// stderr. Then the previous handler runs, or the signal ends the process. Once per process.
 void report_host_faults();
 
 }  // namespace spillway::emulator

@@ -16,25 +16,24 @@ class HostMemory {
  public:
   /// Errors: CUDA_ERROR_INVALID_VALUE for zero bytes, CUDA_ERROR_OUT_OF_MEMORY.
   CUresult allocate(std::size_t bytes, void** at);
-  /// Errors: CUDA_ERROR_INVALID_VALUE for what `allocate` did not give.
+  /// Errors: CUDA_ERROR_INVALID_VALUE for an address that is not from `allocate`.
   CUresult free(void* at, Range* freed);
 
-  /// Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where any byte is page-locked already.
+  /// Errors: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED if any byte is already page-locked.
   CUresult add(Range range);
   /// Errors: CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED.
   CUresult remove(void* at, Range* removed);
 
-  /// Whether all of `range` lies in one piece: a copy across two registrations is an error.
+  /// Whether all of `range` is in one piece: a copy across two registrations is an error.
   [[nodiscard]] bool holds(Range range) const;
   [[nodiscard]] bool overlaps(Range range) const;
-  /// The piece that holds all of `range`.
+  /// The piece that contains all of `range`.
   [[nodiscard]] std::optional<Range> piece_of(Range range) const;
 
-  /// The most bytes that were page-locked at once.
+  /// Peak of the page-locked bytes.
   [[nodiscard]] std::size_t peak() const { return peak_; }
 
-  /// The pieces, one against the other, that hold `range`: a kernel may cross from one into the
-  /// next.
+  /// The adjacent pieces that contain `range`: a kernel may cross from one into the next.
   [[nodiscard]] std::optional<Range> around(Range range) const;
 
  private:

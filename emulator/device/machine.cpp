@@ -21,7 +21,7 @@ std::deque<MemoryFile> memory_files(const Visible& devices) {
   return files;
 }
 
-constinit std::atomic<bool> begun{false};  // something is making the machine, or has made it
+constinit std::atomic<bool> begun{false};  // the machine is being created, or exists
 constinit std::atomic<Machine*> made{nullptr};
 constinit Machine* held_across_fork = nullptr;
 
@@ -59,7 +59,7 @@ Machine* make() {
   return machine;
 }
 
-/// Behind everything that the program's own exit functions do.
+/// After all exit functions of the program.
 __attribute__((destructor)) void say_how_many_reports() {
   const Machine* machine = made.load();
   if (machine == nullptr || forked.load() || !machine->settings.check) return;

@@ -28,17 +28,18 @@
 
 namespace spillway::emulator {
 
-/// The whole emulated machine behind one lock. Made on first use and never destroyed, because CUDA
-/// is called while the process ends. In a forked child it answers that CUDA is not initialised.
+/// The whole emulated machine under one lock. Created on first use and never destroyed, because
+/// programs call CUDA while the process ends. In a forked child it reports that CUDA is not
+/// initialized.
 struct Machine {
   explicit Machine(const Settings& with);
 
   const Settings settings;
   Mutex mutex;
   std::atomic<bool> driver_started{false};  // cuInit, or any runtime function
-  /// After an illegal address and its like: every later call returns it.
+  /// After an illegal address or a similar error: every later call returns it.
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
-  /// `error`, which stays where CUDA says so.
+  /// Returns `error`, and stores it if CUDA defines it as sticky.
   CUresult fail(CUresult error);
   std::array<std::atomic<bool>, 8> active{};  // devices whose primary context exists
 
@@ -50,19 +51,20 @@ struct Machine {
   Allocations allocations;
   VirtualMemory virtual_memory;
   HostMemory host;
-  std::unordered_map<std::uintptr_t, VectorClock> values;  // what writes of values come after
+  // writes of values are ordered after these
+  std::unordered_map<std::uintptr_t, VectorClock> values;
   Graphs graphs;
   Captures captures;
   Clock clock;
   Streams streams;
 };
 
-/// The machine, null where the settings are invalid or this is a forked child.
+/// The machine; null if the settings are invalid or this is a forked child.
 Machine* machine_if_ready();
 
 /// The body of an API function: counts the call and runs `body(Machine&)` under the lock.
-/// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED inside a host function, the sticky error, an
-/// injected fault, what captures forbid (capture_rules.h).
+/// Errors: CUDA_ERROR_NOT_INITIALIZED, _NOT_PERMITTED within a host function, the sticky error, an
+/// injected fault, calls that captures forbid (capture_rules.h).
 template <Literal kName, typename Body>
 CUresult call(Body&& body) {
   counter<kName>.add();
@@ -83,7 +85,7 @@ CUresult call(Body&& body) {
   return body(*machine);
 }
 
-/// As `call`, for what needs a current context: `body(Machine&, int device)`.
+/// As `call`, for functions that need a current context: `body(Machine&, int device)`.
 /// Errors: CUDA_ERROR_INVALID_CONTEXT too.
 template <Literal kName, typename Body>
 CUresult call_on_device(Body&& body) {
@@ -94,11 +96,13 @@ CUresult call_on_device(Body&& body) {
   });
 }
 
-/// Prints that `what` is not emulated and keeps it for the error's text. CUDA_ERROR_NOT_SUPPORTED.
+/// Prints that `what` is not emulated and stores it for the error's text. Returns
+/// CUDA_ERROR_NOT_SUPPORTED.
 CUresult refuse(const char* what);
 
-/// As `call`, for what works on a stream: `body(Machine&, Stream&)`. The default stream needs a
-/// current context. Errors: CUDA_ERROR_INVALID_HANDLE too.
+/// As `call`, for functions on a stream: `body(Machine&, Stream&)`. The default stream needs a
+/// current context.
+/// Errors: CUDA_ERROR_INVALID_HANDLE too.
 template <Literal kName, typename Body>
 CUresult call_on_stream(CUstream handle, Body&& body) {
   return call<kName>([&](Machine& machine) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uintptr_t kAddresses = 1ULL << 47U;  // user space ends here
 
-/// A file over the limit is a signal that ends the process, so the limit is asked first.
+/// A file over the limit raises a signal that ends the process, so the limit is checked first.
 bool limit_allows() {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= rlim_t{MemoryFile::kSize};

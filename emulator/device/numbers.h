@@ -9,7 +9,7 @@
 
 namespace spillway::emulator {
 
-/// A number that a list may name, and from where to where it may go.
+/// A number in a list, with its permitted range.
 struct NamedNumber {
   std::string_view name;
   double* value;
@@ -17,8 +17,8 @@ struct NamedNumber {
   double most;
 };
 
-/// Reads "memory=3.35e12,product=0.75" into the numbers that it names; the others stay. Errors:
-/// kInvalidArgument, with `expected` behind the item that is wrong.
+/// Parses "memory=3.35e12,product=0.75" into the named numbers; others are unchanged.
+/// Errors: kInvalidArgument, with `expected` after the invalid item.
 Status read_numbers(const std::string& text,
                     std::span<const NamedNumber> known,
                     const std::string& expected);

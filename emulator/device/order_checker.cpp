@@ -28,7 +28,7 @@ std::string address(std::uintptr_t at) {
 
 void append_byte(const std::string& file) {
   const File opened(open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (!opened.open()) return;  // the process that asked for the count has ended
+  if (!opened.open()) return;  // the process that requested the count has ended
   std::ignore = write(opened.number(), ".", 1);
 }
 
@@ -86,7 +86,7 @@ void OrderChecker::access(Actor actor,
       told = true;
     }
   }
-  if (write && bytes.is_dense()) {  // nothing that was before matters any more
+  if (write && bytes.is_dense()) {  // earlier accesses are no longer relevant
     segments_.erase(std::next(first), last);
     first->second.range = range;
     first->second.reads.clear();
@@ -158,7 +158,7 @@ void OrderChecker::split(std::uintptr_t at) {
   segments_.emplace_hint(std::next(found), at, std::move(upper));
 }
 
-/// Makes segments where nothing was yet. Requires: no segment crosses an end of the range.
+/// Creates segments where there are none. Requires: no segment crosses an end of the range.
 void OrderChecker::fill_gaps(Range range) {
   std::uintptr_t at = range.begin;
   auto each = segments_.lower_bound(range.begin);

@@ -16,51 +16,51 @@
 
 namespace spillway::emulator {
 
-/// What touches bytes, and where in the program. All texts live indefinitely; a tag or a place may
-/// be null.
+/// The operation that accesses bytes, and its location in the program. All texts live as long as
+/// the process; a tag or a place may be null.
 struct AccessSite {
   const char* operation;
-  const char* tag = nullptr;    // what the memory is for
+  const char* tag = nullptr;    // purpose of the memory
   const char* place = nullptr;  // lines of the program
 };
 
-/// Finds two operations that touch the same bytes, one of them writing, with nothing that orders
-/// them: whatever the schedule, and although the data may have come out right. The same two
-/// operations at the same two places are one report, with a count.
+/// Detects data races: two operations that access the same bytes, one of them writing, without an
+/// order between them. It does so for any schedule, even if the data are correct. The same two
+/// operations at the same two places are one report with a count.
 /// Threads: under the machine's lock.
 class OrderChecker {
  public:
-  /// `prints`: each new report goes to stderr, up to twenty. `file`, where not empty, gets a byte
-  /// for each at once, so that nothing is lost however the process ends.
+  /// `prints`: each new report is printed to stderr, up to twenty. `file`, if not empty, gets a
+  /// byte per report at once, so that none is lost however the process ends.
   explicit OrderChecker(bool prints = true, std::string file = {})
       : prints_(prints), file_(std::move(file)) {}
 
-  /// How reports call the actor from now on.
+  /// Sets the name of an actor in reports.
   void name_actor(Actor actor, std::string name);
 
-  /// `actor`, knowing `clock`, reads or writes.
+  /// Records a read or write by `actor` with the knowledge `clock`.
   void access(Actor actor,
               const VectorClock& clock,
               const Strided& bytes,
               bool write,
               const AccessSite& deed);
 
-  /// The bytes have gone back to the driver; whatever comes there next is something else.
+  /// The bytes were released to the driver; later contents are unrelated.
   void forget(Range range);
 
-  /// The text of report `index`, null past the last kept one. Valid until the next call.
+  /// The text of report `index`; null past the last kept one. Valid until the next call.
   const char* report(std::size_t index);
 
-  /// Adds what another checker has reported, which forgets it.
+  /// Moves the reports of another checker to this one.
   void take_reports(OrderChecker& from);
 
-  /// How many different reports there were, cleared ones included.
+  /// Number of different reports, including cleared ones.
   [[nodiscard]] std::size_t report_count() const { return told_; }
 
   void clear();
 
-  /// Writes to stderr how often reports came again; and "spillway-check: N reports", unless a file
-  /// counts them for several processes.
+  /// Prints how often reports were repeated to stderr, and "spillway-check: N reports" unless a
+  /// file counts them for several processes.
   void print_end() const;
 
  private:
@@ -73,7 +73,7 @@ class OrderChecker {
     std::shared_ptr<const Strided> rows;  // null: all bytes of the segment
   };
 
-  /// What happened to a range since it was last written as a whole. `reads` and `writes` hold the
+  /// The accesses to a range since it was last written completely. `reads` and `writes` contain the
   /// latest of each actor and shape.
   struct Segment {
     Range range;
@@ -82,7 +82,7 @@ class OrderChecker {
   };
 
   struct Report {
-    std::string key;  // the same for the same operations at the same places
+    std::string key;  // equal for the same operations at the same places
     std::string text;
     std::size_t count = 1;
     std::string shown;  // with the count

@@ -84,7 +84,7 @@ void Ordering::host_access(const Strided& bytes, bool write, const char* operati
   HostThread& thread = this_host_thread();
   if (!thread.named) checker_.name_actor(thread.actor, name_of_this_thread(thread.actor));
   thread.named = true;
-  // A function on a stream is the operation that was queued, not one more.
+  // A function on a stream is the queued operation, not another one.
   if (!thread.is_stream) advance(thread.actor, thread.clock);
   views_.originals(bytes, [&](const Strided& original) {
     checker_.access(thread.actor, thread.clock, original, write, deed(operation));

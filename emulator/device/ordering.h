@@ -9,46 +9,48 @@
 
 namespace spillway::emulator {
 
-/// Who knows what: a clock for every stream and every host thread, and what makes one learn from
-/// another. What orders two host threads is in `threads`. Does nothing where the checker is off.
-/// Threads: under the machine's lock. Ownership: borrows the checker.
+/// The happens-before order: a vector clock for every stream and every host thread, and the
+/// operations that join clocks. The order between host threads is in `threads`. Does nothing while
+/// the checker is off.
+/// Threads: under the machine's lock.
+/// Ownership: borrows the checker.
 class Ordering {
  public:
   Ordering(OrderChecker& checker, bool check);
 
-  /// The stream comes after what the calling thread knows.
+  /// Adds a stream; it is ordered after the calling thread's knowledge.
   Actor add_stream(std::string name);
-  /// The stream is gone: its number may go to another.
+  /// Removes the stream; its number may be reused.
   void remove_stream(Actor stream) const;
 
-  /// What `later` is given next comes after everything that `earlier` has been given.
+  /// Orders later work of `later` after all work submitted to `earlier`.
   void order_after(Actor later, Actor earlier);
-  /// The same for what an event has recorded.
+  /// Likewise for a recorded event.
   void order_after(Actor later, const VectorClock& point);
 
-  /// What an event records now.
+  /// The clock that an event records now.
   [[nodiscard]] VectorClock point(Actor stream) const;
 
-  /// The calling thread has waited, for a stream or for an event.
+  /// The calling thread has waited for a stream or an event.
   void host_learns(Actor stream);
   void host_learns(const VectorClock& point) const;
 
-  /// A new operation on `stream`: it knows what the calling thread knows.
+  /// Begins an operation on `stream`; it gets the knowledge of the calling thread.
   void begin(Actor stream);
 
-  /// The operation on `stream`, or the calling thread, reads or writes. `operation` must live
-  /// indefinitely ; tag and place are the calling thread's.
+  /// Records a read or write by the operation on `stream`, or by the calling thread. `operation`
+  /// must outlive the process; tag and place are the calling thread's.
   void access(Actor stream, const Strided& bytes, bool write, const char* operation);
   void host_access(const Strided& bytes, bool write, const char* operation);
-  /// The bytes have gone back to the driver.
+  /// The bytes were released to the driver.
   void forget(Range range);
 
-  /// What happens at the addresses of `view` happens to memory that is mapped at `original` too.
+  /// Accesses to the addresses of `view` are accesses to the memory mapped at `original` too.
   void add_view(Range view, std::uintptr_t original) {
     if (check_) views_.add(view, original);
   }
 
-  /// Whether the range was such a view; it is none any more. What happened there stays known.
+  /// Ends such a view; returns whether there was one. Recorded accesses stay.
   bool end_view(Range range) { return check_ && views_.remove(range); }
 
  private:

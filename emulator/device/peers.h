@@ -10,9 +10,10 @@
 
 namespace spillway::emulator {
 
-/// Which device may access another one's cudaMalloc memory in kernels. Mapped memory has rights of
-/// its own, pool memory its pool's; copies between devices need no right.
-/// Threads: under the machine's lock. Requires: known devices.
+/// Access rights of kernels to another device's cudaMalloc memory. Mapped memory has rights of its
+/// own, and pool memory those of its pool; copies between devices need none.
+/// Threads: under the machine's lock.
+/// Requires: existing devices.
 class Peers {
  public:
   /// Errors: CUDA_ERROR_INVALID_DEVICE for the device itself,

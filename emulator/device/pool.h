@@ -23,13 +23,13 @@ struct Tally {
   void remove(std::size_t bytes) { now -= bytes; }
 };
 
-/// Where blocks come from: a pool of stream-ordered memory, or cudaMalloc's own. Its small blocks
-/// share pages with each other and with nothing else.
+/// The source of blocks: a pool of stream-ordered memory, or that of cudaMalloc. Its small blocks
+/// share pages only with each other.
 struct Pool {
   int device = 0;
   bool by_default = false;                    // the device's own, which cannot be destroyed
-  bool destroyed = false;                     // by the program; it ends with its last block
-  std::size_t most = 0;                       // reserved bytes, 0 for as many as the device has
+  bool destroyed = false;                     // by the program; its last block ends it
+  std::size_t most = 0;                       // limit of reserved bytes, 0 for the device's memory
   Tally used;                                 // bytes of blocks, in units of 512
   Tally reserved;                             // bytes of whole pages
   FreeRanges free;                            // of pages with small blocks

@@ -14,7 +14,7 @@ struct Range {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
 
-  /// Nothing where the range would pass the end of the address space.
+  /// None if the range would exceed the address space.
   static std::optional<Range> of(std::uintptr_t begin, std::size_t bytes) {
     if (bytes > std::numeric_limits<std::uintptr_t>::max() - begin) return std::nullopt;
     return Range{begin, begin + bytes};
@@ -45,7 +45,7 @@ auto first_overlap(Map& map, Range range) {
   return found != map.end() && found->second.range.overlaps(range) ? found : map.end();
 }
 
-/// `bytes` up to a multiple of `unit`, nothing where that does not fit. Requires: unit > 0.
+/// `bytes` rounded up to a multiple of `unit`; none on overflow. Requires: unit > 0.
 inline std::optional<std::size_t> round_up(std::size_t bytes, std::size_t unit) {
   if (bytes > std::numeric_limits<std::size_t>::max() - (unit - 1)) return std::nullopt;
   return (bytes + unit - 1) / unit * unit;

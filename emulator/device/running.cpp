@@ -12,7 +12,8 @@ namespace spillway::emulator {
 namespace {
 
 constexpr int kPollsBeforeDone = 2;
-/// How often a thread that waits for a value in memory looks: nothing tells when another writes it.
+/// Polling interval of a thread that waits for a value in memory; writes by other threads raise no
+/// event.
 constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
@@ -23,9 +24,9 @@ void Streams::drain(Stream& stream) {
 }
 
 void Streams::synchronize(Stream& stream) {
-  const auto kept = stream.self.lock();  // the lock may be given up: the stream may go
+  const auto kept = stream.self.lock();  // the lock may be released: the stream may be destroyed
   order_with_default(stream);
-  const double time = stream.time;  // what is given meanwhile is not waited for
+  const double time = stream.time;  // work submitted meanwhile is not waited for
   drain(stream);
   clock_.host_reaches(time);
   ordering_.host_learns(stream.actor);
@@ -43,7 +44,7 @@ void Streams::synchronize(Event& event) {
 void Streams::synchronize_device(int device) {
   const Siblings& siblings = by_device_[static_cast<std::size_t>(device)];
   const Departed departed = siblings.all;
-  std::vector<std::shared_ptr<Stream>> streams;  // some may go, and others come, meanwhile
+  std::vector<std::shared_ptr<Stream>> streams;  // streams may be destroyed and created meanwhile
   for (Stream* stream : siblings.streams)
     streams.push_back(stream->self.lock());
   for (const auto& stream : streams) {
@@ -88,7 +89,7 @@ bool Streams::query(Event& event) {
 }
 
 bool Streams::run_to(Stream& target, std::uint64_t point, bool force) {
-  // A list instead of recursion: two streams that wait for each other in turn can be long.
+  // A list instead of recursion: chains of streams that wait for each other can be long.
   std::vector<std::pair<std::shared_ptr<Stream>, std::uint64_t>> needed{
       {target.self.lock(), point}};
   while (!needed.empty()) {

@@ -139,7 +139,7 @@ Result<Assumptions> read_assumptions(bool shape_only) {
   return assumed;
 }
 
-/// What needs bytes or operators, which a dry run does not have.
+/// Refuses settings that need bytes or operators, which a dry run lacks.
 Status refuse_in_dry_runs(const Settings& settings) {
   if (!settings.shape_only) return {};
   if (settings.poison) {
@@ -223,7 +223,7 @@ Visible visible_devices(const std::optional<std::string>& value, int devices) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const std::size_t comma = std::min(rest.find(','), rest.size());
     int device = -1;
-    // What follows a number is ignored, as strtoul would.
+    // Characters after a number are ignored, as by strtoul.
     std::from_chars(rest.data(), rest.data() + comma, device);
     if (device < 0 || device >= devices) break;
     if (std::find(visible.begin(), visible.end(), device) != visible.end()) return {};
@@ -240,7 +240,8 @@ int Settings::ordinal_of(int in_machine) const {
 
 const Result<Settings>& settings() {
   static const auto* result = [] {
-    const auto* read_once = new Result<Settings>(read());  // never freed: asked until the very end
+    // never freed: used until the process ends
+    const auto* read_once = new Result<Settings>(read());
     if (!read_once->ok()) {
       std::fprintf(stderr, "spillway-emulator: %s\n", read_once->status().detail().c_str());
     }

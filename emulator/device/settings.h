@@ -14,7 +14,7 @@
 
 namespace spillway::emulator {
 
-/// When queued operations run; see Streams.
+/// The time at which queued operations run; see Streams.
 struct Schedule {
   enum class Kind { kEager, kLate, kShuffled };
 
@@ -25,7 +25,7 @@ struct Schedule {
 /// "eager", "late" or "shuffled:SEED". Errors: kInvalidArgument for anything else.
 Result<Schedule> parse_schedule(const std::string& value);
 
-/// Which time events tell; see Clock.
+/// The time of events; see Clock.
 struct ClockSettings {
   bool is_virtual = false;                       // SPILLWAY_EMULATE_CLOCK=virtual
   double host_to_device = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_H2D, bytes per second
@@ -34,22 +34,23 @@ struct ClockSettings {
   Rates rates;                                   // SPILLWAY_EMULATE_RATES
 };
 
-/// Which devices of the machine a program sees: the number in the machine of each.
+/// The devices that a program sees, by their number in the machine.
 using Visible = std::vector<int>;
 
-/// As the driver reads CUDA_VISIBLE_DEVICES: numbers, in the program's order, up to the first that
-/// is none or that the machine does not have; none at all where one comes twice. Unset shows all.
-/// Devices have no UUID that the driver tells, so that a UUID is no number.
+/// Parses CUDA_VISIBLE_DEVICES as the driver does: numbers in the program's order, up to the first
+/// invalid one. No device if one is repeated. Unset shows all. The emulated devices have no UUID,
+/// so a UUID is invalid.
 Visible visible_devices(const std::optional<std::string>& value, int devices);
 
 struct Settings {
-  Schedule schedule;        // SPILLWAY_EMULATE_SCHEDULE
-  bool check = false;       // SPILLWAY_EMULATE_CHECK
-  std::string reports;      // SPILLWAY_EMULATE_REPORTS, the file that counts reports
-  int devices = 1;          // those of SPILLWAY_EMULATE_DEVICES that the program sees
-  Visible visible;          // which ones
-  Bytes memory;             // SPILLWAY_EMULATE_MEMORY, for each device
-  Bytes context;            // SPILLWAY_EMULATE_CUDA_CONTEXT: of it, what CUDA takes for itself
+  Schedule schedule;    // SPILLWAY_EMULATE_SCHEDULE
+  bool check = false;   // SPILLWAY_EMULATE_CHECK
+  std::string reports;  // SPILLWAY_EMULATE_REPORTS, the file that counts reports
+  int devices = 1;      // number of SPILLWAY_EMULATE_DEVICES that the program sees
+  Visible visible;      // the visible devices
+  Bytes memory;         // SPILLWAY_EMULATE_MEMORY, per device
+  // SPILLWAY_EMULATE_CUDA_CONTEXT: the part of it that CUDA itself occupies
+  Bytes context;
   Chip chip;                // SPILLWAY_EMULATE_CAPABILITY, SPILLWAY_EMULATE_MULTIPROCESSORS
   bool cpu_rng = false;     // SPILLWAY_EMULATE_RNG
   bool poison = false;      // SPILLWAY_EMULATE_POISON
@@ -58,16 +59,17 @@ struct Settings {
   std::string faults;       // SPILLWAY_EMULATE_FAULT
   ClockSettings clock;
 
-  /// What the program calls the machine's device, -1 where it does not see it.
+  /// The program's ordinal of the machine's device; -1 if it is not visible.
   [[nodiscard]] int ordinal_of(int in_machine) const;
 };
 
-/// The environment's settings, read once. Errors: kInvalidArgument for unknown names, values that
-/// cannot be read, settings that are not available yet, and SPILLWAY_EMULATE not being 1; the first
-/// reader prints the line. Threads: safe.
+/// The environment's settings, read once.
+/// Errors: kInvalidArgument for unknown names, invalid values, settings that are not available yet,
+/// and SPILLWAY_EMULATE other than 1. The first reader prints the line.
+/// Threads: safe.
 const Result<Settings>& settings();
 
-/// The line of a failed settings(), "" where they are valid.
+/// The line of a failed settings(); "" if they are valid.
 const char* settings_error();
 
 }  // namespace spillway::emulator

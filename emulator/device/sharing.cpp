@@ -29,7 +29,7 @@ CUresult open_shared(Machine& machine, int device, const Ticket& ticket, CUdevic
     return CUDA_ERROR_INVALID_HANDLE;
   }
   const CUresult result = machine.allocations.import(ticket, file->number(), at);
-  // Peer access comes along, as the one flag that CUDA allows here asks for.
+  // Enables peer access too, as the only flag that CUDA allows here requests.
   if (result == CUDA_SUCCESS && !machine.peers.may(device, owner))
     machine.peers.enable(device, owner);
   return result;
@@ -40,7 +40,7 @@ CUresult close_shared(Machine& machine, CUdeviceptr at) {
   if (block == nullptr || block->pool != nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   if (--block->opened > 0) return CUDA_SUCCESS;
   const Range range = block->range;
-  block->freeing = true;  // the wait may give up the lock
+  block->freeing = true;  // the wait may release the lock
   host_syncs().add();
   machine.streams.synchronize_device(block->device);
   machine.allocations.forget_import(at);

@@ -22,34 +22,34 @@ struct Stream;
 struct Access {
   Strided bytes;
   bool write;
-  const char* operation;  // lives indefinitely
+  const char* operation;  // lives as long as the process
 };
 
-/// What a stream is given: an entry of its queue, or, while it captures, a node of a graph.
+/// Work for a stream: an entry of its queue, or, while it captures, a node of a graph.
 struct Operation {
   enum class Runs {
     kUnderLock,
-    kUnlocked,  // computes, and calls nothing of CUDA
+    kUnlocked,  // computes, and calls no CUDA function
     kProgram    // unlocked; the program's own function, which must not call CUDA
   };
 
   std::function<void()> work;
   CUgraphNodeType kind = CU_GRAPH_NODE_TYPE_EMPTY;
-  const char* name = "";  // lives indefinitely
+  const char* name = "";  // lives as long as the process
   std::vector<Access> accesses;
   Runs runs = Runs::kUnderLock;
   Cost cost{};
-  std::function<bool()> ready{};  // where it waits for something in memory
+  std::function<bool()> ready{};  // set if it waits for a value in memory
 };
 
-/// One entry of a stream's queue. An entry that waits does nothing else.
+/// One entry of a stream's queue. A waiting entry has no other effect.
 struct Entry {
   std::function<void()> work;
   Operation::Runs runs = Operation::Runs::kUnderLock;
-  std::shared_ptr<Stream> waits_for{};  // until that stream has done `until` entries
+  std::shared_ptr<Stream> waits_for{};  // until that stream has completed `until` entries
   std::uint64_t until = 0;
-  std::function<bool()> ready{};  // it must not run while this is there and says no
-  VectorClock knows{};            // what the program's function comes after
+  std::function<bool()> ready{};  // if set, it must not run before this returns true
+  VectorClock knows{};            // the knowledge that the program's function is ordered after
 };
 
 struct Stream {
@@ -63,13 +63,13 @@ struct Stream {
   std::uint64_t submitted = 0;
   std::uint64_t done = 0;
   int polls = 0;
-  bool running = false;    // an entry runs without the lock
-  bool destroyed = false;  // by the program; what it was given still runs
-  double time = 0;         // virtual: when what it has been given ends
-  Cost next_cost{};        // while capturing: of its next node
+  bool running = false;    // an entry is running without the lock
+  bool destroyed = false;  // by the program; its submitted work still runs
+  double time = 0;         // virtual: end of its submitted work
+  Cost next_cost{};        // while capturing: cost of its next node
 
   std::shared_ptr<Capture> capture{};  // null: not capturing
-  std::vector<GraphNode*> tail{};      // while capturing: what the next node comes after
+  std::vector<GraphNode*> tail{};      // while capturing: predecessors of the next node
   std::weak_ptr<Stream> self{};
 };
 
@@ -82,10 +82,10 @@ struct Event {
   std::chrono::steady_clock::time_point time{};
   double virtual_time = 0;
   int polls = 0;
-  bool interprocess = false;  // a record runs its stream up to there: other processes cannot wait
+  bool interprocess = false;  // a record runs its stream up to it: other processes cannot wait
 
-  std::shared_ptr<Capture> capture{};  // its last record was a part of that capture
-  std::vector<GraphNode*> tail{};      // then: what a wait comes after
+  std::shared_ptr<Capture> capture{};  // its last record was part of that capture
+  std::vector<GraphNode*> tail{};      // then: predecessors of a waiting node
 };
 
 }  // namespace spillway::emulator

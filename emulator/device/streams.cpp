@@ -14,7 +14,7 @@
 namespace spillway::emulator {
 namespace {
 
-constexpr std::size_t kKeptGone = 64;  // so that a stale handle is not soon a new stream's
+constexpr std::size_t kKeptGone = 64;  // so that a stale handle is not reused soon
 
 }  // namespace
 
@@ -105,7 +105,7 @@ void Streams::depart(const Stream& stream) {
   }
   ordering_.remove_stream(stream.actor);
   --destroyed_;
-  // A later stream may have the same handle: what threads remember of this one is void.
+  // A later stream may have the same handle: invalidates the threads' cached state.
   work_given.fetch_add(1, std::memory_order_release);
   bump_mapping_generation();
 }
@@ -257,7 +257,7 @@ void Streams::launch(Stream& stream, const std::shared_ptr<Executable>& graph) {
   bool now = false;
   const double begin = stream.time;
   double end = begin;
-  std::vector<double> ends(order.size());  // branches take their time side by side
+  std::vector<double> ends(order.size());  // branches run concurrently
   for (const GraphNode* node : order) {
     stream.time = begin;
     for (const GraphNode* before : node->after)

@@ -39,7 +39,7 @@ std::optional<Strided> Strided::of(std::uintptr_t at,
   std::sort(begin, begin + static_cast<std::ptrdiff_t>(made.axes_), [](Axis a, Axis b) {
     return a.stride > b.stride;
   });
-  // What touches its neighbour is one longer run.
+  // Adjacent runs merge to a longer one.
   while (made.axes_ > 0 && made.axis_[made.axes_ - 1].stride <= made.run_) {
     Axis& inner = made.axis_[--made.axes_];
     std::size_t more = 0;
@@ -68,10 +68,10 @@ std::size_t Strided::bytes() const {
   return all;
 }
 
-/// One search for a common byte. A part of a view is the axes from `axis` on, at an address.
+/// A search for a common byte. A part of a view is the axes from `axis` on, at an address.
 class Meeting {
  public:
-  /// Where `common` is not null, the search does not end at the first byte but collects all.
+  /// If `common` is not null, the search does not end at the first byte but collects all of them.
   Meeting(const Strided& a, const Strided& b, Range within, Strided::Common* common = nullptr)
       : a_(a), b_(b), begin_(wide(within.begin)), end_(wide(within.end)), common_(common) {}
 
@@ -114,8 +114,8 @@ class Meeting {
  private:
   static constexpr int kMaxSteps = 1 << 20;
 
-  /// Both repeat with one stride: whether any two of their rows can meet, wherever. Two columns of
-  /// a matrix are distinguished without a look at its rows.
+  /// Both repeat with one stride: whether any two of their rows can overlap, at any position. Two
+  /// columns of a matrix are thus distinguished without visiting their rows.
   // NOLINTNEXTLINE(misc-no-recursion): as above
   bool side_by_side(std::size_t axis_a, Wide at_a, std::size_t axis_b, Wide at_b) {
     const Wide stride = wide(a_.axis_[axis_a].stride);

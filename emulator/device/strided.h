@@ -23,14 +23,14 @@ class Strided {
   // NOLINTNEXTLINE(google-explicit-constructor): a range is a view of one run
   Strided(Range range) : at_(range.begin), run_(range.bytes()) { extents_[0] = run_; }
 
-  /// Axes in any order; those of one entry or no stride mean nothing. Nothing where the bytes pass
-  /// the end of the address space or more axes than kMaxAxes remain.
+  /// Axes in any order; those with one entry or no stride are ignored. None if the bytes exceed the
+  /// address space or more axes than kMaxAxes remain.
   static std::optional<Strided> of(std::uintptr_t at,
                                    std::size_t run,
                                    std::size_t axes,
                                    const Axis* axis);
 
-  /// From the first byte to behind the last.
+  /// From the first byte to one past the last.
   [[nodiscard]] Range extent() const { return {at_, at_ + extents_[0]}; }
 
   /// The same view of other memory.
@@ -40,13 +40,13 @@ class Strided {
     return moved;
   }
 
-  /// How many bytes it has, where no two runs overlap.
+  /// Number of bytes if no two runs overlap.
   [[nodiscard]] std::size_t bytes() const;
 
   [[nodiscard]] bool is_dense() const { return axes_ == 0; }
 
-  /// Whether both have a byte in common that lies in `within`. Exact, at a bounded cost: two views
-  /// that interleave in so intricate a way that a million steps do not decide it count as apart.
+  /// Whether both have a common byte within `within`. Exact, at a bounded cost: views whose
+  /// interleaving a million steps do not decide count as disjoint.
   [[nodiscard]] bool meets(const Strided& other, Range within) const;
 
   struct Common {
@@ -54,7 +54,7 @@ class Strided {
     std::size_t bytes = 0;  // 0: none
   };
 
-  /// The bytes that both have. With the same bound, so that there may be more.
+  /// The common bytes. With the same bound, so there may be more.
   [[nodiscard]] Common common(const Strided& other) const;
 
   bool operator==(const Strided&) const = default;
@@ -66,7 +66,7 @@ class Strided {
   std::size_t run_ = 0;
   std::size_t axes_ = 0;
   std::array<Axis, kMaxAxes> axis_{};                // the longest stride first
-  std::array<std::size_t, kMaxAxes + 1> extents_{};  // of what begins with axis i
+  std::array<std::size_t, kMaxAxes + 1> extents_{};  // extent of the axes from i on
 };
 
 }  // namespace spillway::emulator

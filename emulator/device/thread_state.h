@@ -12,9 +12,9 @@ struct Stream;
 
 inline constexpr int kNoDevice = -1;
 
-/// What CUDA keeps for each thread: which device's context is current, shared by driver and
-/// runtime, and the runtime's last error. Trivially destructible, because CUDA is called until a
-/// thread's end.
+/// CUDA's state per thread: the device of the current context, shared by driver and runtime, and
+/// the runtime's last error. Trivially destructible, because programs call CUDA until a thread's
+/// end.
 struct ThreadState {
   int device = kNoDevice;
   std::array<int, 64> pushed{};
@@ -24,9 +24,9 @@ struct ThreadState {
   bool zero_is_own = false;  // stream 0 means the thread's own default stream, not the device's
   std::array<Stream*, 8> own_streams{};  // the per-thread default streams, by device
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  const char* place = nullptr;      // for the order checker: where in the program the thread is
-  const char* tag = nullptr;        // and what it works for
-  std::array<char, 512> refused{};  // what was refused last, for the error's text
+  const char* place = nullptr;      // for the order checker: the thread's location in the program
+  const char* tag = nullptr;        // and its tag
+  std::array<char, 512> refused{};  // the last refused call, for the error's text
 };
 
 inline ThreadState& thread_state() {
@@ -34,7 +34,7 @@ inline ThreadState& thread_state() {
   return state;
 }
 
-/// A function of the program runs on a stream: it must not call CUDA.
+/// Marks a function of the program that runs on a stream: it must not call CUDA.
 class InHostFunction {
  public:
   InHostFunction() : outer_(thread_state().in_host_function) {

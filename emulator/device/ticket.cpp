@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x7961'776c'6c69'7073;
 constexpr std::uint64_t kTicketRoom = 64;
 
-/// Where the ticket of memory at `offset` lies in the file.
+/// The file offset of the ticket of memory at `offset`.
 off_t place_of_ticket(std::uint64_t offset) {
   return MemoryFile::kNotes + static_cast<off_t>((1 + offset / kGranularity) * kTicketRoom);
 }
@@ -36,7 +36,7 @@ bool write_at(int file, off_t offset, const void* from, std::size_t bytes) {
   return pwrite(file, from, bytes, offset) == static_cast<ssize_t>(bytes);
 }
 
-/// A number that only those who can open the file know, made at its first use.
+/// A number that only processes with access to the file know, created at its first use.
 std::optional<std::uint64_t> secret_of(int file, bool make) {
   std::uint64_t secret = 0;
   if (!read_at(file, MemoryFile::kNotes, &secret, sizeof secret)) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<std::uint64_t> secret_of(int file, bool make) {
   return secret;
 }
 
-/// Not meant to withstand an attacker: who can open the file can read the memory anyway.
+/// Not secure against an attacker: a process that can open the file can read the memory anyway.
 std::uint64_t tag_of(Ticket ticket, std::uint64_t secret) {
   ticket.tag = secret;
   std::array<unsigned char, sizeof(Ticket)> bytes{};

@@ -6,7 +6,7 @@
 namespace spillway::emulator {
 namespace {
 
-/// Null where the access is fine, otherwise the reason why not.
+/// Null if the access is permitted, otherwise the reason against it.
 const char* problem_in_block(const Machine& machine,
                              const Allocations::Block& block,
                              int device,

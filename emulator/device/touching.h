@@ -6,10 +6,10 @@
 namespace spillway::emulator {
 
 /// Whether a kernel on `device` may read (or write) every byte of `range`: device memory that this
-/// device has access to, or page-locked host memory.
+/// device can access, or page-locked host memory.
 ///
-/// Where it may not, the illegal address stays as on a GPU, and one line names `operation`, the
-/// range and the reason. `granted` becomes the whole range around it with the same right.
+/// If not, the illegal-address error is sticky as on a GPU, and one line names `operation`, the
+/// range and the reason. `granted` is set to the whole surrounding range with the same right.
 bool touch(
     Machine& machine, int device, Range range, bool write, const char* operation, Range* granted);
 

@@ -5,7 +5,7 @@
 
 namespace spillway::emulator {
 
-/// A stream's memory operation: it writes a value, or waits until one is there.
+/// A stream's memory operation: writes a value, or waits for one.
 struct ValueOperation {
   std::uintptr_t at;
   std::uint64_t value;
@@ -14,12 +14,13 @@ struct ValueOperation {
   bool waits;
 };
 
-/// Errors: CUDA_ERROR_INVALID_VALUE for flags, alignment, and memory that is neither the device's
-/// nor page-locked; CUDA_ERROR_NOT_SUPPORTED for a flush of remote writes.
+/// Errors: CUDA_ERROR_INVALID_VALUE for flags, alignment, and memory that is neither device nor
+/// page-locked memory; CUDA_ERROR_NOT_SUPPORTED for a flush of remote writes.
 CUresult check_value(const Machine& machine, const ValueOperation& operation);
 
-/// Queues it. The order checker takes both for atomic; a wait comes after the writes of its address
-/// that were queued before it. Requires: it has passed check_value.
+/// Queues it. The order checker treats both as atomic; a wait is ordered after the writes of its
+/// address that were queued before it.
+/// Requires: it has passed check_value.
 void submit_value(Machine& machine, Stream& stream, const ValueOperation& operation);
 
 }  // namespace spillway::emulator

@@ -8,15 +8,15 @@
 
 namespace spillway::emulator {
 
-/// One who acts in an order of its own: a host thread or a stream.
+/// An entity with a sequential order: a host thread or a stream.
 using Actor = std::size_t;
 
-/// As many as there can be at a time; those beyond share the last number, which hides reports and
-/// never makes false ones.
+/// Maximum number at a time. Further ones share the last number, which hides races and never causes
+/// false reports.
 inline constexpr Actor kMaxActors = 4096;
 inline constexpr Actor kSharedActor = kMaxActors - 1;
 
-/// How many operations of each actor are known to come before something.
+/// Number of operations of each actor that are ordered before a point.
 class VectorClock {
  public:
   [[nodiscard]] std::uint64_t of(Actor actor) const {
@@ -35,7 +35,7 @@ class VectorClock {
     }
   }
 
-  /// After this the clock never allocates.
+  /// Afterwards the clock never allocates.
   void reserve_all() { epochs_.reserve(kMaxActors); }
 
   void forget_all() { epochs_.clear(); }

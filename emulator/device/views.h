@@ -8,20 +8,21 @@
 
 namespace spillway::emulator {
 
-/// Memory that is mapped at several addresses: the first of them is where the order checker sees
-/// all that happens to it. Threads: under the machine's lock.
+/// Memory that is mapped at several addresses. The order checker records all accesses at the first
+/// one.
+/// Threads: under the machine's lock.
 class Views {
  public:
   [[nodiscard]] bool empty() const { return views_.empty(); }
 
-  /// What is done in `view` is done to the memory that is mapped from `original` on too.
+  /// Accesses to `view` are accesses to the memory mapped from `original` on too.
   void add(Range view, std::uintptr_t original) { views_[view.begin] = {view, original}; }
 
-  /// Whether there were views in this range; there are none any more.
+  /// Removes the views in this range; returns whether there were any.
   bool remove(Range range);
 
-  /// Calls `see(bytes)` for the bytes as they are at their first addresses. A strided access to
-  /// memory that lies in several mappings is taken for one to all bytes in between.
+  /// Calls `see(bytes)` with the bytes at their first addresses. A strided access to memory in
+  /// several mappings counts as an access to all bytes in between.
   template <typename See>
   void originals(const Strided& bytes, See see) const {
     const Range extent = bytes.extent();

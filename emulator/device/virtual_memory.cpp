@@ -135,7 +135,7 @@ CUresult VirtualMemory::import(int file, CUmemGenericAllocationHandle* handle) {
   if (!ticket || emulator::device_of(*ticket) < 0 || fstat(file, &status) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // One open file for all memory of a process, however much of it comes here.
+  // One open file for all memory of a process, however much of it is imported.
   std::weak_ptr<File>& known = foreign_[{status.st_dev, status.st_ino}];
   std::shared_ptr<File> foreign = known.lock();
   if (foreign == nullptr) {
@@ -220,8 +220,8 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   auto each = whole_mappings(*range);
   if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  // Beyond, the machine would soon refuse the process any mapping: the bytes then stay in sight of
-  // the host, and only the rules tell that they are gone.
+  // Beyond that, the machine would soon refuse the process any mapping. The bytes then stay
+  // accessible to the host, and only the rules forbid their use.
   runs_ += neighbours(*range) - 1;
   if (runs_ < static_cast<long>(most_pieces())) make_inaccessible(*range);
   bump_mapping_generation();

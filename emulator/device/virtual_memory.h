@@ -19,12 +19,13 @@
 
 namespace spillway::emulator {
 
-/// Address reservations, physical handles, and the mappings between them, with the driver's rules:
-/// a handle is the smallest thing that can be mapped (offset 0), a mapping is unmapped as a whole,
-/// and nothing can be touched before access was set nor after it was unmapped: host code faults.
+/// Address reservations, physical handles, and the mappings between them, with the driver's rules.
+/// A handle is mapped whole (offset 0), and a mapping is unmapped whole. Host code faults on memory
+/// before its access was set and after it was unmapped.
 ///
-/// Threads: under the machine's lock. Ownership: borrows `capacity` and `files`.
-/// Errors: the codes that cuda.h documents; the object is then as it was.
+/// Threads: under the machine's lock.
+/// Ownership: borrows `capacity` and `files`.
+/// Errors: the codes that cuda.h documents; the object is then unchanged.
 class VirtualMemory {
  public:
   VirtualMemory(Capacity& capacity, std::deque<MemoryFile>& files, bool poison);
@@ -39,15 +40,15 @@ class VirtualMemory {
   CUresult retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle);
   CUresult properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp* properties) const;
 
-  /// An open file for another process, whose owner closes it. The memory then stays with the
-  /// machine until the processes end that know it. Errors: CUDA_ERROR_INVALID_VALUE where the
-  /// handle type was not requested at creation.
+  /// An open file for another process; the caller closes it. The memory then stays allocated until
+  /// all processes that know it have ended.
+  /// Errors: CUDA_ERROR_INVALID_VALUE if the handle type was not requested at creation.
   CUresult share(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, int* file);
-  /// A handle for what another process shared. Not charged here. Errors: CUDA_ERROR_INVALID_VALUE
-  /// for a file that `share` did not make.
+  /// A handle for memory that another process shared. Not charged here.
+  /// Errors: CUDA_ERROR_INVALID_VALUE for a file that is not from `share`.
   CUresult import(int file, CUmemGenericAllocationHandle* handle);
 
-  /// `first`: where the memory has been mapped before, if it still is; else `at`.
+  /// `first`: the earlier mapping of the memory, if it still exists; else `at`.
   CUresult map(CUdeviceptr at,
                std::size_t bytes,
                std::size_t offset,
@@ -62,11 +63,11 @@ class VirtualMemory {
 
   /// The device whose memory can be read (or written) at every byte of `range`.
   [[nodiscard]] std::optional<int> device_of(Range range, bool write) const;
-  /// Whether `device` may read (or write) every byte of `range`; `granted` is then the mappings
-  /// that hold it.
+  /// Whether `device` may read (or write) every byte of `range`; `granted` is then set to the
+  /// mappings that contain it.
   bool allows(Range range, int device, bool write, Range* granted) const;
   [[nodiscard]] bool mapped(Range range) const;
-  /// The mapping that holds `at`.
+  /// The mapping that contains `at`.
   [[nodiscard]] std::optional<Range> mapping_of(CUdeviceptr at) const;
   [[nodiscard]] bool overlaps(Range range) const;
 
@@ -78,9 +79,9 @@ class VirtualMemory {
   struct Physical {
     CUmemAllocationProp properties;
     std::size_t bytes;
-    std::optional<off_t> offset{};    // in the file, from the first mapping on
+    std::optional<off_t> offset{};    // in the file, set by the first mapping
     bool shared = false;              // another process may know it
-    std::shared_ptr<File> foreign{};  // the file of the process that it is from
+    std::shared_ptr<File> foreign{};  // the file of its process
     int references = 1;               // of the program: created, retained
     int mappings = 0;
     std::uintptr_t first = 0;  // the first of them
@@ -94,15 +95,15 @@ class VirtualMemory {
 
   using Mappings = std::map<std::uintptr_t, Mapping>;
 
-  /// The mappings that hold `range`, from the first one on, while `good(mapping)`; nothing where
-  /// one is missing.
+  /// The mappings that contain `range`, from the first one on, while `good(mapping)`; end() if one
+  /// is missing.
   template <typename Good>
   std::optional<Range> covering(Range range, Good good) const;
-  /// The first mapping where `range` is tiled by whole mappings, end() otherwise.
+  /// The first mapping if whole mappings tile `range`, else end().
   Mappings::iterator whole_mappings(Range range);
-  /// Gives it its place in the file. False where the machine refuses.
+  /// Assigns its offset in the file. False if the machine refuses.
   bool place(Physical& physical, CUdeviceptr at);
-  /// How many mappings begin or end where `range` ends or begins.
+  /// Number of mappings adjacent to `range`.
   [[nodiscard]] int neighbours(Range range) const;
   void drop_if_unused(CUmemGenericAllocationHandle handle);
 
@@ -119,7 +120,7 @@ class VirtualMemory {
   std::map<std::uintptr_t, Reservation> reservations_;
   std::unordered_map<CUmemGenericAllocationHandle, Physical> physical_;
   Mappings mappings_;
-  long runs_ = 0;  // of mappings without a gap
+  long runs_ = 0;  // runs of adjacent mappings
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<File>> foreign_;
   CUmemGenericAllocationHandle next_handle_ = 1;
 };

@@ -44,7 +44,7 @@ CUresult DevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 
-// Answers after an error that stays too: PyTorch asks while it unwinds from that error.
+// Succeeds after a sticky error too: PyTorch calls it while it handles that error.
 CUresult DevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   counter<"cuDevicePrimaryCtxGetState">.add();
   Machine* machine = machine_if_ready();

@@ -10,9 +10,9 @@ namespace spillway::emulator::driver {
 
 /// Whether the machine has this device.
 bool known(const Machine& machine, CUdevice device);
-/// The primary context of a device, null for kNoDevice. There are no other contexts.
+/// The primary context of a device; null for kNoDevice. There are no other contexts.
 CUcontext context_of(int device);
-/// The device of a context, kNoDevice for null. False for what is no context of ours.
+/// The device of a context; kNoDevice for null. False for an unknown context.
 bool device_of(CUcontext context, int devices, int* device);
 
 }  // namespace spillway::emulator::driver

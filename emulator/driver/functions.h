@@ -17,12 +17,12 @@ namespace spillway::emulator::driver {
 #undef SPILLWAY_EMULATED
 #undef SPILLWAY_REFUSED
 
-/// cuMemcpyBatchAsync as CUDA 12.8 has it.
+/// cuMemcpyBatchAsync in the form of CUDA 12.8.
 std::remove_pointer_t<PFN_cuMemcpyBatchAsync_v12080> memcpy_batch_12080;
 
 /// A driver function ("cuMemCreate", with or without a _v2) whose ABI version is at most `version`;
-/// null where there is none. With `per_thread`, or a name that ends in _ptsz or _ptds, it takes
-/// stream 0 for the thread's own.
+/// null if there is none. With `per_thread`, or a name that ends in _ptsz or _ptds, stream 0 is the
+/// thread's default stream.
 void* look_up(const char* name, int version, bool per_thread = false);
 
 }  // namespace spillway::emulator::driver

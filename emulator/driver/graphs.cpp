@@ -23,8 +23,8 @@ CUresult call_on_graph(CUgraph handle, Body&& body) {
   });
 }
 
-/// CUDA's way to give a list: its length where `out` is null; otherwise at most *count entries, the
-/// rest of `out` null, and how many there were.
+/// CUDA's convention for lists: the length if `out` is null. Otherwise at most *count entries, the
+/// rest of `out` null, and the number of entries.
 template <typename Source>
 CUresult give(CUgraphNode* out, std::size_t* count, const Source& nodes, CUgraphEdgeData* edges) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -10,7 +10,7 @@
 namespace spillway::emulator::driver {
 namespace {
 
-/// A function of any driver type that only says that it is not emulated.
+/// A function of any driver type that reports that it is not emulated.
 template <Literal kName, typename Function>
 struct Refusal;
 
@@ -22,7 +22,7 @@ struct Refusal<kName, CUresult (*)(Arguments...)> {
   }
 };
 
-/// A function for programs with per-thread default streams: stream 0 is the thread's own in it.
+/// A function for programs with per-thread default streams: stream 0 is the thread's own.
 template <auto kFunction>
 struct PerThread;
 
@@ -36,8 +36,7 @@ struct PerThread<kFunction> {
   }
 };
 
-/// The counterpart of a function that has one: whatever is given a stream, and what waits on stream
-/// 0.
+/// The per-thread counterpart of a function, for functions that take a stream or wait on stream 0.
 template <auto kFunction>
 void* counterpart_of(std::string_view name) {
   const bool waits = name.starts_with("cuMemcpy") || name.starts_with("cuMemset");
@@ -52,7 +51,7 @@ struct Entry {
   void* counterpart;
 };
 
-// A base that is there twice has its newer version first.
+// For a base that occurs twice, the newer version is first.
 const auto kEntries = std::to_array<Entry>({
 #define SPILLWAY_EMULATED(name, version)                                  \
   {"cu" #name,                                                            \
@@ -73,14 +72,14 @@ const auto kEntries = std::to_array<Entry>({
      counterpart_of<&memcpy_batch_12080>("cuMemcpyBatchAsync")},
 });
 
-/// Takes a suffix off the name, if it has it.
+/// Removes a suffix from the name, if it has it.
 bool take(std::string_view& name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return false;
   name.remove_suffix(suffix.size());
   return true;
 }
 
-/// Takes off what a library's symbol has for its newer ABI: cuMemAlloc_v2.
+/// Removes the version suffix of a newer ABI: cuMemAlloc_v2.
 void take_version(std::string_view& name) {
   const std::size_t at = name.rfind("_v");
   if (at != std::string_view::npos && at + 3 == name.size()) name = name.substr(0, at);

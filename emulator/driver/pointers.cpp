@@ -8,13 +8,13 @@
 namespace spillway::emulator::driver {
 namespace {
 
-/// What is known of one address.
+/// The properties of one address.
 struct Place {
   CUmemorytype type;
   int device;
   Range range;
   const Pool* pool;  // null: not stream-ordered
-  bool shareable;    // cuIpcGetMemHandle takes it
+  bool shareable;    // cuIpcGetMemHandle accepts it
 };
 
 std::optional<Place> place_of(const Machine& machine, CUdeviceptr at) {
@@ -107,7 +107,7 @@ CUresult PointerGetAttributes(unsigned count,
     const auto place = place_of(machine, at);
     for (unsigned i = 0; i < count; ++i) {
       if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-      // What is not there, or not known of such memory, is zero here and no error.
+      // Properties that are absent, or unknown for such memory, are zero here and no error.
       std::memset(data[i], 0, size_of(attributes[i]));
       if (!place) continue;
       const CUresult result = read(*place, attributes[i], at, data[i]);

@@ -44,7 +44,7 @@ CUresult check(const Machine& machine, const CUmemPoolProps& properties) {
   return known(machine, properties.location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/// Where an amount is kept that can be read, null for another attribute.
+/// The storage of a readable amount; null for another attribute.
 std::size_t* amount(Pool& pool, CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
@@ -60,7 +60,7 @@ std::size_t* amount(Pool& pool, CUmemPool_attribute attribute) {
   }
 }
 
-/// A setting that is kept. Memory goes back to the device as soon as its page is free, so that the
+/// The storage of a setting. Memory is released to the device as soon as its page is free, so the
 /// rules of reuse and the threshold have no effect.
 int* rule(Pool& pool, CUmemPool_attribute attribute) {
   const auto index = static_cast<std::size_t>(attribute);
@@ -69,7 +69,7 @@ int* rule(Pool& pool, CUmemPool_attribute attribute) {
   return known ? &pool.rules[index - 1] : nullptr;
 }
 
-/// A peak can be reset, nothing else be set.
+/// A peak can be reset; no other value can be set.
 CUresult reset_peak(Pool& pool, CUmemPool_attribute attribute, cuuint64_t value) {
   const bool reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
   const bool known = reserved || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
@@ -162,7 +162,7 @@ CUresult MemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, st
       if (!known(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
       const bool own = device == pool.device;
       if (own && access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-        return CUDA_ERROR_INVALID_VALUE;  // a device keeps the access to its own pool
+        return CUDA_ERROR_INVALID_VALUE;  // a device always has access to its own pool
       }
       allowed[static_cast<std::size_t>(device)] = access[i].flags;
     }

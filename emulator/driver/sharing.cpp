@@ -62,8 +62,9 @@ CUresult IpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
   });
 }
 
-// A record of such an event runs its stream up to there, so whatever another process can know of
-// has happened: its event is one that was never recorded, which nothing waits for.
+// A record of such an event runs its stream up to it, so all work that another process can observe
+// is complete. The event is therefore opened as one that was never recorded, for which no wait is
+// needed.
 CUresult IpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return call_on_device<"cuIpcOpenEventHandle">([&](Machine& machine, int /*device*/) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;

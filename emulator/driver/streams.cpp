@@ -16,7 +16,7 @@ CUresult call_on_event(CUevent handle, Body&& body) {
   });
 }
 
-/// A question about a stream; `answer(stream)` goes to *out.
+/// A query of a stream; `answer(stream)` is stored in *out.
 template <Literal kName, typename Value, typename Answer>
 CUresult ask(CUstream handle, Value* out, Answer&& answer) {
   return call_on_stream<kName>(handle, [&](Machine& /*machine*/, const Stream& stream) {

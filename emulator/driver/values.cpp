@@ -18,7 +18,7 @@ CUresult one(CUstream stream, const ValueOperation& operation) {
   });
 }
 
-/// False for an operation that is none, or not emulated.
+/// False for an invalid operation, or one that is not emulated.
 bool read(const CUstreamBatchMemOpParams& from, ValueOperation* to) {
   switch (from.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:

@@ -10,7 +10,7 @@
 namespace spillway::operators {
 namespace {
 
-/// What operators write although their schema does not say so.
+/// Arguments that operators write although their schema does not declare it.
 const std::unordered_map<std::string_view, std::unordered_set<std::string_view>> kHiddenWrites = {
     {"aten::batch_norm_gather_stats", {"running_mean", "running_var"}},
     {"aten::batch_norm_gather_stats_with_counts", {"running_mean", "running_var"}},
@@ -20,7 +20,7 @@ const std::unordered_map<std::string_view, std::unordered_set<std::string_view>>
     {"aten::native_batch_norm", {"running_mean", "running_var"}},
 };
 
-/// In a list, the elements are what is written.
+/// For a list, the elements are written.
 bool writes(const c10::AliasInfo* alias) {
   if (alias == nullptr) return false;
   const auto& inside = alias->containedTypes();
@@ -33,8 +33,8 @@ bool has_bytes(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && tensor.numel() != 0;
 }
 
-/// The tensor's bytes as the runtime takes them; nothing where it has none, or too many axes: a
-/// race is missed then, and none invented.
+/// The tensor's bytes for the runtime; none if it has none, or too many axes. In the latter case a
+/// race is missed; none is reported falsely.
 std::optional<spillway_emulator_view> view_of(const at::Tensor& tensor, bool write) {
   if (!has_bytes(tensor)) return std::nullopt;
   const auto item = static_cast<size_t>(tensor.element_size());

@@ -10,74 +10,72 @@
 
 namespace spillway::operators {
 
-/// Memory that a result lies in.
+/// The memory of a result.
 struct Place {
   void* at;
   size_t bytes;
 };
 
-/// The address of a storage's bytes; asking for it does not materialise a copy-on-write storage.
+/// The address of a storage's bytes; does not materialize a copy-on-write storage.
 void* address(const c10::Storage& storage);
 
 /// A tensor over `storage` with the type, shape and lazy bits of `like`.
 at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);
 
-/// The tensors of one operator call, as the CPU kernel sees them and as the caller does.
+/// The tensors of one operator call, in the CPU kernel's and in the caller's form.
 ///
-/// Arguments go in through `to_host`, which gives CPU tensors over the same bytes; what the CPU
-/// kernel made comes out through `to_device`. In between, `adopt` collects what needs device
-/// memory, and `allocate` and `fill` give it some: the kernel's own temporaries stay on the host,
-/// so a device peak counts outputs alone.
+/// `to_host` converts arguments to CPU tensors over the same bytes; `to_device` converts results.
+/// In between, `adopt` collects the storages that need device memory, and `allocate` and `fill`
+/// supply it. The kernel's own temporaries stay on the host, so a device peak counts outputs alone.
 ///
-/// Threads: confined to the call.
-/// Ownership: holds every tensor that went in until it dies.
+/// Threads: confined to the call. Ownership: keeps every argument until destruction.
 class Aliases {
  public:
-  /// With `shadows`, the CPU kernel works on those instead of the device's bytes, and what it made
-  /// becomes a shadow.
+  /// With `shadows`, the CPU kernel works on those instead of the device's bytes, and its results
+  /// become shadows.
   explicit Aliases(const char* name, std::shared_ptr<Shadows> shadows = nullptr)
       : name_(name), shadows_(std::move(shadows)) {}
 
   /// The argument for the CPU kernel: CUDA tensors (alone or in lists) become aliases, a CUDA
-  /// device becomes the CPU. Sparse and nested tensors are taken apart and put together again.
+  /// device becomes the CPU. Sparse and nested tensors are converted part by part.
   ///
-  /// Errors: raises where a CUDA tensor's layout is unknown.
+  /// Errors: raises if a CUDA tensor's layout is unknown.
   [[nodiscard]] c10::IValue to_host(const c10::IValue& value);
 
-  /// A result that is on the CPU for the caller too.
+  /// A result that stays on the CPU.
   void keep_on_host(const at::Tensor& result) { add(result.storage(), result.storage()); }
 
-  /// Collects the storages of `result` that the CPU kernel made.
+  /// Collects the storages of `result` that the CPU kernel created.
   ///
-  /// Errors: raises where its layout is unknown: there is no device form of it.
+  /// Errors: raises if its layout is unknown, because it then has no device form.
   void adopt(const c10::IValue& result);
-  /// Collects the arguments to which the CPU kernel gave a new size, or other parts.
+  /// Collects the arguments that the CPU kernel resized, or whose parts it replaced.
   void adopt_resized();
 
-  /// Gives everything collected memory from the current CUDA allocator; false if there was nothing
-  /// to do.
+  /// Allocates memory for everything collected from the current CUDA allocator; false if nothing
+  /// was collected.
   ///
   /// Stream: the allocator's. It may have made that stream wait: drain it before `fill`.
-  /// Errors: the allocator's; nothing that the caller can see has changed then.
+  /// Errors: the allocator's; nothing visible to the caller has changed then.
   [[nodiscard]] bool allocate();
-  /// Copies the bytes over; `written` hears of each new range.
+  /// Copies the bytes; calls `written` for each new range.
   void fill(c10::function_ref<void(const void* at, size_t bytes)> written);
 
-  /// Copies the bytes of what was collected to places that another run of the same call gave.
+  /// Copies the collected bytes to the places of another run of the same call.
   ///
-  /// Errors: raises where there are not as many, or not of the same size; nothing is copied then.
+  /// Errors: raises if their number or sizes differ; nothing is copied then.
   void fill_again(c10::ArrayRef<Place> places) const;
-  /// Where `fill` put what the CPU kernel made, arguments with a new size left out.
+  /// The destinations of `fill`, without resized arguments.
   [[nodiscard]] std::vector<Place> places() const;
 
-  /// What the caller gets: an argument that was fetched is that argument, a view of one keeps its
+  /// The result for the caller: a returned argument is that argument, a view of one keeps its
   /// storage.
   [[nodiscard]] c10::IValue to_device(const c10::IValue& result) const;
 
  private:
   struct Fresh {
     c10::Storage host;
-    c10::Storage resized;  // the argument's own storage, where it was given a new size
+    c10::Storage resized;  // the argument's own storage, if it was resized
     at::DataPtr memory;
     Place place{nullptr, 0};
   };
@@ -85,15 +83,15 @@ class Aliases {
   struct Argument {
     at::Tensor original;
     at::Tensor alias;
-    Parts parts;  // the alias's, as they were given to the kernel; empty where it is strided
+    Parts parts;  // the alias's, as passed to the kernel; empty if it is strided
   };
 
-  /// A storage as the CPU kernel sees it, and the caller's: no device form before `fill` gives one
-  /// to what the kernel made.
+  /// A storage in the CPU kernel's and the caller's form. The device form of a kernel's result is
+  /// set by `fill`.
   struct Pair {
     c10::Storage host;
     c10::Storage device;
-    const void* began;  // where the host's bytes lay before the CPU kernel ran
+    const void* began;  // address of the host bytes before the CPU kernel ran
   };
 
   at::Tensor to_host(const at::Tensor& tensor);

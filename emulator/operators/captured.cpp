@@ -12,8 +12,8 @@
 namespace spillway::operators {
 namespace {
 
-/// CUDA tensors over the same addresses that keep nothing alive. Two of one storage stay two of
-/// one storage.
+/// CUDA tensors over the same addresses that keep nothing alive. Tensors that share a storage still
+/// share one.
 class Borrowing {
  public:
   c10::IValue operator()(const c10::IValue& value) {
@@ -67,7 +67,7 @@ void CapturedCall::add(std::unique_ptr<CapturedCall> call,
       accesses.data(),
       accesses.size());
   C10_CUDA_CHECK(static_cast<cudaError_t>(result));
-  std::ignore = call.release();  // the graph's now
+  std::ignore = call.release();  // now owned by the graph
 }
 
 void CapturedCall::run() noexcept {

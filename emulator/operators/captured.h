@@ -9,29 +9,28 @@
 
 namespace spillway::operators {
 
-/// One operator call as a node of a graph: what to run again, on which bytes, and where its results
-/// lie.
+/// One operator call as a node of a graph: the call, its bytes, and the location of its results.
 ///
-/// Ownership: owns no device memory, as a kernel in a graph does not; its tensors are views of
-/// addresses. CPU tensors are copied, because a graph keeps the values of its kernels' parameters.
+/// Ownership: owns no device memory, like a kernel in a graph; its tensors are views of addresses.
+/// CPU tensors are copied, because a graph keeps the values of its kernels' parameters.
 class CapturedCall {
  public:
-  /// Requires: called below autograd. Errors: raises where an argument is not a strided tensor.
+  /// Requires: called below autograd. Errors: raises if an argument is not a strided tensor.
   CapturedCall(const EmulatedKernel& kernel,
                const c10::OperatorHandle& op,
                c10::ArrayRef<c10::IValue> arguments,
                std::vector<Place> results,
                Draws::Record draws);
 
-  /// Appends the call to what `stream` captures; the graph owns it from then on.
+  /// Appends the call to the capture of `stream`; the graph owns it from then on.
   ///
-  /// Errors: raises PyTorch's CUDA error where the capture takes nothing more.
+  /// Errors: raises PyTorch's CUDA error if the capture is invalid.
   static void add(std::unique_ptr<CapturedCall> call,
                   CUstream stream,
                   const std::vector<spillway_emulator_view>& accesses);
 
  private:
-  /// Computes on the bytes of now. An error stays with the device, as a failed kernel's does.
+  /// Computes on the present bytes. An error is sticky on the device, like a failed kernel's.
   void run() noexcept;
 
   const EmulatedKernel& kernel_;

@@ -15,7 +15,7 @@ namespace spillway::operators {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// Several pieces of work as one. Threads: as the parts.
+/// Several works as one. Threads: as the parts.
 class Together final : public c10d::Work {
  public:
   explicit Together(std::vector<WorkPtr> parts) : parts_(std::move(parts)) {}
@@ -58,8 +58,9 @@ class Together final : public c10d::Work {
   std::vector<WorkPtr> parts_;
 };
 
-/// Work with a last part: operators on one device that the first wait queues. Every stream that
-/// waits comes after them. Threads: any.
+/// Work with a final part: operators on one device that the first wait queues. Every waiting stream
+/// is ordered after them.
+/// Threads: any.
 class Finished final : public c10d::Work {
  public:
   Finished(WorkPtr work, c10::Device device, std::function<void()> last)
@@ -105,7 +106,7 @@ class Finished final : public c10d::Work {
   c10::Device device_;
   c10::Event ended_{c10::DeviceType::CUDA};
   std::mutex mutex_;
-  std::function<void()> last_;  // empty once it was called
+  std::function<void()> last_;  // empty after its call
 };
 
 }  // namespace spillway::operators

@@ -251,7 +251,7 @@ std::tuple<std::vector<at::Tensor>, WorkPtr> alltoall(at::TensorList outputs,
   }
   at::Tensor all_sent = at::cat(flat);
   at::Tensor all_received = at::empty({elements}, into[0].options());
-  const std::vector<int64_t> parts_of = received;  // gloo changes what it is given
+  const std::vector<int64_t> parts_of = received;  // gloo modifies its argument
   auto work = backend_of(group)->alltoall_base(all_received, all_sent, received, sent, options);
   const auto copy = [into, all_received, parts_of] {
     const at::AutoDispatchBelowADInplaceOrView below_too;

@@ -14,12 +14,11 @@ namespace at::cuda {
 [[gnu::weak]] size_t getChosenWorkspaceSize();
 }  // namespace at::cuda
 
-/// Everything of the operators that depends on the version of torch is in this file: a new minor
-/// version is ported here.
+/// All code of the operators that depends on the torch version. A new minor version is ported here.
 namespace spillway::operators::compat {
 
-/// Whether cuBLAS's workspaces stay, one for each handle and stream. From 2.15 on that is asked for
-/// (TORCH_CUBLAS_WORKSPACE_CACHE=1); otherwise each product has one of its own and frees it.
+/// Whether cuBLAS's workspaces persist, one per handle and stream. From 2.15 on that is optional
+/// (TORCH_CUBLAS_WORKSPACE_CACHE=1); otherwise each product allocates and frees one.
 inline bool workspaces_stay() {
 #if TORCH_VERSION_MINOR >= 15
   return at::cuda::isCUDABlasWorkspaceCachingEnabled();
@@ -28,13 +27,13 @@ inline bool workspaces_stay() {
 #endif
 }
 
-/// Of one workspace of cuBLAS. cuBLASLt uses the same one, so that its size is the same.
+/// The size of one cuBLAS workspace. cuBLASLt uses the same one, so its size is the same.
 inline std::size_t workspace_bytes() {
   if (at::cuda::getChosenWorkspaceSize != nullptr) return at::cuda::getChosenWorkspaceSize();
   return at::cuda::getCUDABlasLtWorkspaceSize();
 }
 
-/// What PyTorch's table of workspaces holds: the memory, in later versions with its size.
+/// An entry of PyTorch's table of workspaces: the memory, in later versions with its size.
 using KeptWorkspace = decltype(at::cuda::WorkspaceMapWithMutex::map)::mapped_type;
 
 template <typename Kept = KeptWorkspace>

@@ -14,7 +14,7 @@
 namespace spillway::operators {
 namespace {
 
-/// One memcpy moves it: same numbers, same layout, no gaps.
+/// Whether one memcpy suffices: same type, same layout, no gaps.
 bool is_memcpy(const at::Tensor& to, const at::Tensor& from) {
   return to.dtype() == from.dtype() && to.is_conj() == from.is_conj() &&
          to.is_neg() == from.is_neg() && to.sizes() == from.sizes() &&
@@ -22,7 +22,8 @@ bool is_memcpy(const at::Tensor& to, const at::Tensor& from) {
           (to.strides() == from.strides() && to.is_non_overlapping_and_dense()));
 }
 
-/// While a stream is captured the operators compute on shadows, which PyTorch's memcpy would miss.
+/// While a stream is captured the operators compute on shadows, which PyTorch's memcpy would
+/// ignore.
 bool is_captured(c10::DeviceIndex device) {
   return emulated_runtime().capturing(c10::cuda::getCurrentCUDAStream(device).stream()) != 0;
 }

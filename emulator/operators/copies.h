@@ -5,8 +5,8 @@
 
 namespace spillway::operators {
 
-/// The boxed CUDA kernel of aten::copy_. Copies to and from the CPU and those that a GPU does with
-/// one memcpy are PyTorch's own code (cudaMemcpyAsync, so asynchronous and ordered as on a GPU);
+/// The boxed CUDA kernel of aten::copy_. Copies to and from the CPU, and those that a GPU does with
+/// one memcpy, are PyTorch's own code (cudaMemcpyAsync, so asynchronous and ordered as on a GPU);
 /// the others are emulated.
 class CopyKernel final : public c10::OperatorKernel {
  public:

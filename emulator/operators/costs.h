@@ -8,8 +8,7 @@
 
 namespace spillway::operators {
 
-/// What an operator asks of a GPU: bytes that go to or from its memory, and floating point
-/// operations.
+/// The cost of an operator on a GPU: memory traffic in bytes, and floating-point operations.
 struct Cost {
   enum class Arithmetic : uint8_t { kHalf, kTf32, kSingle, kDouble, kFp8, kInt8 };
   enum class Kernel : uint8_t { kOther, kProduct, kAttention, kAttentionBackward };
@@ -20,10 +19,10 @@ struct Cost {
   Kernel kernel = Kernel::kOther;
 };
 
-/// The cost of one call: its traffic (traffic.h), and its arithmetic; a multiplication and an
+/// The cost of one call: its traffic (traffic.h), and its arithmetic. A multiplication and an
 /// addition count as two operations, of 8 bits as of 16. Matrix products, convolutions and
-/// attention have FLOPs, everything else is taken to be limited by memory. Single precision is TF32
-/// where PyTorch is allowed it: in products by torch.backends.cuda.matmul, in convolutions by
+/// attention have FLOPs; all other operators count as memory-bound. Single precision is TF32 if
+/// PyTorch allows it: in products by torch.backends.cuda.matmul, in convolutions by
 /// torch.backends.cudnn.
 Cost cost_of(const char* name,
              c10::ArrayRef<c10::IValue> arguments,

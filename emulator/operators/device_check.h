@@ -6,8 +6,8 @@
 
 namespace spillway::operators {
 
-/// Refuses what a GPU refuses: an operator over tensors of different devices. Here all of them are
-/// host memory, so without this check a tensor forgotten on the CPU would go unnoticed.
+/// Refuses operators over tensors of different devices, as a GPU does. Here all of them are host
+/// memory, so without this check a tensor left on the CPU would not be detected.
 ///
 /// A 0-dim CPU tensor that is only read counts as a number. A few arguments may be on the CPU by
 /// design.
@@ -16,7 +16,7 @@ class DeviceCheck {
   explicit DeviceCheck(const c10::FunctionSchema& schema);
 
   /// Errors: raises PyTorch's own "Expected all tensors to be on the same device"; and a refusal by
-  /// name where the lists of a foreach operator go over several devices, each position on one.
+  /// name if the lists of a foreach operator span several devices, each position on one.
   void operator()(c10::ArrayRef<c10::IValue> arguments) const;
 
  private:

@@ -10,14 +10,14 @@ namespace spillway::operators {
 
 /// The random numbers of one operator call.
 ///
-/// SPILLWAY_EMULATE_RNG=philox: they follow from the CUDA generator's seed and offset alone, which
-/// the call advances, so PyTorch's own get_rng_state, set_rng_state and checkpoint replay them.
-/// =cpu: a call without a generator draws from the CPU's default one, as the same program on the
-/// CPU does; an explicit CUDA generator works as in philox.
+/// SPILLWAY_EMULATE_RNG=philox: they depend on the CUDA generator's seed and offset alone, and the
+/// call advances the offset. PyTorch's own get_rng_state, set_rng_state and checkpoint thus replay
+/// them. =cpu: a call without a generator draws from the CPU's default one, as the same program on
+/// the CPU does; an explicit CUDA generator works as in philox.
 class Draws {
  public:
-  /// What a call drew: enough to draw the numbers that a replay of it gets. Where the stream was
-  /// captured, seed and offset are read from the graph's own tensors each time.
+  /// The draws of a call, sufficient for the draws of its replays. If the stream was captured, each
+  /// replay reads seed and offset from the graph's own tensors.
   struct Record {
     bool as_cpu = false;
     std::vector<at::PhiloxCudaState> states;
@@ -26,25 +26,25 @@ class Draws {
   /// Numbers on `device`, from `given` or from that device's default generator.
   Draws(std::optional<at::Generator> given, c10::DeviceIndex device);
 
-  /// Numbers of a replay, in the order of the recorded call. Requires: `record` lives longer.
+  /// Numbers of a replay, in the order of the recorded call. Requires: `record` outlives it.
   explicit Draws(const Record& record) : replayed_(&record) {}
 
-  /// What has been drawn so far.
+  /// The draws so far.
   [[nodiscard]] Record record() const { return {as_cpu(), drawn_}; }
 
-  /// The generator for a CPU kernel; nothing means the CPU's default one.
+  /// The generator for a CPU kernel; none means the CPU's default one.
   ///
-  /// Errors: raises where `given` is not a CUDA generator.
+  /// Errors: raises if `given` is not a CUDA generator.
   [[nodiscard]] std::optional<at::Generator> generator() const;
 
-  /// Seed and offset of the CUDA generator, as CUDA kernels keep them for their backward pass; or
-  /// the state of the CPU's generator, where that was drawn from.
+  /// Seed and offset of the CUDA generator, as CUDA kernels save them for their backward pass; or
+  /// the state of the CPU's generator if that was used.
   struct Ticket {
     uint64_t seed = 0;
     uint64_t offset = 0;
     at::Tensor of_cpu;
 
-    /// The generator that draws the same numbers again.
+    /// A generator that repeats the numbers.
     [[nodiscard]] at::Generator generator() const;
   };
 
@@ -53,7 +53,7 @@ class Draws {
     std::optional<at::Generator> generator;
   };
 
-  /// As `generator`, for numbers that a backward pass draws once more.
+  /// As `generator`, for numbers that a backward pass repeats.
   [[nodiscard]] Replayable replayable() const;
 
  private:

@@ -19,8 +19,8 @@
 namespace spillway::operators {
 namespace {
 
-/// Bookkeeping of shapes, storages and streams, and questions about what is there: PyTorch's CUDA
-/// code for these launches nothing.
+/// Handling of shapes, storages and streams, and queries: PyTorch's CUDA code for these launches
+/// nothing.
 const std::unordered_set<std::string_view> kNative = {
     "aten::_efficientzerotensor",
     "aten::_fused_sdp_choice",
@@ -138,7 +138,7 @@ bool runs_on_cpu(const c10::OperatorHandle& op, c10::DispatchKey key) {
           op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd));
 }
 
-/// PyTorch warns of every kernel that is replaced; here that is the purpose.
+/// PyTorch warns of every replaced kernel; here the replacement is intended.
 class Quiet final : public c10::WarningHandler {
  public:
   Quiet() : before_(c10::WarningUtils::get_warning_handler()) {
@@ -194,7 +194,8 @@ Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   return {"refused", boxed<RefusingKernel>()};
 }
 
-/// Never destroyed: taking the kernels offloaded at exit, when PyTorch is half gone, helps nothing.
+/// Never destroyed: unregistering the kernels at exit, when PyTorch is partly destroyed, has no
+/// benefit.
 struct Installation {
   std::vector<c10::RegistrationHandleRAII> registrations;
   Coverage coverage;

@@ -7,18 +7,18 @@
 
 namespace spillway::operators {
 
-/// How each CUDA registration of PyTorch is served: operator name to "emulated", "body", "native"
+/// The service of each CUDA registration of PyTorch: operator name to "emulated", "body", "native"
 /// or "refused".
 using Coverage = std::map<std::string, const char*, std::less<>>;
 
-/// Puts a kernel of ours over every CUDA kernel of PyTorch's own operators, and switches cuDNN off.
+/// Registers our kernel over every CUDA kernel of PyTorch's own operators, and disables cuDNN.
 ///
 /// Threads: once per process, before CUDA operators run.
 /// Ownership: the registrations stay until the process ends.
-/// Errors: raises; PyTorch is then as it was.
+/// Errors: raises; PyTorch is then unchanged.
 const Coverage& install();
 
-/// Bookkeeping of shapes and storages alone ("aten::view"), and questions about what is there.
+/// Whether the operator handles only shapes and storages ("aten::view"), or queries.
 bool touches_no_bytes(std::string_view name);
 
 }  // namespace spillway::operators

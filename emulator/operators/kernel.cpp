@@ -30,7 +30,7 @@ const char* interned(const c10::OperatorName& name) {
   return (new std::string(c10::toString(name)))->c_str();
 }
 
-/// Making a tensor sparse, or its indices unique, has the host wait for their number.
+/// Making a tensor sparse, or its indices unique, makes the host wait for the number of elements.
 bool counts_elements(std::string_view name) {
   return name.starts_with("aten::_to_sparse") || name == "aten::_coalesce";
 }
@@ -64,7 +64,7 @@ EmulatedKernel::EmulatedKernel(const c10::OperatorHandle& op,
   written_ = written_arguments(op.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "generator") generator_at_ = i;
-    // Indexing has a dynamic shape only under a mask, which shows in the call.
+    // Indexing has a dynamic shape only under a mask, which the call shows.
     if (arguments[i].name() == "indices") data_dependent_ = false;
   }
 }
@@ -126,7 +126,7 @@ void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> resu
 void EmulatedKernel::compute(const c10::OperatorHandle& op,
                              c10::Stack& host,
                              const Draws& draws) const {
-  // What the CPU kernel is made of is not the program's doing.
+  // Operators within the CPU kernel are not the program's own.
   std::optional<at::RecordFunctionGuard> unobserved;
   if (emulated_runtime().checks) unobserved.emplace(false);
   const c10::impl::ExcludeDispatchKeyGuard below(
@@ -156,7 +156,7 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
   }
   const Draws draws(call.generator, call.device.index());
   compute(call.op, host, draws);
-  // While a graph is captured these are on the device, where a replay can renew them.
+  // While a graph is captured these are on the device, where a replay can update them.
   for (size_t i = 0; body_ != nullptr && i < host.size(); ++i) {
     if ((body_->on_host >> i & 1U) != 0) aliases.keep_on_host(host[i].toTensor());
   }
@@ -164,8 +164,8 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
     aliases.adopt(result);
   aliases.adopt_resized();
   if (aliases.allocate()) {
-    // The allocator may have made the stream wait for the last user of a block: that comes before
-    // the bytes are written, and the operation's clock must know of it.
+    // The allocator may have made the stream wait for a block's last user. That work must run
+    // before the bytes are written, and the operation's clock must include it.
     runtime.drain(call.stream);
     if (runtime.checks) runtime.begin(call.stream);
   }
@@ -199,7 +199,7 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
     results.push_back(aliases.to_device(result));
   tell_cost(call, results);
   const at::AutoDispatchBelowADInplaceOrView below;
-  // After `fill`: an argument that got a new size is replayed with that size.
+  // After `fill`: a resized argument is replayed with its new size.
   CapturedCall::add(std::make_unique<CapturedCall>(
                         *this, call.op, call.arguments, aliases.places(), draws.record()),
                     call.stream,
@@ -207,8 +207,7 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
 }
 
 bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
-  constexpr size_t kComputable =
-      1U << 20U;  // in bytes: is computed where nothing else gives the shapes
+  constexpr size_t kComputable = 1U << 20U;  // in bytes: computed if no rule gives the shapes
   const EmulatedRuntime& runtime = emulated_runtime();
   if (!runtime.shape_only) return false;
   MetaTensors tensors(name_);
@@ -255,7 +254,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   return true;
 }
 
-/// The arguments `out=`: results as well, which the caller made.
+/// The arguments `out=` are results as well, which the caller allocated.
 void EmulatedKernel::fill_outputs(const Call& call) const {
   const auto& arguments = call.op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -268,7 +267,7 @@ void EmulatedKernel::fill_outputs(const Call& call) const {
   }
 }
 
-/// What a captured operator is at each launch of a graph where nothing is computed: its time.
+/// A captured operator at each launch of a graph in a dry run: its time only.
 void EmulatedKernel::add_idle_node(CUstream stream) const {
   const auto nothing = [](void*) {
   };

@@ -10,29 +10,26 @@
 
 namespace spillway::operators {
 
-/// The boxed CUDA kernel of one operator: runs the operator's CPU kernel, or `body` where there is
-/// none, on the same bytes, at the operator's place in its stream, and reports to the order checker
-/// what it touches.
+/// The boxed CUDA kernel of one operator. Runs the operator's CPU kernel, or `body` if there is
+/// none, on the same bytes, in stream order, and reports its accesses to the order checker.
 ///
-/// Shape-only: nothing is computed but what is small; the results are as large as they would be,
-/// and nothing touches them.
+/// Shape-only: only small results are computed; large ones are allocated and not written.
 ///
 /// Stream: the current one of the arguments' device; waits for it as the operator on a GPU would.
-/// Errors: raises what the CPU kernel raises, mixed devices, results that are not strided, out of
-/// memory.
+/// Errors: those of the CPU kernel, mixed devices, results that are not strided, out of memory.
 class EmulatedKernel final : public c10::OperatorKernel {
  public:
-  /// `key` says which kernel of the CPU it is: that for sparse tensors, say.
+  /// `key` selects the CPU kernel, such as that for sparse tensors.
   explicit EmulatedKernel(const c10::OperatorHandle& op,
                           const NamedBody* body = nullptr,
                           c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) const;
 
-  /// The operator's name, which lives indefinitely.
+  /// The operator's name, which outlives the process.
   [[nodiscard]] const char* name() const { return name_; }
 
-  /// Runs the body or the CPU kernel: arguments in, results out, all on the CPU. Draws where the
+  /// Runs the body or the CPU kernel: arguments in, results out, all on the CPU. Draws if the
   /// operator is random.
   void compute(const c10::OperatorHandle& op, c10::Stack& host, const Draws& draws) const;
 
@@ -47,11 +44,10 @@ class EmulatedKernel final : public c10::OperatorKernel {
   void for_each_access(const Call& call, Visit&& visit) const;
   void check_memory(const Call& call) const;
   void tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
-  /// All leave the results for the caller in `results`.
+  /// All of them leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;
-  /// False where the call is not shape-only, or small enough to be computed; nothing has happened
-  /// then.
+  /// False, without effect, if the call is not shape-only or is small enough to be computed.
   bool estimate(const Call& call, c10::Stack& results) const;
   void fill_outputs(const Call& call) const;
   void add_idle_node(CUstream stream) const;
@@ -66,8 +62,8 @@ class EmulatedKernel final : public c10::OperatorKernel {
   std::optional<size_t> generator_at_;
   bool random_;
   bool uses_cublas_;
-  bool finds_infinities_;  // a gradient scaler's: it says so in its second argument
-  bool data_dependent_;    // what is fetched depends on the values: the host waits for them
+  bool finds_infinities_;  // a gradient scaler's: the result is in its second argument
+  bool data_dependent_;    // the result depends on the values: the host waits for them
 };
 
 /// The boxed CUDA kernel of an operator that is not emulated: raises an error with its name.

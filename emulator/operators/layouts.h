@@ -6,22 +6,21 @@
 
 namespace spillway::operators {
 
-/// True for a strided tensor; false for sparse and nested ones, which are made of such tensors.
+/// True for a strided tensor; false for sparse and nested ones, which consist of strided tensors.
 inline bool is_strided(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && !tensor.is_nested() && tensor.has_storage();
 }
 
-/// The strided tensors of which a tensor is made: indices and values of a sparse one, the buffer of
-/// a nested one.
+/// The strided tensors of a tensor: indices and values of a sparse one, the buffer of a nested one.
 using Parts = c10::SmallVector<at::Tensor, 3>;
 
-/// Errors: raises where the layout is unknown; `name` says which operator met it.
+/// Errors: raises if the layout is unknown; `name` is the operator, for the text.
 Parts parts_of(const at::Tensor& tensor, const char* name);
 
-/// A tensor as `like`, but made of `parts`, and on their device.
+/// A tensor like `like` that consists of `parts`, on their device.
 at::Tensor assemble(const at::Tensor& like, const Parts& parts);
 
-/// Makes `tensor` as `like`, which an operator has changed in place, of `parts`.
+/// Rebuilds `tensor` from `parts` after an operator has changed its counterpart `like` in place.
 void reassemble(const at::Tensor& tensor, const at::Tensor& like, const Parts& parts);
 
 /// Calls `visit` for the tensor, or for its strided parts.

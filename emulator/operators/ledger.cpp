@@ -15,8 +15,8 @@
 namespace spillway::operators {
 namespace {
 
-/// What both allocators round a request to: of the peaks that requests alone would give, the one
-/// that the allocator has.
+/// Both allocators round a request to this; the peak must be the allocator's, not that of the
+/// requests.
 std::uint64_t rounded(std::uint64_t bytes) {
   constexpr std::uint64_t kRounding = 512;
   return (bytes + kRounding - 1) / kRounding * kRounding;
@@ -25,7 +25,7 @@ std::uint64_t rounded(std::uint64_t bytes) {
 }  // namespace
 
 void Ledger::allocated(std::uintptr_t at, const Block& block) {
-  freed(at);  // what was not told of
+  freed(at);  // its free was not reported
   ++count_;
   live_.emplace(at, Live{block, count_});
   held_ += rounded(block.bytes);
@@ -71,7 +71,7 @@ struct Ledgers {
   std::array<Ledger, 64> of;  // by device
 };
 
-/// Never destroyed: memory is freed to the end of the process.
+/// Never destroyed: memory is freed until the process ends.
 Ledgers& ledgers() {
   static auto* const all = new Ledgers;
   return *all;
@@ -86,7 +86,7 @@ int role_now() {
   return in_backward ? SPILLWAY_ROLE_BACKWARD : SPILLWAY_ROLE_OTHER;
 }
 
-/// Called with the allocator's lock held: takes no lock that something has who wants memory.
+/// Called under the allocator's lock: takes no lock whose holder may allocate memory.
 void note(const TraceEntry& entry) {
   Ledgers& all = ledgers();
   const std::lock_guard lock(all.mutex);

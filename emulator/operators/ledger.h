@@ -10,7 +10,7 @@
 
 namespace spillway::operators {
 
-/// What the calling thread allocates while this lives is for that role.
+/// Sets the role of the calling thread's allocations during its lifetime.
 class AllocatesFor {
  public:
   explicit AllocatesFor(int role);
@@ -22,14 +22,15 @@ class AllocatesFor {
   int before_;
 };
 
-/// Who holds the memory of one device, now and when it held most. Keeps as much as lives then,
-/// however long the program runs. Threads: the caller's lock.
+/// The blocks of one device by owner, now and at the peak. Its size is that of the blocks allocated
+/// then, however long the program runs.
+/// Threads: the caller's lock.
 class Ledger {
  public:
   using Block = spillway_operators_block;
 
   void allocated(std::uintptr_t at, const Block& block);
-  /// Does nothing for what was allocated before the ledger began.
+  /// Ignores blocks that were allocated before the ledger began.
   void freed(std::uintptr_t at);
   void set_role(std::uintptr_t at, int role);
   void ended(const Block& wanted);
@@ -49,7 +50,7 @@ class Ledger {
   };
 
   std::unordered_map<std::uintptr_t, Live> live_;
-  std::vector<Block> gone_;  // lived at the peak, and do not any more
+  std::vector<Block> gone_;  // allocated at the peak, and freed since
   std::uint64_t count_ = 0;
   std::uint64_t held_ = 0;
   std::uint64_t peak_ = 0;

@@ -7,7 +7,7 @@
 
 namespace spillway::operators {
 
-/// True for a list whose elements are tensors or nothing (the indices of aten::index).
+/// True for a list whose elements are tensors or None (the indices of aten::index).
 inline bool is_optional_tensor_list(const c10::IValue& value) {
   if (!value.isList()) return false;
   const auto optional = value.toList().elementType()->cast<c10::OptionalType>();
@@ -32,7 +32,7 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// The value with `map(tensor)` in the place of every tensor; other values as they are.
+/// The value with each tensor replaced by `map(tensor)`; other values are unchanged.
 template <class Map>
 c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
   if (value.isTensor()) return map(value.toTensor());

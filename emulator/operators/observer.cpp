@@ -17,7 +17,7 @@
 namespace spillway::operators {
 namespace {
 
-/// What is known of an operator as the CPU runs it.
+/// Properties of an operator that the CPU runs.
 struct HostOperator {
   const char* name = "";
   const char* plain_name = "";  // without the overload
@@ -34,13 +34,13 @@ struct State {
 
 thread_local State state;
 
-/// How the thread was before the operator or node that runs; so it is again at its end.
+/// The thread's state before the running operator or node; restored at its end.
 struct Outer final : at::ObserverContext {
   State before = state;
 };
 
-/// Where the operators of the forward pass were, for their backward nodes: the newest ones, found
-/// by thread and sequence number. A collision gives a wrong line in a report's text, no more.
+/// Places of forward operators, for their backward nodes: the newest ones, by thread and sequence
+/// number. A collision only causes a wrong line in a report's text.
 std::array<std::atomic<const char*>, 1U << 16U> forward_places;
 
 std::atomic<const char*>& forward_slot(uint64_t thread, int64_t sequence) {
@@ -72,7 +72,7 @@ HostOperator look_at(const at::RecordFunction& function) {
 /// By thread, because a lock here would order the program's threads.
 const HostOperator& known(const at::RecordFunction& function) {
   thread_local ska::flat_hash_map<const char*, HostOperator> seen;
-  // An operator's name is its schema's own text. What is no operator may have its name anywhere.
+  // An operator's name is its schema's own text. Other names may be at any address.
   const auto found = seen.find(function.name());
   if (found != seen.end() && std::strcmp(found->second.plain_name, function.name()) == 0) {
     return found->second;

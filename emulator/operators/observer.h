@@ -3,14 +3,12 @@
 
 namespace spillway::operators {
 
-/// From now on it is known where in the program each operator begins; with the order checker, it
-/// hears of that, and of every CPU operator on page-locked memory. For the length of the process;
-/// to be called once.
+/// Tracks the program location of each operator from now on. With the order checker, reports it
+/// there, and every CPU operator on page-locked memory. Permanent; call it once.
 void observe_operators();
 
-/// What the calling thread is at: the outermost operator or node of a backward pass, and the
-/// program's lines, of the forward pass where there are no others. Null where nothing is known.
-/// Both live indefinitely.
+/// The calling thread's outermost operator or backward node, and the program's lines; those of the
+/// forward pass if there are no others. Null if unknown. Both outlive the process.
 struct CurrentOp {
   const char* name = nullptr;
   const char* place = nullptr;

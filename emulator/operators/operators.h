@@ -8,33 +8,34 @@
 /// kernels.
 extern "C" {
 
-/// Replaces PyTorch's CUDA kernels in this process; 0 when done (also when it was done before).
+/// Replaces PyTorch's CUDA kernels in this process; 0 on success (also if it was done before).
 ///
 /// Requires: libspillway_emulator.so in the process, and PyTorch's CUDA build loaded.
-/// Errors: not 0, and a line in spillway_operators_error; PyTorch is then unchanged.
+/// Errors: nonzero, and a line in spillway_operators_error; PyTorch is then unchanged.
 int spillway_operators_install();
 const char* spillway_operators_error();
 
-/// How many CUDA registrations are of a kind: "emulated" (the CPU kernel runs), "body" (written
-/// here, because there is no CPU kernel), "native" (left to PyTorch), "refused" (stops by name).
+/// Number of CUDA registrations of a kind: "emulated" (the CPU kernel runs), "body" (implemented
+/// here, because there is no CPU kernel), "native" (PyTorch's), "refused" (raises by name).
 size_t spillway_operators_count(const char* kind);
 /// The kind of one operator ("aten::add.Tensor", or "aten::add.Tensor (sparse)" for its kernel for
-/// that layout; "(compressed sparse)" and "(nested)" are the others), null where it has no CUDA
+/// that layout; "(compressed sparse)" and "(nested)" are the others); null if it has no CUDA
 /// registration.
 const char* spillway_operators_kind(const char* name);
 
-/// From now on, blocks that PyTorch's native allocator takes back are filled with what is no
-/// number, in the order of their stream. Not 0 where the allocator in use does not tell. Requires:
-/// CUDA was started in PyTorch.
+/// Fills blocks that PyTorch's native allocator frees with NaN bytes from now on, in stream order.
+/// Nonzero if the allocator in use does not report frees.
+/// Requires: CUDA was started in PyTorch.
 int spillway_operators_poison();
 
-/// From now on it is known who holds PyTorch's memory at its peak, by any of its allocators that
-/// tell. Not 0 where the allocator in use does not. Requires: CUDA was started in PyTorch.
+/// Tracks PyTorch's memory by owner at its peak from now on, for any of its allocators that report.
+/// Nonzero if the allocator in use does not.
+/// Requires: CUDA was started in PyTorch.
 int spillway_operators_watch_memory();
 
-/// What memory is for, where nothing says so by the functions below: what a thread allocates in a
-/// backward pass without a graph of its own is the pass's, with one, or in a forward pass that
-/// makes a graph, an activation's.
+/// The purpose of memory that the functions below do not set. Allocations of a thread in a backward
+/// pass without a graph of its own belong to that pass. With one, or in a forward pass that creates
+/// a graph, they are activations.
 enum spillway_operators_role {  // NOLINT(readability-identifier-naming): C
   SPILLWAY_ROLE_OTHER,
   SPILLWAY_ROLE_PARAMETER,
@@ -47,13 +48,13 @@ enum spillway_operators_role {  // NOLINT(readability-identifier-naming): C
   SPILLWAY_ROLE_WORKSPACE,
 };
 
-/// What the calling thread allocates from now on is for; SPILLWAY_ROLE_OTHER: as above.
+/// Sets the purpose of the calling thread's allocations from now on; SPILLWAY_ROLE_OTHER: as above.
 void spillway_operators_allocates_for(int role);
-/// What the block that begins there is for. Does nothing where there is none.
+/// Sets the purpose of the block that begins there. Does nothing if there is none.
 void spillway_operators_give_role(const void* at, int role);
 
-/// A block of memory and who made it: an operator or a node of a backward pass, null where none
-/// did, and lines of the program, null where they are not known. Both live indefinitely.
+/// A block of memory and its origin: an operator or backward node, null if there is none, and lines
+/// of the program, null if unknown. Both outlive the process.
 struct spillway_operators_block {  // NOLINT(readability-identifier-naming): C
   uint64_t bytes;                  // as asked for
   const char* name;
@@ -61,10 +62,10 @@ struct spillway_operators_block {  // NOLINT(readability-identifier-naming): C
   int role;
 };
 
-/// How many blocks a device held when it held most, the first time; `blocks` gets at most `most`.
+/// The number of blocks of a device at its first peak; at most `most` are written to `blocks`.
 size_t spillway_operators_at_peak(int device, struct spillway_operators_block* blocks, size_t most);
-/// How often memory ended on a device; with more than 0, `first` is what did not fit the first
-/// time, and `allocated` what was allocated then.
+/// The number of out-of-memory errors on a device. If nonzero, `first` is the size of the first
+/// failed request, and `allocated` the bytes allocated then.
 size_t spillway_operators_out_of_memory(int device,
                                         struct spillway_operators_block* first,
                                         uint64_t* allocated);

@@ -71,7 +71,7 @@ struct HashLines {
 
 constexpr size_t kShownLines = 4;
 constexpr size_t kMaxFrames = 64;
-constexpr size_t kMaxPlaces = 100000;  // of a program that makes code as it runs
+constexpr size_t kMaxPlaces = 100000;  // limit for programs that generate code at run time
 
 /// Guarded by the interpreter lock. Codes are kept alive, so that a pointer stays the same code.
 struct Places {
@@ -89,8 +89,8 @@ std::string text_of(const Python& python, PyObject code, const char* attribute) 
   return text;
 }
 
-/// The folder above that of the library that `of` is in, with a slash at its end: a Python package
-/// has its libraries in a folder of its own.
+/// The parent directory of the library that contains `of`, with a slash at its end: a Python
+/// package has its libraries in a subdirectory.
 std::string package_of(const void* of) {
   Dl_info found{};
   if (dladdr(of, &found) == 0 || found.dli_fname == nullptr) return {};
@@ -100,7 +100,7 @@ std::string package_of(const void* of) {
   return path + '/';
 }
 
-/// A program may lie in a folder of any name; Spillway's demonstration is one.
+/// A program may be in a directory of any name, such as Spillway's demonstration.
 bool is_program(const std::string& file) {
   static const std::string ours = package_of(reinterpret_cast<const void*>(&python_place));
   static const std::string torch =
@@ -120,7 +120,7 @@ const Code& known(Places& places, PyObject code) {
   return found->second;
 }
 
-/// The program's innermost lines, or the library's where there are no others.
+/// The program's innermost lines, or the library's if there are no others.
 std::vector<Line> innermost(Places& places) {
   const Python& python = places.python;
   std::vector<Line> lines;
@@ -162,7 +162,7 @@ const char* python_place() {
   static auto* places = new Places;
   const Python& python = places->python;
   if (!python.complete() || python.is_initialized() == 0) return nullptr;
-  // The look itself must not order this thread behind the last one that held the interpreter lock.
+  // Reading the frames must not order this thread after the last holder of the interpreter lock.
   emulated_runtime().pause_threads(1);
   const int state = python.lock();
   const char* place = place_here(*places);

@@ -5,15 +5,15 @@
 
 namespace spillway::operators {
 
-/// The innermost lines of the program's own Python code on this thread ("train.py:12 in step, …"),
-/// null where there are none. The same pointer for the same lines; lives indefinitely.
+/// The innermost lines of the program's own Python code on this thread ("train.py:12 in step, …");
+/// null if there are none. The same pointer for the same lines; outlives the process.
 ///
-/// Threads: takes Python's interpreter lock; the caller must hold no lock that a thread with the
-/// interpreter lock may want.
+/// Threads: takes Python's interpreter lock. The caller must hold no lock that a thread with the
+/// interpreter lock may wait for.
 const char* python_place();
 
-/// A copy that lives as long as the process, the same pointer for the same text. Threads: safe, and
-/// no lock that orders threads for the order checker.
-const char* indefinitely(std::string text);
+/// A copy that outlives the process, the same pointer for the same text.
+/// Threads: safe, without a lock that orders threads for the order checker.
+const char* for_ever(std::string text);
 
 }  // namespace spillway::operators

@@ -13,16 +13,16 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// The strides too: gloo refuses what has gaps, and must see them.
+/// The strides too: gloo refuses tensors with gaps, and must see them.
 at::Tensor page_locked_like(const at::Tensor& tensor) {
   return at::empty_strided(
       tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(true));
 }
 
-/// A receive into device memory: its bytes are on the host once `received` is done, and go on to
-/// the device when something asks for them.
+/// A receive into device memory. Its bytes are on the host once `received` is done, and are copied
+/// to the device at the first wait.
 ///
-/// Threads: any; the first that finds the bytes there sends them on.
+/// Threads: any; the first one that finds the bytes there copies them.
 class Receive final : public c10d::Work {
  public:
   Receive(WorkPtr received, at::Tensor host, at::Tensor to)
@@ -57,7 +57,7 @@ class Receive final : public c10d::Work {
   void abort() override { received_->abort(); }
 
  private:
-  /// Every stream that asks comes after the copy, which the first of them makes.
+  /// Every waiting stream is ordered after the copy, which the first of them makes.
   void arrive() {
     const std::lock_guard lock(mutex_);
     const c10::DeviceGuard guard(to_.device());
@@ -73,13 +73,13 @@ class Receive final : public c10d::Work {
   }
 
   WorkPtr received_;
-  at::Tensor host_;  // undefined once its bytes are on their way
+  at::Tensor host_;  // undefined once its bytes are being copied
   at::Tensor to_;
   c10::Event called_{c10::DeviceType::CUDA};
   c10::Event arrived_{c10::DeviceType::CUDA};
 };
 
-/// Gloo, where it is to move one CUDA tensor; null where another owner decides.
+/// Gloo, if it must move one CUDA tensor; null if another backend is in charge.
 c10::intrusive_ptr<c10d::Backend> gloo(const Group& group, at::TensorList tensors) {
   auto backend = group->getBackend(c10::DeviceType::CUDA);
   return backend->getBackendName() == "gloo" && tensors.size() == 1 ? backend : nullptr;

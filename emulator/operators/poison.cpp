@@ -19,15 +19,16 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// When a block is filled. PyTorch's allocator gives one back when nothing uses it any more: then.
-/// Spillway's hands it out again before, and has the next owner's stream wait: with that owner.
+/// The time at which a block is filled. PyTorch's allocator frees a block when it is no longer
+/// used: then. Spillway's heap reuses it earlier, and makes the next owner's stream wait: at that
+/// allocation.
 TraceEntry::Action when() {
   const bool is_ours = c10::cuda::CUDACachingAllocator::get()->name() == "spillway";
   return is_ours ? TraceEntry::ALLOC : TraceEntry::FREE_COMPLETED;
 }
 
-/// Fills a block behind the work of its own stream: who still reads it without an order sees no
-/// numbers. Called with the allocator's lock held.
+/// Fills a block in its stream's order: an unordered reader then gets NaN. Called under the
+/// allocator's lock.
 void fill(const TraceEntry& entry) {
   static auto* const fill_in_order = find<decltype(cudaMemsetAsync)>("cudaMemsetAsync");
   static auto* const is_capturing = find<decltype(cudaStreamIsCapturing)>("cudaStreamIsCapturing");

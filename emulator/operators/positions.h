@@ -8,12 +8,12 @@
 
 namespace spillway::operators {
 
-/// Where in a list an object stands: most operators have a handful of tensors, for which a search
-/// from the front is quicker than a table; the lists of foreach operators have thousands.
-/// Ownership: borrows the objects, which stay alive.
+/// Index of an object in a list. Most operators have few tensors, for which linear search is faster
+/// than a table; the lists of foreach operators have thousands.
+/// Ownership: borrows the objects, which must stay alive.
 class Positions {
  public:
-  /// The next position is this object's; one that is added twice is found at its first.
+  /// Appends an object; an object that is added twice is found at its first position.
   void add(const void* object) {
     const size_t position = objects_.size();
     objects_.push_back(object);

@@ -7,9 +7,8 @@
 
 namespace spillway::operators {
 
-/// What the operator layer asks of the emulated CUDA runtime, found by name in the process: it is
-/// preloaded, never linked, so that this library can be loaded (and say what is missing) without
-/// it.
+/// The emulated CUDA runtime's functions for the operator layer, found by name in the process. It
+/// is preloaded, never linked, so that this library can be loaded (and report an error) without it.
 struct EmulatedRuntime {
   decltype(&spillway_emulator_ready) ready = nullptr;
   decltype(&spillway_emulator_error) error = nullptr;
@@ -33,7 +32,7 @@ struct EmulatedRuntime {
   decltype(&spillway_emulator_pause_threads) pause_threads = nullptr;
   decltype(&cudaStreamSynchronize) synchronize = nullptr;
 
-  /// Every function found?
+  /// Whether every function was found.
   [[nodiscard]] bool complete() const;
 };
 

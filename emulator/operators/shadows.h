@@ -10,19 +10,19 @@
 
 namespace spillway::operators {
 
-/// Host memory that stands for device memory while a stream is captured.
+/// Host memory that represents device memory while a stream is captured.
 ///
-/// A captured operator must not touch the device: it runs at each replay. But its caller needs the
-/// shapes of its results now, and the operators after it may index by their values. So it computes
-/// on shadows: copies of what the device holds, and of what was computed in this capture.
+/// A captured operator must not access the device, because it runs at each replay. But its caller
+/// needs the shapes of its results now, and later operators may index by their values. It therefore
+/// computes on shadows: copies of device memory, and of results of this capture.
 ///
 /// Threads: safe; a backward pass is captured on autograd's threads.
 /// Ownership: the copies live until the capture has ended.
 class Shadows {
  public:
-  /// The shadow of a storage, copied from the device when it is first asked for.
+  /// The shadow of a storage, copied from the device at the first request.
   c10::Storage of(const c10::Storage& device);
-  /// `host` stands for the memory at `device` from now on.
+  /// `host` represents the memory at `device` from now on.
   void put(const void* device, c10::Storage host);
 
  private:
@@ -30,11 +30,10 @@ class Shadows {
   ska::flat_hash_map<const void*, c10::Storage> by_address_;
 };
 
-/// The shadows of the capture that `stream` takes part in; all streams that are captured at one
-/// time share them.
+/// The shadows of `stream`'s capture; all streams that capture at one time share them.
 std::shared_ptr<Shadows> shadows(CUstream stream);
 
-/// Frees the shadows where no stream that asked for them is captured any longer.
+/// Frees the shadows once no stream that requested them is capturing.
 void drop_shadows_after_capture();
 
 }  // namespace spillway::operators

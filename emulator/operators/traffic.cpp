@@ -20,11 +20,11 @@ constexpr std::string_view kFilling[] = {"aten::zero_",
                                          "aten::random_",
                                          "aten::exponential_"};
 
-/// Their first argument is read where others say.
+/// Their first argument is read at indices.
 constexpr std::string_view kPicking[] = {
     "aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"};
 
-/// Their first argument is written to where others say, in place.
+/// Their first argument is written at indices, in place.
 constexpr std::string_view kPutting[] = {"aten::index_put_",
                                          "aten::_index_put_impl_",
                                          "aten::index_add_",

@@ -8,9 +8,9 @@
 
 namespace spillway::operators {
 
-/// The bytes that one call reads and writes in its device's memory: of arguments and results the
-/// memory that they cover, once each, however often they are given or broadcast. What fills is not
-/// read; of what is indexed, or written to by index, only the elements that are named.
+/// The bytes that one call reads and writes in its device's memory: the memory that arguments and
+/// results cover, counted once however often they are passed or broadcast. Filled memory is not
+/// read. Of indexed memory, only the selected elements count.
 uint64_t traffic_of(const char* name,
                     c10::ArrayRef<c10::IValue> arguments,
                     c10::ArrayRef<c10::IValue> results);

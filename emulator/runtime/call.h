@@ -7,23 +7,25 @@
 
 namespace spillway::emulator::runtime {
 
-/// A pointer as the driver knows it.
+/// A pointer in the driver's type.
 inline CUdeviceptr address(const void* at) {
   return reinterpret_cast<CUdeviceptr>(at);
 }
 
-/// A driver result as the runtime's, kept for cudaGetLastError. The numbers are the same.
+/// Converts a driver result to the runtime's and stores it for cudaGetLastError. The numbers are
+/// the same.
 cudaError_t remember(CUresult result);
 
-/// Starts the driver. True where it runs.
+/// Starts the driver. True if it runs.
 bool start();
-/// Starts the driver and makes device 0 current on a thread that has none, as the runtime does.
+/// Starts the driver and makes device 0 current on a thread without a current device, as the
+/// runtime does.
 void use_current_device();
 
-/// CUDA_SUCCESS, or the fault that this call of `function` shall fail with.
+/// CUDA_SUCCESS, or the fault injected into this call of `function`.
 CUresult fault_of(const char* function);
 
-/// The body of a runtime function that needs no device: counts, starts the driver, `body()`.
+/// The body of a runtime function that needs no device: counts, starts the driver, runs `body()`.
 template <Literal kName, typename Body>
 cudaError_t enter(Body&& body) {
   counter<kName>.add();

@@ -31,7 +31,7 @@ CUDA_MEMCPY2D rows(
 
 }  // namespace
 
-// The direction of a copy is not asked: an address tells by itself where it lies.
+// The direction of a copy is ignored: an address determines its memory.
 extern "C" {
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/) {

@@ -70,7 +70,7 @@ CUresult known_device(int device) {
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  // The first that PyTorch asks for: its operators come in here where no Python has brought them.
+  // PyTorch's first call: installs its operators in programs where Python has not.
   const bool complete = emu::torch::install_operators();
   return enter<"cudaGetDeviceCount">(
       [&] { return complete ? driver::DeviceGetCount(count) : CUDA_ERROR_SYSTEM_NOT_READY; });
@@ -161,7 +161,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol,
       *status = found == CU_GET_PROC_ADDRESS_SUCCESS ? cudaDriverEntryPointSuccess
                                                      : cudaDriverEntryPointSymbolNotFound;
     }
-    // The runtime reports a missing name in `status` alone.
+    // The runtime reports a missing name only in `status`.
     return result == CUDA_ERROR_NOT_FOUND && status != nullptr ? CUDA_SUCCESS : result;
   });
 }

@@ -49,10 +49,9 @@ cudaError_t refuse_launch(const void* function) {
   });
 }
 
-constexpr double kCyclesPerSecond = 1.98e9;  // as a large accelerator's of 2024
+constexpr double kCyclesPerSecond = 1.98e9;  // of a large accelerator of 2024
 
-/// torch.cuda._sleep: it touches no memory, what is left of it is its place and time in the
-/// stream.
+/// torch.cuda._sleep: it accesses no memory; it only takes its place and time in the stream.
 bool is_sleep(const std::string& name) {
   return name.starts_with("at::cuda::") && name.find("::spin_kernel(") != std::string::npos;
 }
@@ -179,7 +178,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void* function,
   return refuse_launch<"cudaLaunchCooperativeKernel">(function);
 }
 
-// Code that plans a launch asks these; the launch itself is what fails, with the kernel's name.
+// Code that plans a launch calls these; the launch itself fails, with the kernel's name.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
   return enter<"cudaFuncGetAttributes">([&] {
     if (attributes == nullptr) return CUDA_ERROR_INVALID_VALUE;

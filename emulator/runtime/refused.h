@@ -5,8 +5,8 @@
 
 namespace spillway::emulator::runtime {
 
-/// The body of a runtime function that only says that it is not emulated: counts, and the runtime's
-/// error, kept for cudaGetLastError.
+/// The body of a runtime function that is not emulated: counts, and returns the runtime's error,
+/// stored for cudaGetLastError.
 int refuse_call(Counter& calls, const char* name);
 
 }  // namespace spillway::emulator::runtime

@@ -9,7 +9,7 @@
 namespace spillway::emulator {
 namespace {
 
-/// Plain arrays: threads start and end before the machine exists and after it is of use.
+/// Plain arrays: threads start and end before the machine exists and after its destruction.
 struct Actors {
   SpinLock lock;
   std::array<Actor, kMaxActors> free{};

@@ -5,20 +5,21 @@
 
 namespace spillway::emulator {
 
-/// The numbers of all actors, host threads and streams alike. A number that was released goes to
-/// one who asks and `knows` all that its old owner did: its epochs go on, so the new owner counts
-/// as ordered behind the old one. Requires: the new owner's clock begins with `knows`. Threads:
-/// safe, and no lock that the program could see.
+/// The numbers of all actors, host threads and streams alike. A released number is assigned to an
+/// actor that `knows` everything its former owner did. Its epochs continue, so the new owner counts
+/// as ordered after the old one.
+/// Requires: the new owner's clock begins with `knows`.
+/// Threads: safe, without a lock that the program could observe.
 Actor take_actor(const VectorClock& knows);
 void release_actor(Actor actor);
 
-/// The actor does one thing more, which `clock`, its own, knows of.
+/// Counts one more operation of the actor in its own `clock`.
 void advance(Actor actor, VectorClock& clock);
 
-/// `clock` learns of everything that anybody has done until now.
+/// Joins `clock` with all operations so far.
 void learn_everything(VectorClock& clock);
 
-/// Nothing takes or releases in between.
+/// Prevents assignments and releases until the unlock.
 void lock_actors();
 void unlock_actors();
 

@@ -33,7 +33,7 @@ constinit pthread_key_t at_thread_end = 0;
 
 // initial-exec: reading it must not allocate.
 constinit thread_local HostThread* current __attribute__((tls_model("initial-exec"))) = nullptr;
-// A signal handler that posts a semaphore in the middle of this must not wait for its own thread.
+// A signal handler that posts a semaphore within this code must not wait for its own thread.
 constinit thread_local bool busy __attribute__((tls_model("initial-exec"))) = false;
 
 Place& place_of(const void* object) {
@@ -49,7 +49,7 @@ bool counts(const void* object) {
          at >= ignored_end.load(std::memory_order_relaxed);
 }
 
-/// CPython's state, the interpreter lock within; empty without Python.
+/// CPython's state, which contains the interpreter lock; empty without Python.
 struct Python {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -64,16 +64,16 @@ Python find_python() {
   return {begin, begin + static_cast<const ElfW(Sym)*>(symbol)->st_size};
 }
 
-/// A stream's function in Python needs the interpreter lock, but that is no hand-over: here it runs
-/// on a thread that gives the lock offloaded for it, on a GPU at any time.
+/// A stream's function in Python needs the interpreter lock, but that establishes no order. Here it
+/// runs on a thread that releases the lock for it; on a GPU it could run at any time.
 bool is_interpreter_lock(const void* object) {
   static const Python python = find_python();
   const auto at = reinterpret_cast<std::uintptr_t>(object);
   return at >= python.begin && at < python.end;
 }
 
-/// A thread with room for every actor, so that it never allocates again. It knows what `parent`
-/// does; of everything, where that is null.
+/// A thread with room for every actor, so that it never allocates again. It has the knowledge of
+/// `parent`; if that is null, all knowledge.
 HostThread* make_thread(const VectorClock* parent) {
   HostThread* made = nullptr;
   {
@@ -118,7 +118,7 @@ void on_thread_end(void* value) {
   end_thread(ended);
 }
 
-// A child of fork must find nothing locked by a thread that it lacks.
+// A forked child must find no lock held by a thread that it lacks.
 void before_fork() {
   lock_actors();
   free_lock.lock();
@@ -138,7 +138,7 @@ void after_fork() {
 }
 
 /// The program's first thread has the first number: "the host" in reports. Before other
-/// constructors: what is locked for a fork here comes behind the machine's lock.
+/// constructors, so that the fork handlers lock these locks after the machine's.
 __attribute__((constructor(101))) void start() {
   pthread_atfork(before_fork, after_fork, after_fork);
   const auto is_on = [](const char* name) {

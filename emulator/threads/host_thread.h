@@ -7,53 +7,53 @@
 
 namespace spillway::emulator {
 
-/// A host thread as the order checker sees it.
-/// Threads: touched by its own thread alone. Ownership: kept indefinitely and given to a later
-/// thread.
+/// A host thread for the order checker.
+/// Threads: accessed by its own thread only.
+/// Ownership: never freed; reused for later threads.
 struct HostThread {
   Actor actor = 0;
   VectorClock clock;
-  bool named = false;      // the checker knows how reports call it
+  bool named = false;      // the checker knows its name for reports
   bool is_stream = false;  // see AsStream
   HostThread* next_free = nullptr;
 };
 
-/// Whether threads are followed: SPILLWAY_EMULATE_CHECK=1.
+/// Whether threads are tracked: SPILLWAY_EMULATE_CHECK=1.
 bool follows_threads();
-/// Begins to follow; the library's start does it where the environment says so.
+/// Starts tracking; the library's start calls it if the environment requests it.
 void follow_threads();
 
-/// The calling thread. One that was not seen starting knows of everything that happened before.
+/// The calling thread. A thread whose start was not observed knows all earlier operations.
 HostThread& this_host_thread();
 
-/// A thread that the caller is about to start: it knows what the caller knows. Null where threads
-/// are not followed.
+/// Prepares a thread that the caller is about to start, with the caller's knowledge. Null if
+/// threads are not tracked.
 HostThread* prepare_host_thread();
-/// The calling thread is that one; until its end, when the code that joins it learns what it knew.
+/// Makes the calling thread that one until its end; a thread that joins it gets its knowledge.
 void become(HostThread* thread);
-/// The thread did not start.
+/// The thread was not started.
 void discard(HostThread* thread);
 
-/// How threads learn from each other: at an object (a mutex, a semaphore, a thread's end) one says
-/// what it knows and another hears of all that was said there. Several objects may share a place,
-/// which orders more than the program does. Allocates nothing, waits for nothing.
+/// Order between threads: at an object (a mutex, a semaphore, a thread's end) one thread releases
+/// its knowledge and another one acquires all knowledge released there. Several objects may share a
+/// slot, which orders more than the program does. Allocates nothing, never waits.
 void release_at(const void* object);
 void acquire_at(const void* object);
 
-/// While the calling thread pauses, it neither says nor hears anything.
+/// While the calling thread pauses, it neither releases nor acquires.
 void pause_this_thread(bool pause);
 
-/// Objects in here order nothing: the emulated machine's own lock.
+/// Objects in this range establish no order, such as the emulated machine's own lock.
 void ignore_objects_in(const void* begin, const void* end);
 
-/// For a scope, the calling thread is a function that a stream runs: it knows what the stream knew
-/// when the function was queued, and learns nothing for the thread that lends itself.
+/// For a scope, the calling thread runs a function of a stream. It has the stream's knowledge at
+/// the time when the function was queued, and acquires none for the underlying thread.
 class AsStream {
  public:
   AsStream(Actor stream, const VectorClock& clock);
   ~AsStream();
 
-  /// What the function knows now; the stream's next operations come after it.
+  /// The function's present knowledge; the stream's later operations are ordered after it.
   [[nodiscard]] const VectorClock& clock() const { return stream_.clock; }
 
   AsStream(const AsStream&) = delete;

@@ -23,7 +23,7 @@ class Real {
   explicit constexpr Real(const char* name, const char* version = nullptr)
       : name_(name), version_(version) {}
 
-  /// Null where this libc does not have it.
+  /// Null if this libc lacks it.
   void* get() {
     void* found = found_.load(std::memory_order_relaxed);
     if (found == nullptr) {
@@ -36,7 +36,7 @@ class Real {
 
  private:
   const char* name_;
-  const char* version_;  // of a name that has several meanings
+  const char* version_;  // for a name with several versions
   std::atomic<void*> found_{nullptr};
 };
 
@@ -53,13 +53,13 @@ void* started(void* argument) {
   return start.function(start.argument);
 }
 
-/// After the call has succeeded, the thread knows what was said at the object.
+/// After a successful call, the thread acquires the knowledge released at the object.
 int heard(int result, const void* object) {
   if (result == 0) emu::acquire_at(object);
   return result;
 }
 
-/// The wait gives the mutex offloaded and takes it back inside libc.
+/// The wait releases the mutex and reacquires it within libc.
 template <typename Wait>
 int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
   emu::release_at(mutex);
@@ -77,7 +77,7 @@ int wait_for_condition(pthread_mutex_t* mutex, Wait&& wait) {
   const auto real = reinterpret_cast<decltype(&name)>(real_function.get()); \
   if (real == nullptr) return ENOSYS
 
-/// As above, for functions that say what is wrong in errno.
+/// As above, for functions that report errors in errno.
 #define SPILLWAY_REAL_WITH_ERRNO(name)                                      \
   static constinit Real real_function(#name, nullptr);                      \
   const auto real = reinterpret_cast<decltype(&name)>(real_function.get()); \

@@ -24,8 +24,7 @@ namespace {
 
 char emulated_driver;  // its address is the handle
 
-/// PyTorch's own function: its libraries are not in the global scope, so they are asked for by
-/// name.
+/// PyTorch's own function: its libraries are not in the global scope, so they are opened by name.
 template <typename Function>
 Function original(const char* name) {
   static void* library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What PyTorch asks of libnvidia-ml.so.1. Newer versions call it without looking whether it is
-// there, as it is wherever a GPU is. This library has that name for the loader alone (its SONAME,
-// not its file's), so that nothing finds it but those who ask in a process that has loaded it by
-// its path.
+// The functions that PyTorch calls in libnvidia-ml.so.1. Newer versions call it without a check,
+// because it exists wherever a GPU does. This library has that name for the loader only (its
+// SONAME, not its file's). Only callers in a process that has loaded it by its path find it.
 //
 // Numbers and signatures are those of NVML's API reference.
 
@@ -21,13 +20,13 @@ SPILLWAY_EXPORT int nvmlInit_v2() {
   return kSuccess;
 }
 
-/// There is a device, but nothing is known of it: PyTorch asks no further then.
+/// There is a device without further data: PyTorch then makes no more queries.
 SPILLWAY_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* /*id*/, void** device) {
   *device = nullptr;
   return kSuccess;
 }
 
-/// Out of memory is reported with other processes on the device, of which there are none.
+/// Out-of-memory errors list other processes on the device; there are none.
 SPILLWAY_EXPORT int nvmlDeviceGetComputeRunningProcesses(void* /*device*/,
                                                          unsigned* count,
                                                          void* /*processes*/) {

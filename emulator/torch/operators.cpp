@@ -22,8 +22,8 @@ struct Version {
   unsigned patch;
 };
 
-/// The version of the PyTorch in this process, nothing where it does not say. Asked for before its
-/// other functions are used: those change from version to version.
+/// The version of PyTorch in this process; none if it does not report one. Queried before its other
+/// functions are used, because those change between versions.
 std::optional<Version> version_here() {
   void* library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
   if (library == nullptr) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<Version> version_here() {
   return Version{part(56), part(48), part(40)};
 }
 
-/// A library that stands beside this one.
+/// A library in this library's directory.
 std::string path_of(const char* library) {
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&install_operators), &self) == 0) return {};
@@ -81,7 +81,7 @@ std::string load_and_install() {
 }
 #endif
 
-/// PyTorch's code on the GPU is in the process. It may come later, so the answer is not kept.
+/// Whether PyTorch's GPU code is loaded. It may be loaded later, so the answer is not cached.
 bool torch_is_here() {
   return dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY) != nullptr;
 }
@@ -93,7 +93,8 @@ bool install_operators() {
 
   static std::atomic<Outcome> outcome{kUnknown};
   static std::mutex one_at_a_time;
-  static thread_local bool installing = false;  // what is installed may ask for a device itself
+  // the installed operators may query a device themselves
+  static thread_local bool installing = false;
   if (outcome.load() != kUnknown) return outcome.load() == kDone;
   if (installing || !settings().ok() || !torch_is_here()) return true;
   const std::lock_guard lock(one_at_a_time);

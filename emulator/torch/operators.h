@@ -3,11 +3,11 @@
 
 namespace spillway::emulator::torch {
 
-/// Brings PyTorch's emulated operators into a process that has PyTorch's CUDA libraries; true when
-/// done, and where there is nothing to do. A program without Python needs nothing else.
+/// Installs PyTorch's emulated operators in a process with PyTorch's CUDA libraries; true on
+/// success, and if there is nothing to do. A program without Python needs no other call.
 ///
 /// Threads: any; one installs, and the others wait for it.
-/// Errors: false where it cannot be; the first time stderr says why. PyTorch is then unchanged.
+/// Errors: false if it fails; the first time stderr has the reason. PyTorch is then unchanged.
 bool install_operators();
 
 }  // namespace spillway::emulator::torch

@@ -43,7 +43,7 @@ ForwardState::ForwardState(bool random, bool devices_drew)
 }
 
 void ForwardState::first_call_ended() {
-  // A generator that the call has used first began with the numbers of its seed.
+  // A generator first used by the call started from its seed.
   if (preserves_) {
     for (at::Generator& generator : generators(true)) {
       const bool known = std::any_of(random_.begin(), random_.end(), [&](const Random& one) {

@@ -8,18 +8,18 @@
 
 namespace spillway {
 
-/// What a computation depends on besides its inputs: autocast, and the random numbers of the CPU
-/// and of every device that has a context. Taken on the thread that computes.
+/// The state that a computation depends on besides its inputs: autocast, and the random number
+/// generators of the CPU and of every device with a context. Captured on the computing thread.
 class ForwardState {
  public:
-  /// The state now. Without `random` generators are left alone; without `devices_drew` those of
-  /// devices have not been used.
+  /// Captures the present state. Without `random` the generators are ignored. Without
+  /// `devices_drew` the devices' generators have not been used.
   ForwardState(bool random, bool devices_drew);
 
-  /// Keeps the generators that have been used since, those of devices that are new included.
+  /// Captures the generators that have been used since, including those of new devices.
   void first_call_ended();
 
-  /// Brings the state back while it lives, on the thread that makes it.
+  /// Restores the state during its lifetime, on the thread that creates it.
   class Restored;
 
  private:

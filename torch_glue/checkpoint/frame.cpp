@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-/// Ends a repeated call as soon as it has saved what is wanted.
+/// Ends a repeated call as soon as it has saved the tensors in use.
 class CollectedAll final : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override {
@@ -37,13 +37,13 @@ std::vector<torch::autograd::SavedVariable> saved(const std::vector<at::Tensor>&
   return all;
 }
 
-/// Regions that take part in a call's repetition put parameters elsewhere for it.
+/// Regions that take part in a call's repetition move parameters for it.
 bool memory_of_parameters_counts() {
   const OffloadedRegion* const region = innermost_region();
   return region == nullptr || region->covering == nullptr;
 }
 
-/// What the regions around the first call ask of another one.
+/// The wrapper that the regions around the first call require for its repetition.
 SavingRules::CallAgain call_again_in_the_regions_around() {
   const OffloadedRegion* const region = innermost_region();
   if (region == nullptr || region->covering == nullptr) return {};
@@ -65,7 +65,7 @@ std::vector<torch::autograd::SavedVariable> saved_arguments(const std::vector<at
       around->moves->moves_nothing()) {
     return offload_to_cpu ? saved_on_host(tensors) : saved(tensors);
   }
-  // A region that moves by its own rules has them, whether they were to leave or not.
+  // Regions with their own rules apply them, whether tensors were to be offloaded or not.
   const auto rules = around->rules;
   rules->begin_checkpoint();
   auto arguments = saved(tensors);
@@ -79,7 +79,7 @@ std::ostream& operator<<(std::ostream& out, const CheckpointFrame::Shape& shape)
   return out << shape.dtype << at::IntArrayRef(shape.sizes) << " on " << shape.device;
 }
 
-/// In place of a tensor that the first call saved.
+/// Replaces a tensor that the first call saved.
 class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
  public:
   explicit ForgottenTensor(std::shared_ptr<CheckpointFrame> frame) : frame_(std::move(frame)) {}
@@ -101,10 +101,11 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
  private:
   const std::shared_ptr<CheckpointFrame> frame_;
   std::size_t number_ = 0;
-  SavedVersion version_;  // a parameter that has been changed since gives another value
+  // detects a parameter that has changed since, and would give another value
+  SavedVersion version_;
 };
 
-/// Takes what the repeated call saves.
+/// Collects the tensors that the repeated call saves.
 class CheckpointFrame::Collector final : public SavingRules,
                                          public std::enable_shared_from_this<Collector> {
  public:
@@ -112,7 +113,7 @@ class CheckpointFrame::Collector final : public SavingRules,
       : used(std::move(nothing_yet)), expected_(expected) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
-    // A backward pass inside the call saves for itself, on whichever thread it runs.
+    // A backward pass within the call saves its own tensors, on any thread.
     if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<Collected>(shared_from_this());
   }
@@ -131,7 +132,7 @@ class CheckpointFrame::Collector final : public SavingRules,
         ". It must depend on nothing but its inputs, parameters and random numbers.");
     used.saved(tensor, memory_of_parameters_counts());
     values.push_back(tensor.detach());
-    // Not before the operator has written what it has saved.
+    // Not before the operator has written the tensors that it has saved.
     if (complete() && !LateWrites::running()) throw CollectedAll();
   }
 
@@ -188,11 +189,11 @@ at::Tensor CheckpointFrame::value(std::size_t number) {
       return std::exchange(values_[number], {});
     }
   }
-  // Not under the lock: the call may need Python's, and the code that waits for this one may hold
-  // that.
+  // Without the lock: the call may need Python's lock, and a thread that waits for this one may
+  // hold that.
   std::vector<at::Tensor> values = call_again();
   at::Tensor wanted = std::exchange(values[number], {});
-  if (pass == -1) return wanted;  // nothing says when the others are no longer needed
+  if (pass == -1) return wanted;  // the end of the other tensors' use is unknown
   {
     const Lock lock(mutex_);
     pass_ = pass;
@@ -222,7 +223,7 @@ std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
         recompute_(inputs);
       }
     } catch (...) {
-      // However the end of the call was announced to it, and whatever came of that.
+      // Whatever caught or replaced the exception that ends the call.
       if (!collector->complete()) throw;
     }
   }
@@ -239,11 +240,11 @@ std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
 std::vector<at::Tensor> CheckpointFrame::call_again() {
   const auto again = run_again();
   std::vector<std::size_t> others = used_.others_in(again->used);
-  // Leaves that the call makes itself are others each time, and gone.
+  // Leaves that the call creates itself differ each time, and no longer exist.
   std::erase_if(others, [&](std::size_t other) { return !again->used.parameter(other).defined(); });
   if (others.empty()) return std::move(again->values);
 
-  // Or kept by something: then the next time tells them from those that it finds.
+  // Or they are referenced elsewhere: the next run distinguishes them.
   const auto once_more = run_again();
   for (const std::size_t other : others) {
     if (!once_more->used.has(again->used, other)) continue;

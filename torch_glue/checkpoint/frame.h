@@ -20,13 +20,14 @@
 
 namespace spillway {
 
-/// One checkpointed call: keeps its inputs and forgets what it saves; when the backward pass first
-/// wants a saved tensor, the call is remade and all of them are back, until that pass has used
+/// One checkpointed call. It keeps its inputs and drops its saved tensors. When the backward pass
+/// first uses a saved tensor, the call runs again and all its saved tensors are kept until that
+/// pass has used them.
+///
+/// The inputs are saved as tensors of autograd, so that hooks and regions around the call receive
 /// them.
 ///
-/// The inputs are saved as any tensor is, so that hooks and regions around the call have them.
-///
-/// Threads: safe. Ownership: the handles in the graph own it together; it ends with the last one.
+/// Threads: safe. Ownership: shared by the handles in the graph; it ends with the last one.
 class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<CheckpointFrame> {
  public:
   using Recompute = CheckpointedCall::Recompute;
@@ -37,19 +38,19 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
 
-  /// The first call has ended.
+  /// Marks the end of the first call.
   void called() {
     state_.first_call_ended();
     used_.ended();
   }
 
-  /// The saved tensor with this number, on the device. Each is there once for each backward pass,
-  /// for a second use the call is made once more.
-  /// Errors: c10::Error where the call saves other tensors than before, or such as depend on other
-  /// parameters, and what it throws itself.
+  /// The saved tensor with this number, on the device. Each is available once per backward pass;
+  /// for a second use the call runs again.
+  /// Errors: c10::Error if the call saves other tensors than before, or tensors that depend on
+  /// other parameters; errors of the call itself.
   at::Tensor value(std::size_t number);
 
-  /// What the first call saved, to be compared.
+  /// Properties of a tensor saved by the first call, for comparison.
   struct Shape {
     std::vector<std::int64_t> sizes;
     c10::ScalarType dtype;
@@ -74,16 +75,16 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
   void forget_at_the_end_of_the_pass();
 
   const CheckpointOptions options_;
-  const int called_in_pass_;  // a backward pass inside the call is not part of it
+  const int called_in_pass_;  // a backward pass within the call does not count
   const Recompute recompute_;
-  const SavingRules::CallAgain call_again_in_;  // empty where it makes no difference
+  const SavingRules::CallAgain call_again_in_;  // empty if it is not needed
   ForwardState state_;
   std::vector<torch::autograd::SavedVariable> inputs_;
-  std::vector<Shape> saved_;  // complete once the call has ended
-  ParametersUsed used_;       // as well
+  std::vector<Shape> saved_;  // complete after the call has ended
+  ParametersUsed used_;       // likewise
 
   Mutex mutex_;
-  int pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // whose tensors these are
+  int pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // the pass that the tensors belong to
   std::vector<at::Tensor> values_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

@@ -24,7 +24,7 @@ bool is_gathered_again(const at::Tensor& parameter) {
   return asked != nullptr && parameter.defined() && asked(parameter);
 }
 
-/// Those that count gradients have a number that no other node has.
+/// Gradient accumulators have a sequence number that no other node has.
 const at::Tensor* leaf_of(const autograd::Node& node) {
   if (node.sequence_nr() != UINT64_MAX) return nullptr;
   const auto* const sums = dynamic_cast<const autograd::AccumulateGrad*>(&node);
@@ -79,7 +79,7 @@ void ParametersUsed::saved(const at::Tensor& tensor, bool memory_counts) {
 void ParametersUsed::reach(const autograd::Edge& from, bool memory_counts) {
   struct Step {
     const autograd::Edge* edge;
-    int operators;  // that are still looked behind, outside of the run
+    int operators;  // remaining operators to search beyond the run
   };
 
   c10::SmallVector<Step, 32> left{{&from, kOperatorsOutside}};
@@ -143,7 +143,8 @@ std::vector<std::size_t> ParametersUsed::others_in(const ParametersUsed& repeate
   std::size_t theirs = 0;
   const std::size_t count = std::min(ends_.size(), repeated.ends_.size());
   for (std::size_t saved = 0; saved < count; ++saved) {
-    // What is frozen in between is used no longer: then any that the first run has used will do.
+    // If frozen parameters in between are no longer used, any that the first run has used are
+    // accepted.
     const bool pairs = ends_[saved] - mine == repeated.ends_[saved] - theirs;
     for (; theirs < repeated.ends_[saved]; ++theirs, ++mine) {
       const std::size_t number = repeated.used_[theirs];

@@ -13,55 +13,56 @@
 
 namespace spillway {
 
-/// Whether a parameter that another library gives memory only while it is needed, with the same
-/// values each time. Null for a program without Python, where there are none.
+/// Whether another library gives the parameter memory only while it is needed, with the same values
+/// each time. Null for a program without Python, which has no such parameters.
 using GatheredAgain = bool (*)(const at::Tensor& parameter);
 
 void set_gathered_again(GatheredAgain gathered_again);
 
-/// The parameters (leaves that want a gradient) on which the tensors depend that one run of a
-/// checkpointed call saves, distinguished by what they are and by the memory that they had when
-/// they were used. Arguments are none.
+/// The parameters (leaves that require gradients) on which the saved tensors of one run of a
+/// checkpointed call depend. They are distinguished by identity and by their memory at the time of
+/// use. Arguments do not count.
 ///
-/// Found through the graph: each node of the run is looked at once, and from tensors that the run
-/// has found elsewhere a few operators back.
+/// Found by traversing the graph. Each node of the run is visited once; the search continues a few
+/// operators back from tensors that were computed outside the run.
 ///
 /// Threads: confined, except for const members.
 class ParametersUsed {
  public:
-  /// Those of the first run, or of one that repeats it with these arguments; begins now.
+  /// The parameters of the first run, or of one that repeats it with these arguments. The run
+  /// begins now.
   explicit ParametersUsed(const std::vector<at::Tensor>& arguments,
                           const ParametersUsed* first = nullptr);
 
-  /// The run saves `tensor`. `memory_counts`: nothing puts parameters elsewhere on purpose.
+  /// Adds a saved tensor. `memory_counts`: no library moves parameters on purpose.
   void saved(const at::Tensor& tensor, bool memory_counts);
 
-  /// Nothing more is saved.
+  /// Ends the run.
   void ended();
 
-  /// Numbers of those that `repeated` has used where this run has used others.
+  /// Numbers of the saved tensors for which `repeated` has used other parameters than this run.
   [[nodiscard]] std::vector<std::size_t> others_in(const ParametersUsed& repeated) const;
 
-  /// Whether this run has used that one of another run's too.
+  /// Whether this run has also used that parameter of another run.
   [[nodiscard]] bool has(const ParametersUsed& other, std::size_t number) const;
 
-  /// Undefined where it is gone, as are those that a run has made itself and nothing keeps.
+  /// Undefined if the parameter no longer exists, such as one that the run created itself.
   [[nodiscard]] at::Tensor parameter(std::size_t number) const {
     return parameters_[number].tensor();
   }
 
  private:
-  /// The references keep the addresses from being used again.
+  /// The references prevent reuse of the addresses.
   struct Parameter {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> impl;
-    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  // where it counts
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  // if it counts
 
     [[nodiscard]] at::Tensor tensor() const;
-    /// The same one, in the same memory or as good as that.
+    /// Whether it is the same parameter, in the same or equivalent memory.
     [[nodiscard]] bool is(const Parameter& other) const;
   };
 
-  /// Where the graph of an argument begins.
+  /// The point at which the graph of an argument begins.
   struct Argument {
     const torch::autograd::Node* node;
     std::uint32_t output;
@@ -73,12 +74,12 @@ class ParametersUsed {
   void uses(const at::Tensor& leaf, bool memory_counts);
 
   const std::uint64_t first_node_;
-  std::vector<const torch::autograd::Node*> seen_;  // of the run, by number
+  std::vector<const torch::autograd::Node*> seen_;  // nodes of the run, by number
   std::vector<Argument> arguments_;
   std::vector<const c10::TensorImpl*> leaf_arguments_;
-  std::vector<Parameter> parameters_;  // each once
-  std::vector<std::uint32_t> used_;    // their numbers, one saved tensor after the other
-  std::vector<std::uint32_t> ends_;    // where each saved tensor's end
+  std::vector<Parameter> parameters_;  // without duplicates
+  std::vector<std::uint32_t> used_;    // their numbers, for one saved tensor after the other
+  std::vector<std::uint32_t> ends_;    // end offset of each saved tensor
 };
 
 }  // namespace spillway

@@ -15,7 +15,7 @@ namespace {
 
 thread_local RunningStatisticsKept* this_threads = nullptr;
 
-/// What begin() and end() do is unused business: no graph, no versions, no other observer.
+/// begin() and end() run without a graph, versions or other observers.
 class InternalOpsGuard {
  private:
   const at::NoGradGuard no_graph_;
@@ -26,7 +26,7 @@ bool is_counter(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 0 && tensor.scalar_type() == at::kLong;
 }
 
-/// Numbers come as such from C++, and as tensors from Python.
+/// Numbers are passed as such from C++, and as tensors from Python.
 bool is_one(const c10::IValue& value) {
   if (!value.isTensor()) return value.isInt() && value.toInt() == 1;
   const at::Tensor& tensor = value.toTensor();
@@ -36,10 +36,10 @@ bool is_one(const c10::IValue& value) {
 
 }  // namespace
 
-/// What a normalization is about to change.
+/// The state that a normalization is about to change.
 struct RunningStatisticsKept::Kept final : at::ObserverContext {
   std::vector<std::pair<at::Tensor, at::Tensor>> statistics;  // and their values
-  at::Tensor counter;                                         // raised by one
+  at::Tensor counter;                                         // incremented by one
 };
 
 RunningStatisticsKept::RunningStatisticsKept()
@@ -70,7 +70,7 @@ std::unique_ptr<at::ObserverContext> RunningStatisticsKept::begin(const at::Reco
   const InternalOpsGuard unseen;
   auto kept = std::make_unique<Kept>();
   for (const at::Tensor& statistic : statistics) {
-    // Another version counter: a graph that has saved it must not notice.
+    // Another version counter, so that a graph that has saved it does not detect a change.
     const at::Tensor same = statistic.variable_data();
     kept->statistics.emplace_back(same, same.clone());
   }

@@ -8,11 +8,11 @@
 
 namespace spillway {
 
-/// While it lives, the normalizations that this thread runs leave their running statistics as they
-/// were, and the counters that are raised right before them, the code that calls them. What a
-/// compiled graph writes is not seen.
+/// Suppresses updates of running statistics by the normalizations of this thread, and of the
+/// counters incremented right before them. Applies to all callers. Writes by compiled graphs are
+/// not covered.
 ///
-/// Threads: ends on the thread that made it. Stream: on the current one of each operator.
+/// Threads: must end on the thread that created it. Stream: the current one of each operator.
 class RunningStatisticsKept {
  public:
   RunningStatisticsKept();
@@ -28,7 +28,7 @@ class RunningStatisticsKept {
 
   RunningStatisticsKept* const outer_;
   const at::CallbackHandle callback_;
-  at::Tensor raised_;  // perhaps the counter of the normalization that comes next
+  at::Tensor raised_;  // possibly the counter of the next normalization
 };
 
 }  // namespace spillway

@@ -17,7 +17,7 @@ spillway::Status start() {
 
 }  // namespace
 
-/// Null, or what is wrong; the text stays.
+/// Null, or the error; the text stays valid.
 extern "C" __attribute__((visibility("default"))) const char* spillway_start_job() {
   static const std::string* const wrong = [] {
     const spillway::Status started = start();

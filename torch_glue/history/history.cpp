@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-/// Clock ticks as the microseconds that snapshots have.
+/// Converts clock ticks to the microseconds of snapshots.
 template <typename Entry>
 void to_microseconds(std::vector<Entry>& entries,
                      const std::function<time_t(c10::approx_time_t)>& nanoseconds) {

@@ -21,7 +21,7 @@ using c10::CachingDeviceAllocator::RecordContext;
 using c10::CachingDeviceAllocator::TraceEntry;
 using StackRef = std::shared_ptr<c10::GatheredContext>;
 
-/// One thing that happened to the allocator's memory. For OOM, `at` is the device's free memory.
+/// An event of the allocator's memory. For OOM, `at` is the device's free memory.
 struct MemoryEvent {
   TraceEntry::Action action;
   c10::DeviceIndex device;
@@ -31,18 +31,18 @@ struct MemoryEvent {
   c10::MempoolId_t pool;
 };
 
-/// What PyTorch's memory viewer shows over time: the last events of each device, with the stacks
-/// that torch's own recorder gives, and the stacks of the blocks that live now. Bounded: a ring per
-/// device, and one stack per live block.
+/// The data of PyTorch's memory viewer: the last events of each device with stacks from torch's
+/// recorder, and the stacks of allocated blocks. Bounded: a ring per device, and one stack per
+/// allocated block.
 ///
-/// Threads: safe; recorders and trackers are called, and stacks freed, without a lock of ours.
+/// Threads: safe. Recorders and trackers are called, and stacks freed, without a lock of ours.
 class History {
  public:
   using Remark = c10::CachingDeviceAllocator::AnnotationEntry;
   using Tracker = c10::CachingDeviceAllocator::AllocatorTraceTracker;
 
-  /// As torch.cuda.memory._record_memory_history. Throws c10::Error for stacks without a recorder;
-  /// nothing has changed then.
+  /// As torch.cuda.memory._record_memory_history. Throws c10::Error if stacks are requested without
+  /// a recorder; nothing has changed then.
   void configure(bool enabled,
                  c10::CachingDeviceAllocator::CreateContextFn recorder,
                  size_t max_entries,
@@ -52,30 +52,30 @@ class History {
 
   void attach(Tracker tracker);
 
-  /// Whether anybody wants events: asked on every allocation.
+  /// Whether events are recorded; checked on every allocation.
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  /// The stack here; null where stacks are not wanted at `level`.
+  /// The present stack; null if stacks are not recorded at `level`.
   [[nodiscard]] StackRef gather(RecordContext level) const;
 
   void record(const MemoryEvent& event, const StackRef& stack = nullptr);
 
-  /// The stack of a live block, kept until it is freed.
+  /// Stores the stack of an allocated block until it is freed.
   void keep(size_t block, StackRef stack);
   void forget(size_t block);
 
-  /// The user's remark on what happens now, on a device (record_function).
+  /// Sets the user's annotation of a device's events from now on (record_function).
   void remark(c10::DeviceIndex device,
               const std::vector<std::pair<std::string, std::string>>& text);
 
-  /// Compilations that this thread is in, innermost last, and its own word for what happens.
+  /// The compilations in progress on this thread, innermost last, and the thread's annotation.
   static std::vector<std::string>& compilations();
   static std::string& user_metadata();
 
-  /// Gives `info`'s live blocks their stacks, and with `traces` also adds the events and remarks so
-  /// far, oldest first, for that many devices.
+  /// Adds the stacks of allocated blocks to `info`. With `traces`, also adds the events and
+  /// annotations so far, oldest first, for that many devices.
   void fill(c10::cuda::CUDACachingAllocator::SnapshotInfo& info, size_t devices, bool traces) const;
 
  private:
@@ -85,7 +85,7 @@ class History {
   std::atomic<bool> recording_{false};
   std::atomic<RecordContext> when_{RecordContext::NEVER};
   std::atomic<c10::CachingDeviceAllocator::CreateContextFn> recorder_{nullptr};
-  mutable c10::ApproximateClockToUnixTimeConverter clock_;  // converting changes nothing in it
+  mutable c10::ApproximateClockToUnixTimeConverter clock_;  // conversion does not change its state
   mutable Mutex mutex_;
   std::map<c10::DeviceIndex, Ring<TraceEntry>> events_ SPILLWAY_GUARDED_BY(mutex_);
   Ring<Remark> remarks_ SPILLWAY_GUARDED_BY(mutex_);

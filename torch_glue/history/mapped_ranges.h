@@ -16,8 +16,8 @@ struct MappedRange {
   [[nodiscard]] CUdeviceptr end() const { return at + size; }
 };
 
-/// Notices what a heap has mapped and unmapped since it was last looked at. Threads: the owner's
-/// lock.
+/// Detects the ranges that a heap has mapped and unmapped since the last call.
+/// Threads: guarded by the owner's lock.
 class MappedRanges {
  public:
   struct Changes {
@@ -25,7 +25,7 @@ class MappedRanges {
     std::vector<MappedRange> mapped;
   };
 
-  /// What differs from the last call's segments (in address order, as `now` is).
+  /// The difference to the last call's segments; both are in address order.
   Changes update(const std::vector<HeapSegmentInfo>& now);
 
  private:

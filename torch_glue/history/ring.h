@@ -9,11 +9,12 @@
 
 namespace spillway {
 
-/// The last entries of a series. Threads: the owner's lock.
+/// The last entries of a series. Threads: guarded by the owner's lock.
 template <typename Entry>
 class Ring {
  public:
-  /// Adds one; hands back the one that had to go, for the caller to destroy without a lock.
+  /// Adds an entry. Returns the entry that it replaces, so that the caller can destroy it without a
+  /// lock.
   std::optional<Entry> push(Entry entry) {
     if (entries_.size() < most_) {
       entries_.push_back(std::move(entry));
@@ -24,7 +25,7 @@ class Ring {
     return entry;
   }
 
-  /// Keeps at most `most` from now on (at least one); the oldest go.
+  /// Limits the ring to `most` entries (at least one) and drops the oldest beyond that.
   void resize(size_t most) {
     std::vector<Entry> kept = in_order();
     most_ = std::max<size_t>(1, most);
@@ -46,7 +47,7 @@ class Ring {
 
  private:
   std::vector<Entry> entries_;
-  size_t next_ = 0;  // of a full ring: the oldest
+  size_t next_ = 0;  // of a full ring: the oldest entry
   size_t most_ = 1;
 };
 

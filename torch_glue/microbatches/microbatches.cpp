@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// The owner's lock guards all of it but the key, which is set once, before others see the unit.
+/// The owner's lock guards everything but the key, which is set once before the unit is shared.
 class Microbatches::Unit {
  public:
   Unit(std::shared_ptr<Microbatches> owner, Batch& batch)
@@ -29,7 +29,7 @@ class Microbatches::Unit {
 
  private:
   const std::shared_ptr<Microbatches> owner_;
-  Batch& batch_;  // alive until the unit's last tensor has been packed
+  Batch& batch_;  // exists until the unit's last tensor has been packed
 };
 
 /// One saved tensor of a unit.
@@ -39,7 +39,7 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     Microbatches& owner = unit_->owner();
-    // What stays in any case makes no unit of its own.
+    // Tensors that stay anyway form no unit of their own.
     const bool moves =
         !why_not_movable(tensor, owner.options_.min_bytes) &&
         !capture_skip_reason(stream_of(current_stream(DeviceId{tensor.device().index()})));
@@ -50,7 +50,7 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    at::Tensor tensor = hook_->call_unpack_hook();  // what is wanted now goes first
+    at::Tensor tensor = hook_->call_unpack_hook();  // the tensor in use comes first
     if (unit_->begun) unit_->owner().used(*unit_);
     return tensor;
   }
@@ -62,8 +62,8 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
   std::optional<PackHook> hook_;
 };
 
-/// What is saved in one micro-batch's forward pass: a unit for each checkpointed layer, and one for
-/// what is saved between two of them.
+/// The tensors saved in one micro-batch's forward pass: a unit for each checkpointed layer, and one
+/// for the tensors saved between two of them.
 class Microbatches::Batch final : public SavingRules {
  public:
   explicit Batch(std::shared_ptr<Microbatches> owner) : owner_(std::move(owner)) {}
@@ -84,7 +84,7 @@ class Microbatches::Batch final : public SavingRules {
   friend class Microbatches;
 
   const std::shared_ptr<Microbatches> owner_;
-  std::shared_ptr<Unit> unit_;  // that tensors saved now belong to
+  std::shared_ptr<Unit> unit_;  // the unit of tensors saved now
   std::optional<std::uint32_t> number_;
   std::uint32_t layers_ = 0;
 };
@@ -183,7 +183,7 @@ void Microbatches::fetch(const std::vector<UnitKey>& soon) {
     }
     const auto consumer = c10::cuda::getCurrentCUDAStream();
     bool began = false;
-    // The backward pass wants the latest first.
+    // The backward pass uses the latest first.
     for (auto storage = storages.rbegin(); storage != storages.rend(); ++storage)
       began = (*storage)->prefetch(consumer) || began;
     const Lock lock(mutex_);

@@ -12,19 +12,20 @@
 
 namespace spillway {
 
-/// Micro-batches that wait for their backward pass on the host. What a unit saves leaves as it is
-/// saved; it is fetched when the backward pass is as many units offloaded as the horizon says.
+/// Micro-batches whose saved tensors wait on the host for their backward pass. Each unit is
+/// offloaded as its tensors are saved. It is fetched when its backward pass is within the horizon,
+/// counted in units.
 ///
-/// Threads: safe. Ownership: the regions and graphs of its micro-batches own it together.
+/// Threads: safe. Ownership: shared by the regions and graphs of its micro-batches.
 class Microbatches : public std::enable_shared_from_this<Microbatches> {
  public:
   struct Stats {
-    std::uint64_t units = 0;       // that have left, since creation
-    std::uint64_t units_kept = 0;  // whose backward pass was too near for it
-    std::uint64_t ahead = 0;       // units whose copy back was begun ahead of their backward pass
-    std::size_t batches = 0;       // in this step so far
-    std::size_t straight_batches = 0;  // of those: went on to their backward pass at once, and stay
-    Bytes largest_unit;                // that has left
+    std::uint64_t units = 0;           // offloaded, since creation
+    std::uint64_t units_kept = 0;      // kept because their backward pass was near
+    std::uint64_t ahead = 0;           // units whose fetch began ahead of their backward pass
+    std::size_t batches = 0;           // in this step so far
+    std::size_t straight_batches = 0;  // continued directly to their backward pass, and were kept
+    Bytes largest_unit;                // offloaded
   };
 
   /// `horizon`: at least 1.
@@ -33,17 +34,17 @@ class Microbatches : public std::enable_shared_from_this<Microbatches> {
   Microbatches(const Microbatches&) = delete;
   Microbatches& operator=(const Microbatches&) = delete;
 
-  /// A training step begins: micro-batches are counted again, and expected in the order of the one
-  /// before. Graphs of earlier steps stay usable; what they need is fetched when they ask for it.
+  /// Begins a training step. Micro-batches are counted from zero, and expected in the order of the
+  /// previous step. Graphs of earlier steps remain usable; their tensors are fetched on demand.
   void begin_step();
-  /// The step's forward passes are over. Its backward passes may still run.
+  /// Ends the forward passes of the step; backward passes may still run.
   void end_step();
   /// Whether a step has begun and not ended.
   [[nodiscard]] bool in_step() const;
-  /// The forward pass of the next micro-batch begins on this thread; leave_region() ends it.
+  /// Begins the forward pass of the next micro-batch on this thread; leave_region() ends it.
   /// Errors: as enter_region().
   Result<std::uint64_t> enter();
-  /// Holds from the next unit on that runs.
+  /// Takes effect with the next unit that runs.
   void set_horizon(std::size_t horizon);
 
   [[nodiscard]] Stats stats() const;
@@ -66,7 +67,8 @@ class Microbatches : public std::enable_shared_from_this<Microbatches> {
   std::uint32_t next_batch_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   UnitOrder order_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<UnitKey, std::weak_ptr<Unit>> units_ SPILLWAY_GUARDED_BY(mutex_);  // of this step
-  std::optional<UnitKey> running_ SPILLWAY_GUARDED_BY(mutex_);                // its backward pass
+  // the unit whose backward pass runs
+  std::optional<UnitKey> running_ SPILLWAY_GUARDED_BY(mutex_);
   Stats stats_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

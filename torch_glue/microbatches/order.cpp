@@ -7,7 +7,7 @@
 namespace spillway {
 namespace {
 
-/// The micro-batches whose backward pass comes right after their forward pass.
+/// The micro-batches whose backward pass directly follows their forward pass.
 template <typename Runs>
 std::set<std::uint32_t> straight_in(const Runs& runs) {
   std::set<std::uint32_t> straight;

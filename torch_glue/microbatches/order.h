@@ -8,37 +8,39 @@
 
 namespace spillway {
 
-/// One unit of the horizon: a checkpointed layer of one micro-batch, or what a micro-batch saves
-/// beside them. Both are counted from 0, in the order of the forward passes.
+/// One unit of the horizon: a checkpointed layer of one micro-batch, or the tensors that a
+/// micro-batch saves outside of such layers. Both are counted from 0, in the order of the forward
+/// passes.
 struct UnitKey {
   std::uint32_t batch = 0;
   std::uint32_t layer = 0;
   auto operator<=>(const UnitKey&) const = default;
 };
 
-/// In which order the units of a training step run, forward and backward: what has run, and what
-/// will. A step is expected to go as the one before it did. The first one, and one that has gone
-/// another way, are expected to finish the micro-batch whose backward pass runs, and then to go to
-/// the oldest that is left, or to the latest where the pass began with that.
+/// The order in which the units of a training step run, forward and backward: past and expected. A
+/// step is expected to repeat the previous one. In the first step, and after a deviation, the
+/// micro-batch in its backward pass is expected to finish first. Then the oldest remaining one
+/// follows, or the latest one if the pass began with the latest.
 ///
-/// Threads: none, its owner locks.
+/// Threads: guarded by the owner's lock.
 class UnitOrder {
  public:
-  /// A step begins: the one that has ended is what is expected of it.
+  /// Begins a step; the previous step becomes the expectation for it.
   void begin_step();
 
   void forward(UnitKey unit);
   void backward(UnitKey unit);
 
-  /// Of the next `horizon` runs of units, those that are backward, soonest first.
+  /// The units with a backward run among the next `horizon` runs, soonest first.
   [[nodiscard]] std::vector<UnitKey> backward_within(std::size_t horizon) const;
 
-  /// Whether `unit`, whose forward pass is the latest run, had better stay: its micro-batch goes on
-  /// to its backward pass with no other in between, or its own backward pass is within `horizon`.
+  /// Whether `unit`, whose forward pass was the latest run, should stay resident. That is so if its
+  /// micro-batch continues directly to its backward pass, or if its backward pass is within
+  /// `horizon`.
   [[nodiscard]] bool stays(UnitKey unit, std::size_t horizon) const;
 
-  /// Micro-batches of the step so far, and how many of them went straight on to their backward
-  /// pass.
+  /// Number of micro-batches in the step so far, and of those that continued directly to their
+  /// backward pass.
   [[nodiscard]] std::size_t batches() const;
   [[nodiscard]] std::size_t straight() const;
 
@@ -55,7 +57,7 @@ class UnitOrder {
   std::vector<Run> expected_;
   std::vector<Run> runs_;
   bool as_expected_ = false;
-  std::set<UnitKey> waiting_;         // their forward pass has run, their backward pass has not
+  std::set<UnitKey> waiting_;         // forward pass done, backward pass not yet
   std::set<std::uint32_t> straight_;  // of expected_
 };
 

@@ -27,8 +27,8 @@ void* allocate(size_t size, int device, void* stream) {
 
 void release(void* at) {
   ours().release(at);
-  // PyTorch's own allocator caches the segments of its MemPools itself. What it frees it frees for
-  // the whole process, as with cudaFree.
+  // PyTorch's own allocator caches the segments of its MemPools itself. It frees them for the whole
+  // process, as with cudaFree.
   if (!serves_torch()) ours().emptyCache({0, 0});
 }
 

@@ -7,14 +7,16 @@
 
 namespace spillway {
 
-/// Gives PyTorch's pluggable allocator over libspillway.so all the functions that it can have, and
-/// serves its memory from here: pools, out-of-memory observers and the profiler then work.
-/// Throws TypeError where it is another kind of allocator. CurrentOp it twice changes nothing.
+/// Sets all optional functions of PyTorch's pluggable allocator over libspillway.so, and serves its
+/// memory from here. Pools, out-of-memory observers and the profiler then work. Throws TypeError
+/// for another kind of allocator. A second call has no effect.
 void install_pluggable_hooks(
     const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>& allocator);
 
-/// Whether PyTorch's CUDA memory is Spillway's: by use_allocator(), or by a pluggable allocator
-/// over libspillway.so, one without our functions once it has served memory. Threads: safe.
+/// Whether Spillway's heap allocates PyTorch's CUDA memory: after use_allocator(), or by a
+/// pluggable allocator over libspillway.so. One without our functions counts once it has allocated
+/// memory.
+/// Threads: safe.
 bool serves_torch();
 
 }  // namespace spillway

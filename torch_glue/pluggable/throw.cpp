@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/util/Exception.h>
 
-/// What libspillway.so, which knows nothing of torch, calls when memory is out in a process with
+/// Called by libspillway.so, which does not depend on torch, when memory runs out in a process with
 /// PyTorch.
 extern "C" __attribute__((visibility("default"))) void spillway_throw_out_of_memory(
     const char* text) {

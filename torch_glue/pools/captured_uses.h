@@ -9,9 +9,9 @@
 
 namespace spillway {
 
-/// Blocks that another stream uses inside a capture. No place on that stream can be waited for
-/// until the capture has ended, and what runs then is a graph of its own order: such a block is
-/// freed when the capture ends, and not before. Threads: safe.
+/// Blocks that another stream uses within a capture. A fence on that stream cannot be waited for
+/// until the capture has ended. Such a block is therefore freed when the capture ends.
+/// Threads: safe.
 class CapturedUses {
  public:
   void add(void* block) {
@@ -19,7 +19,8 @@ class CapturedUses {
     used_.insert(block);
   }
 
-  /// True where the block is to be freed when the captures have ended, which it keeps in mind.
+  /// Defers the free of a block that a capture uses. True if it was deferred until the captures
+  /// end.
   bool defer(void* block) {
     const Lock lock(mutex_);
     if (used_.erase(block) == 0) return false;
@@ -27,7 +28,7 @@ class CapturedUses {
     return true;
   }
 
-  /// The captures have ended: the blocks to free now.
+  /// Ends the captures; returns the blocks to free now.
   std::vector<void*> end() {
     const Lock lock(mutex_);
     used_.clear();

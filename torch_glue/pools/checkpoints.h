@@ -16,7 +16,7 @@ namespace spillway {
 
 class Checkpoints;
 
-/// Which blocks of a graph pool lived at one moment.
+/// The allocated blocks of a graph pool at one moment.
 struct PoolCheckpoint final : c10::cuda::CUDACachingAllocator::AllocatorState {
   PoolCheckpoint(Checkpoints& table, PoolId in, std::set<void*> blocks)
       : pool(in), live(std::move(blocks)), table_(table) {}
@@ -32,24 +32,25 @@ struct PoolCheckpoint final : c10::cuda::CUDACachingAllocator::AllocatorState {
   Checkpoints& table_;
 };
 
-/// The checkpoints of graph pools that torch.compile's graph trees go back to. A block that lived
-/// at a checkpoint is parked when it is freed, as long as the checkpoint exists, so that it can
-/// live again at the same address: it is not handed out meanwhile.
+/// The checkpoints of graph pools that torch.compile's graph trees return to. A block that was
+/// allocated at a checkpoint is parked when it is freed, while the checkpoint exists. It is not
+/// reused, so that it can be reallocated at the same address.
 ///
 /// Threads: safe. Ownership: outlives its checkpoints.
 class Checkpoints {
  public:
   using Free = void (*)(void* block);
 
-  /// `free` gives a block that nothing can want again back to the heap; called without a lock.
+  /// `free` returns an unreferenced block to the heap; called without a lock.
   explicit Checkpoints(Free free) : free_(free) {}
 
   [[nodiscard]] bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
 
   std::shared_ptr<PoolCheckpoint> make(PoolId pool, std::set<void*> live);
-  /// True where a checkpoint of the pool wants the block: it is not to be freed now.
+  /// Parks the block if a checkpoint of the pool contains it. If true, the block must not be freed
+  /// now.
   bool park(PoolId pool, void* block);
-  /// True where the block was parked: it lives again.
+  /// Reallocates the block if it was parked; returns whether it was.
   bool unpark(PoolId pool, void* block);
   [[nodiscard]] bool is_parked(PoolId pool, void* block) const;
 

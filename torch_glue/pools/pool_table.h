@@ -21,34 +21,35 @@ namespace spillway {
 struct TorchPool {
   c10::MempoolId_t name{0, 0};
   PoolId id = PoolId::kShared;
-  std::shared_ptr<ProviderMemory> provider;  // where its memory comes from; null: from the heap
+  std::shared_ptr<ProviderMemory> provider;  // the source of its memory; null: the heap
   bool use_on_oom = false;
-  bool no_split = false;  // no two blocks of it share a piece of physical memory
+  bool no_split = false;  // no two blocks of it share physical memory
 };
 
-/// PyTorch's pools by device and name: who uses them, and which allocations go to which.
+/// PyTorch's pools by device and name: their users, and the allocations routed to them.
 ///
 /// Threads: safe; PyTorch's filters are called without a lock of ours.
 class PoolTable {
  public:
   using Filter = std::function<bool(cudaStream_t)>;
 
-  /// Whether allocations may go to a pool now (a capture, or use_mem_pool): asked every time.
+  /// Whether allocations may be routed to a pool now (a capture, or use_mem_pool); checked on every
+  /// allocation.
   [[nodiscard]] bool any_open() const { return open_count_.load(std::memory_order_relaxed) > 0; }
 
-  /// The pool that an allocation of this thread for `stream` goes to; the heap's shared memory
-  /// where no open pool asks for it.
+  /// The pool for an allocation of this thread for `stream`; the heap's shared memory if no open
+  /// pool applies.
   [[nodiscard]] TorchPool route(c10::DeviceIndex device, cudaStream_t stream) const;
 
-  /// One more user of the pool, which is made where it is new.
+  /// Adds a user of the pool; creates the pool if it is new.
   void add_user(c10::DeviceIndex device,
                 c10::MempoolId_t name,
                 std::shared_ptr<ProviderMemory> provider = nullptr);
-  /// One user less. Gives the pool where that was the last: it is unknown from now on.
+  /// Removes a user. If it was the last one, removes the pool and returns it.
   std::optional<TorchPool> remove_user(c10::DeviceIndex device, c10::MempoolId_t name);
   [[nodiscard]] int users(c10::DeviceIndex device, c10::MempoolId_t name) const;
 
-  /// Throws c10::Error where it is open already, or is not.
+  /// Throws c10::Error if it is already open, or not open.
   void open(c10::DeviceIndex device, c10::MempoolId_t name, Filter filter);
   void close(c10::DeviceIndex device, c10::MempoolId_t name);
 
@@ -56,18 +57,18 @@ class PoolTable {
   void set_no_split(c10::DeviceIndex device, c10::MempoolId_t name);
 
   [[nodiscard]] std::optional<TorchPool> find(c10::DeviceIndex device, c10::MempoolId_t name) const;
-  /// The pools that others may use when memory is out.
+  /// The pools that other allocations may use when memory runs out.
   [[nodiscard]] std::vector<TorchPool> last_resorts(c10::DeviceIndex device) const;
 
-  /// Whether it is the memory of a pool that has users.
+  /// Whether the memory belongs to a pool with users.
   [[nodiscard]] bool provides(const ProviderMemory& memory) const;
-  /// Adds the segments of pools with a provider: of the one called `only`, of all for {0, 0}.
+  /// Adds the segments of pools with a provider: of the pool `only`, or of all pools for {0, 0}.
   void describe_provided(c10::DeviceIndex device,
                          c10::MempoolId_t only,
                          std::vector<c10::CachingDeviceAllocator::SegmentInfo>& into) const;
 
-  /// PyTorch's name of a heap's pool, {0, 0} for shared memory. Pools without users have one as
-  /// long as `forget` was not called.
+  /// PyTorch's name of a heap's pool; {0, 0} for shared memory. A pool without users keeps its name
+  /// until `forget` is called.
   [[nodiscard]] c10::MempoolId_t name_of(PoolId id) const;
   void forget(PoolId id);
   /// Pools without users that still have a name.

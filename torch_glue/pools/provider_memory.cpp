@@ -23,7 +23,7 @@ ProviderMemory::ProviderMemory(
     : device_(device), provider_(std::move(provider)), timelines_(device) {}
 
 void* ProviderMemory::allocate(Bytes size, cudaStream_t stream) {
-  // Unused allocator has as much, and rounding must not overflow.
+  // No allocator has this much, and rounding must not overflow.
   if (size.count() > std::uint64_t{1} << 48) return nullptr;
   const Bytes rounded = round_up(size, kAlignment);
   std::byte* at = take(rounded, stream);
@@ -46,7 +46,7 @@ std::byte* ProviderMemory::take(Bytes size, cudaStream_t stream) {
   if (!place) return nullptr;
   for (const driver::Fence& fence : place->fences) {
     if (driver::Timeline::wait(driver::Stream(stream, device_.id), fence).ok()) continue;
-    // Its other user cannot be waited for now: its order is being captured.
+    // Its other user cannot be waited for now, because its stream is being captured.
     const Segment& segment = std::prev(segments_.upper_bound(place->at))->second;
     free_[stream].add(place->at, size, segment.at, place->fences);
     return nullptr;
@@ -111,7 +111,7 @@ void ProviderMemory::trim_sync() {
   if (gone.empty()) return;
   const driver::CurrentDevice current(*device_.api, device_.context);
   for (const Segment& segment : gone) {
-    // Its own stream may still use it, and the provider is reported of no stream.
+    // Its own stream may still use it, and the provider has no stream argument.
     C10_CUDA_CHECK(cudaStreamSynchronize(segment.stream));
     provider_->raw_delete(segment.at);
   }

@@ -13,11 +13,12 @@
 
 namespace spillway {
 
-/// The memory of a MemPool whose segments come from another owner's allocator (MemPool(allocator)).
-/// Segments are divided into blocks of one stream each, and go back to their allocator when nothing
-/// needs them: never while a block lives.
+/// The memory of a MemPool with an allocator of its own (MemPool(allocator)). Segments are divided
+/// into blocks of one stream each. A segment without allocated blocks can be returned to its
+/// allocator.
 ///
-/// Threads: safe; the provider is called without a lock of ours. Ownership: keeps the provider.
+/// Threads: safe; the provider is called without a lock of ours.
+/// Ownership: keeps the provider alive.
 class ProviderMemory {
  public:
   struct Block {
@@ -40,20 +41,21 @@ class ProviderMemory {
     return static_cast<c10::DeviceIndex>(device_.id);
   }
 
-  /// Usable on `stream` at once. Null where the provider has no more; throws what it throws.
+  /// Usable on `stream` at once. Null if the provider has no memory; passes on its exceptions.
   void* allocate(Bytes size, cudaStream_t stream);
-  /// Releases a live block: its size, zero where `at` is none of this memory's.
+  /// Frees an allocated block. Returns its size; zero if the address does not belong to this
+  /// memory.
   Bytes free(void* at);
   bool record_use(void* at, cudaStream_t stream);
-  /// The live block that contains `at` and its base; size zero where there is none.
+  /// The allocated block that contains `at`, and its base; size zero if there is none.
   [[nodiscard]] std::pair<void*, Block> find(void* at) const;
 
-  /// Waits for the device where it must, and gives segments without a live block back.
+  /// Returns segments without an allocated block; waits for the device if necessary.
   void trim_sync();
 
   [[nodiscard]] bool empty() const;
 
-  /// Segments with their blocks, for snapshots.
+  /// The segments with their blocks, for snapshots.
   void describe(c10::DeviceIndex device,
                 c10::MempoolId_t pool,
                 std::vector<c10::CachingDeviceAllocator::SegmentInfo>& into) const;

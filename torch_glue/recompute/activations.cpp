@@ -10,7 +10,7 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
-/// Of one tensor, which its node saves.
+/// A function of one tensor, which its node saves.
 template <typename Node, typename Function>
 void add_of_input(Rules& rules, Function function) {
   rules.add<Node>([function](const Node& node, Recipe& recipe) {
@@ -19,8 +19,8 @@ void add_of_input(Rules& rules, Function function) {
   });
 }
 
-/// Of a node that saves its result: the rule is asked while it runs. What it was given nothing need
-/// have.
+/// A function whose node saves its result: the rule is queried while it runs. Its input need not be
+/// available.
 template <typename Node, typename Function>
 void add_of_result(Rules& rules, Function function) {
   rules.add_saved<Node>(&Node::result_, [function](const Node& node, Recipe& recipe) {
@@ -51,7 +51,7 @@ void add_activations(Rules& rules) {
             [dim = node.dim, casts](Values values) { return at::_softmax(values[0], dim, casts); });
       });
 
-  // Where they have written over what they were given, these save their result.
+  // In-place variants overwrite their input and save their result.
   add_of_result<nodes::LeakyReluBackward1>(
       rules, [](const nodes::LeakyReluBackward1& node, Recipe& recipe) {
         recipe.computed_by([slope = node.negative_slope](Values values) {

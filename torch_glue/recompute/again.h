@@ -8,8 +8,9 @@
 
 namespace spillway {
 
-/// Operators see neither graphs nor autocast nor Python nor functorch while it lives: what runs
-/// again is what ran below all of them, and nothing waits for the Python lock.
+/// During its lifetime operators of this thread run without autograd, autocast, Python modes and
+/// functorch. A recomputation repeats the operator below all of them, and no thread waits for the
+/// Python lock.
 class InternalOpsGuard {
  private:
   const at::AutoDispatchBelowADInplaceOrView no_graph_;
@@ -23,7 +24,8 @@ class InternalOpsGuard {
                            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
 
-/// The only tensor of its storage, whole and without gaps, so that a result like it has its bytes.
+/// Whether it is its storage's only tensor and covers it completely, so that an equal result has
+/// the same bytes.
 inline bool is_whole(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.storage().nbytes() == static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();

@@ -11,7 +11,7 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
-/// A node of these keeps of its two tensors what gradients need, and nothing of the other.
+/// A node of these saves only the operands that gradients need.
 template <typename Node>
 void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at::Tensor&)) {
   rules.add<Node>([function](const Node& node, Recipe& recipe) {
@@ -21,9 +21,8 @@ void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at
   });
 }
 
-/// A sum or a difference saves nothing: what it was given must be available elsewhere, and have
-/// been as it is there. Of two tensors of different types it has the wider one, unless it was
-/// computed in place.
+/// A sum or a difference saves nothing: its operands must be available elsewhere, unchanged. For
+/// two types the result has the wider one, unless it was computed in place.
 template <typename Node, typename Function, typename InPlace>
 void add_sum(Rules& rules, Function function, InPlace in_place) {
   rules.add<Node>([function, in_place](const Node& node, Recipe& recipe) {

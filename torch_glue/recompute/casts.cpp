@@ -9,9 +9,9 @@ namespace spillway {
 
 namespace nodes = torch::autograd::generated;
 
-/// Casts and clones. A cast saves nothing. Of a parameter it takes the parameter, as autocast's do;
-/// of the result of another operator here that one; and of anything smaller than what it gives,
-/// that in its place.
+/// Casts and clones. A cast saves nothing. The recipe uses the parameter for a cast of a parameter,
+/// such as autocast's, and the result for a cast of another operator's result. For an input smaller
+/// than the result, it saves the input instead.
 void add_casts(Rules& rules) {
   rules.add<nodes::ToCopyBackward0>([](const nodes::ToCopyBackward0& node, Recipe& recipe) {
     const auto source = source_of_cast(node);
@@ -27,7 +27,7 @@ void add_casts(Rules& rules) {
     }
     recipe.computed_by([type](Recipe::Values values) { return at::_to_copy(values[0], type); });
   });
-  // Autograd clones what an operator in place writes over and its gradient needs.
+  // Autograd clones a tensor that an in-place operator overwrites and whose gradient needs it.
   rules.add<nodes::CloneBackward0>([](const nodes::CloneBackward0& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
     if (!versions) return recipe.impossible();

@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-/// While it lives, the device's generator goes on from where a dropout began.
+/// During its lifetime, the device's generator continues from the start of a dropout.
 class DrawAgain {
  public:
   explicit DrawAgain(const OperatorNote::Drawn& drawn)
@@ -50,8 +50,8 @@ class DrawAgain {
   std::uint64_t offset_ = 0;
 };
 
-/// What the dropout gave and its mask, of what it was given; for the mask alone anything that lies
-/// as that did.
+/// The dropout's result and mask, from its input; for the mask alone, any tensor with the input's
+/// layout.
 std::tuple<at::Tensor, at::Tensor> drop_again(const OperatorNote::Drawn& drawn,
                                               const at::Tensor& input) {
   const DrawAgain generator(drawn);
@@ -69,7 +69,7 @@ void add_dropout(Rules& rules) {
   rules.add<NativeDropoutBackward0>([](const NativeDropoutBackward0& node, Recipe& recipe) {
     auto note = note_of(node.result1_);
     if (note == nullptr || !note->drawn || !note->input_version) return recipe.impossible();
-    recipe.cheaply();  // a product of matrices comes again for itself, not for a sum behind it
+    recipe.cheaply();  // a matrix product is recomputed for its own sake, not for a sum after it
     recipe.needs_result(node.next_edge(0), *note->input_version);
     recipe.computed_by([note = std::move(note)](Recipe::Values values) {
       const auto& drawn = *note->drawn;
@@ -90,7 +90,7 @@ std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask) {
     return nullptr;
   }
   return Recipe::of_nothing([note](Recipe::Values) {
-    // Which numbers a kernel draws depends on how its input lies, not on what is in it.
+    // A kernel's random numbers depend on the layout of its input, not on its values.
     return std::get<1>(drop_again(*note->drawn, like_its_input(*note->drawn)));
   });
 }

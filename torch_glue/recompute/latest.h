@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// What is known of the nodes that were added last, without holding them. Threads: confined.
+/// Data about the latest nodes, without references to them. Threads: confined.
 template <typename Known, std::size_t kMax>
 class Latest {
  public:
@@ -18,7 +18,7 @@ class Latest {
     last_[next_++ % kMax].emplace(Entry{compat::WeakNodePtr(node), node.get(), std::move(known)});
   }
 
-  /// One of the node that `suits`; null for a node of longer ago, and where none does.
+  /// The entry of a node that `suits` accepts; null if there is none among the latest.
   template <typename Suits>
   [[nodiscard]] const Known* find(const torch::autograd::Node& node, Suits suits) const {
     for (const auto& entry : last_) {

@@ -15,8 +15,8 @@ namespace {
 using Values = Recipe::Values;
 namespace nodes = torch::autograd::generated;
 
-/// Where an operator is to update running statistics, where it was when it ran first: the same
-/// kernels run, and the model's own statistics count a batch once.
+/// Substitutes for the running statistics, if the operator updated any: the same kernels run, and
+/// the model's own statistics count a batch once.
 std::pair<at::Tensor, at::Tensor> nobodys_statistics(const at::Tensor& input,
                                                      std::optional<at::ScalarType> of) {
   if (!of) return {};
@@ -24,7 +24,7 @@ std::pair<at::Tensor, at::Tensor> nobodys_statistics(const at::Tensor& input,
   return {at::zeros({input.size(1)}, options), at::ones({input.size(1)}, options)};
 }
 
-/// With the statistics of the batch, or in evaluation with what the running ones were.
+/// With the statistics of the batch, or in evaluation mode with copies of the running ones.
 template <typename Node, typename Normalize>
 void add_batch_norm(Rules& rules, double Node::*eps, Normalize normalize) {
   rules.add<Node>([eps, normalize](const Node& node, Recipe& recipe) {

@@ -43,8 +43,8 @@ bool is_known(const at::Tensor& tensor) {
   return tensor.is_cuda() && !is_wrapper(tensor) && has_version(tensor);
 }
 
-/// The first one of a node stays: inside autocast an operator is called again with what it has
-/// cast, and that is what its node was made for.
+/// The first note of a node stays: within autocast an operator is called again with cast arguments,
+/// and its node was created for those.
 template <typename Given, std::size_t kMax>
 void add_first(Latest<Given, kMax>& those, const at::Tensor& result, Given given) {
   const auto& node = result.grad_fn();
@@ -52,7 +52,7 @@ void add_first(Latest<Given, kMax>& those, const at::Tensor& result, Given given
   those.add(node, std::move(given));
 }
 
-/// A tensor that was given, without holding it.
+/// A weak reference to a tensor that was passed.
 struct WeakSource {
   explicit WeakSource(const at::Tensor& given)
       : tensor(given.getIntrusivePtr()), type(given.scalar_type()), version(version_of(given)) {}
@@ -68,27 +68,27 @@ struct WeakSource {
   std::uint32_t version;
 };
 
-/// A ReLU that ends a residual block comes right after its sum, and attention after the products
-/// that give what it is given, with their adapters.
+/// A ReLU at the end of a residual block directly follows its sum. Attention follows the products
+/// of its inputs, with their adapters.
 Latest<OperandVersions, 32>& operands() {
   thread_local Latest<OperandVersions, 32> those;
   return those;
 }
 
-/// What they gave is saved by what is computed next.
+/// The next operator saves their results.
 Latest<WeakSource, 16>& casts() {
   thread_local Latest<WeakSource, 16> those;
   return those;
 }
 
-/// A cast that no gradient needs, and so no node has. Its address is no other tensor's while the
-/// reference lives.
+/// A cast without gradient, and therefore without a node. The reference prevents reuse of its
+/// address.
 struct FrozenCast {
   c10::weak_intrusive_ptr<c10::TensorImpl> cast;
   WeakSource source;
 };
 
-/// Autocast's of a frozen layer come right before its product.
+/// Autocast's cast of a frozen layer directly precedes its product.
 std::array<std::optional<FrozenCast>, 8>& frozen_casts() {
   thread_local std::array<std::optional<FrozenCast>, 8> those;
   return those;
@@ -143,7 +143,7 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   return result;
 }
 
-/// What Python makes a tensor of to add it; none where it is another tensor.
+/// The number from which Python created the tensor to add it; none for other tensors.
 std::optional<at::Scalar> number_in(const at::Tensor& tensor) {
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.is_cpu()) return std::nullopt;
   if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
@@ -151,8 +151,8 @@ std::optional<at::Scalar> number_in(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-/// The versions before the operator; none where nothing is to be learnt. Where no node is made the
-/// result's is that of an earlier operator, which did not give what an edit has left.
+/// The versions before the operator; none if they cannot be determined. Without a node the result's
+/// version is that of an earlier operator, which did not compute the present contents.
 std::optional<OperandVersions> before(const at::Tensor& self, const at::Tensor& other) {
   if (!at::GradMode::is_enabled() || !(self.requires_grad() || other.requires_grad())) return {};
   if (!is_known(self)) return std::nullopt;
@@ -196,8 +196,8 @@ at::Tensor& sum_in_place(c10::DispatchKeySet keys,
   return result;
 }
 
-/// Of an operator that writes its result over its operand. Where the gradient needs the operand,
-/// autograd saves a clone of it.
+/// Of an operator that overwrites its operand. If the gradient needs the operand, autograd saves a
+/// clone of it.
 template <typename Operator, typename... Given>
 at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& self, Given... given) {
   auto versions = before(self);
@@ -214,7 +214,7 @@ at::Tensor& of_two_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at
   return result;
 }
 
-/// Of one that lies otherwise than what it was made of, nothing is noted.
+/// A clone with another layout is not noted.
 at::Tensor clone(c10::DispatchKeySet keys,
                  const at::Tensor& self,
                  std::optional<at::MemoryFormat> format) {
@@ -243,8 +243,8 @@ at::Tensor neg(c10::DispatchKeySet keys, const at::Tensor& self) {
   return result;
 }
 
-/// Of an operator whose node keeps the one of two tensors that the gradient of the other needs. A
-/// number, which autograd keeps as it is, has no versions to look at.
+/// Of an operator whose node saves the one of two tensors that the gradient of the other needs. A
+/// number, which autograd saves as it is, has no version.
 std::optional<OperandVersions> before_half(const at::Tensor& self, const at::Tensor& other) {
   if (!at::GradMode::is_enabled() || self.requires_grad() == other.requires_grad()) return {};
   const at::Tensor& unsaved = self.requires_grad() ? self : other;

@@ -47,7 +47,7 @@ class Noted {
   Note before_;
 };
 
-/// Of a normalization. Empty for a bias that stands for others, whose own operators follow.
+/// Of a normalization. Empty for a bias that wraps others, whose own operators follow.
 OperatorNote normalized(double eps, const OptionalTensor& bias) {
   if (!bias || !bias->defined()) return {.eps = eps};
   if (is_wrapper(*bias)) return {};
@@ -155,7 +155,7 @@ OperatorNote given(const at::Tensor& input) {
   return {.input_version = version.current_version()};
 }
 
-/// Whether kernels that take several elements at once take as many of it as of new memory.
+/// Whether vectorized kernels process it with the same vector width as new memory.
 bool is_aligned(const at::Tensor& tensor) {
   constexpr std::uintptr_t kMaxAtOnce = 64;
   const auto offset = static_cast<std::uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
@@ -165,7 +165,7 @@ bool is_aligned(const at::Tensor& tensor) {
 OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || p <= 0 || p >= 1 || !input.is_cuda()) return {};
   if (is_wrapper(input) || input.is_nested() || input.layout() != at::kStrided) return {};
-  // Which element gets which number depends on how many a kernel takes at once.
+  // The assignment of random numbers to elements depends on the vector width.
   if (capturing() || !is_aligned(input)) return {};
   auto generator = at::cuda::detail::getDefaultCUDAGenerator(input.device().index());
   const std::lock_guard<std::mutex> lock(generator.mutex());

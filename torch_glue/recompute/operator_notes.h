@@ -14,14 +14,14 @@ namespace spillway {
 class PackHook;
 class Recipe;
 
-/// What an operator was given and its node does not keep, for the few operators that cannot be run
-/// again without it. It is written while they run, and the tensors that their nodes save carry it.
+/// Arguments of an operator that its node does not save, for the few operators whose recomputation
+/// needs them. Written while the operator runs; the tensors that its node saves refer to it.
 struct OperatorNote {
   /// Of normalizations.
   std::optional<double> eps{};
-  std::shared_ptr<PackHook> bias{};  // null where there was none
+  std::shared_ptr<PackHook> bias{};  // null if there was none
 
-  /// Of dropout: its share, what it was given, and where its random numbers began.
+  /// Of dropout: its probability, its input, and the start of its random numbers.
   struct Drawn {
     double p;
     std::uint64_t seed;
@@ -33,21 +33,21 @@ struct OperatorNote {
 
   std::optional<Drawn> drawn{};
 
-  /// Of batch norms: what kind of running statistics they were given. In evaluation copies of them,
+  /// Of batch norms: the type of their running statistics. In evaluation mode copies of them,
   /// because they may change without a new version.
   std::optional<at::ScalarType> statistics{};
   at::Tensor mean{};
   at::Tensor var{};
 
-  /// Of dropout, and of operators that save their result: the version of what it was given.
+  /// Of dropout, and of operators that save their result: the version of the input.
   std::optional<std::uint32_t> input_version{};
 };
 
-/// The one of the operator that this thread runs, null where it needs none.
+/// The note of the operator that this thread runs; null if it needs none.
 const std::shared_ptr<const OperatorNote>& current_note();
 
-/// From now on this thread's operators are noted, or no longer. The first call registers kernels
-/// that note for them; they are on the way of threads that note alone.
+/// Enables or disables notes for this thread's operators. The first call registers the kernels that
+/// write them. They are in the dispatch path of threads with notes only.
 void note_operators(bool wanted);
 
 }  // namespace spillway

@@ -17,15 +17,15 @@ using Values = Recipe::Values;
 namespace autograd = torch::autograd;
 namespace nodes = torch::autograd::generated;
 
-/// Whether keeping the tensor keeps hardly more memory than a row of the result: parameters are
-/// there anyway, and a cast of one has a storage of its own.
+/// Whether keeping the tensor occupies hardly more memory than a row of the result. Parameters
+/// exist anyway, and a cast of one has a storage of its own.
 bool is_small(const at::Tensor& bias) {
   const at::Tensor* const base = compat::view_base(bias);
   return bias.dim() == 1 && ((base != nullptr ? *base : bias).is_leaf() || is_whole(bias));
 }
 
-/// The bias, trained or frozen, as it was when it was given: no node saves anything of it. Returns
-/// its type, which the value has after a cast.
+/// Adds the bias, trainable or frozen, as it was when it was passed: no node saves it. Returns its
+/// type, which the value has after a cast.
 at::ScalarType needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
   const auto bias = bias_of_product(node);
   if (!bias || !bias->tensor.defined() || !is_small(bias->tensor)) {
@@ -36,13 +36,13 @@ at::ScalarType needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
   return bias->type;
 }
 
-/// Whether both matrices are plain ones, whose product has the same bits each time.
+/// Whether both matrices are dense, so that their product is deterministic.
 bool are_dense(at::Layout one, at::Layout other) {
   return one == at::kStrided && other == at::kStrided;
 }
 
-/// What an adapter's narrow side gives: computing it again would take all that it is made of, for
-/// next to no bytes.
+/// The result of an adapter's narrow side: recomputing it would need all of its inputs, for very
+/// few bytes.
 bool is_narrow(const c10::SymIntArrayRef& input, const autograd::Node& node) {
   constexpr std::int64_t kNarrow = 8;
   const auto result = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());

@@ -27,7 +27,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   expensive = expensive && region.budget;
   const Rule* const rule = Rules::instance().find(node, output, expensive);
   if (rule == nullptr) return nullptr;
-  // A node that runs has its lock: it saves a result of its own where its pass is recorded.
+  // A running node holds its lock: it saves a result of its own if its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
@@ -87,13 +87,13 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   if (edge.function == nullptr || depth_ >= kDeepest) return;
   if (const auto* leaf = dynamic_cast<const autograd::AccumulateGrad*>(edge.function.get())) {
     possible_ = !is_wrapper(leaf->variable);
-    return needs_kept(leaf->variable, version);  // the graph has it anyway
+    return needs_kept(leaf->variable, version);  // the graph keeps it anyway
   }
   const autograd::SavedVariable* const saved =
       Rules::instance().saved_result(*edge.function, edge.input_nr);
   if (saved != nullptr) {
     const std::unique_lock<std::mutex> lock(compat::mutex_of(*edge.function), std::try_to_lock);
-    possible_ = lock.owns_lock() && take(*saved);  // which looks whether it has changed
+    possible_ = lock.owns_lock() && take(*saved);  // which checks for changes
     return;
   }
   if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
@@ -121,7 +121,8 @@ void Recipe::needs_substitute(const at::Tensor& tensor) {
   saves_instead_ = true;
   auto handle = make_pooled<PackHook>(region_);
   handle->call_pack_hook(tensor);
-  // The result counts as the tensor in its place: hardly anything is computed on the way.
+  // The result counts as the substituted tensor, because the steps in between compute hardly
+  // anything.
   const int chain = handle->chain() - 1;
   chain_ = values_.empty() ? chain : std::max(chain_, chain);
   values_.push_back({std::move(handle), nullptr});

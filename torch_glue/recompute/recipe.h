@@ -21,81 +21,83 @@ class PackHook;
 struct OperandVersions;
 struct RegionOptions;
 
-/// How one tensor is recomputed, bit for bit, by the operator that made it, from what the graph
-/// keeps anyway. It owns handles of what it needs, and no node: a producer may release its tensors
-/// before the recipe is used, and nothing is lost.
+/// Recomputes one tensor, bit for bit, by the operator that produced it, from tensors that the
+/// graph keeps anyway. It owns handles of its inputs, and no node. A producer may therefore release
+/// its tensors before the recipe is used.
 ///
-/// Threads: written on one; run() on any.
+/// Threads: written on one thread; run() on any.
 class Recipe : public Pooled<Recipe> {
  public:
   using Values = at::ArrayRef<at::Tensor>;
   using Function = std::function<at::Tensor(Values)>;
   using Handle = std::shared_ptr<PackHook>;
 
-  /// This many tensors at most that are recomputed, each from the one before it: what is
-  /// computed on the way takes memory until its own turn comes.
+  /// Maximum number of tensors that are recomputed one from another. Intermediate results occupy
+  /// memory until their own use.
   static constexpr int kLongestChain = 3;
-  /// The same under a budget, whose plan knows the memory. What can be recomputed must hardly
+  /// Likewise under a budget, whose plan accounts for the memory. Recomputability must hardly
   /// depend on what the plan keeps.
   static constexpr int kLongestPlanned = 6;
-  /// Of what is expensive. So a stack of layers without residuals has something to begin again
-  /// from.
-  static constexpr int kLongestBeforeExpensive = 2;
-  /// This many operators at most whose results nothing saves, one behind the other.
+  /// Likewise if an expensive operator is involved. A stack of layers without residuals thus has
+  /// tensors to restart from.
+  static constexpr int kLongestBeforeDear = 2;
+  /// Maximum number of consecutive operators whose results are not saved.
   static constexpr int kDeepest = 4;
 
-  /// The recipe of what `node` gave as its output `output`; none where there is no rule for that,
-  /// or something that it takes cannot be had. `region` is the one that saves it; `expensive`:
-  /// whether expensive rules count where it has a budget. Requires: the forward pass of the node is
-  /// over.
+  /// The recipe of output `output` of `node`; none if there is no rule for it or an input is
+  /// unavailable. `region` is the region that saves it; `expensive`: whether expensive rules apply
+  /// in it if it has a budget.
+  /// Requires: the forward pass of the node is over.
   static std::unique_ptr<Recipe> of(const torch::autograd::Node& node,
                                     std::uint32_t output,
                                     const RegionOptions& region,
                                     int depth = 0,
                                     bool expensive = true);
 
-  /// Of what needs no value.
+  /// A recipe without inputs.
   static std::unique_ptr<Recipe> of_nothing(Function function);
 
-  /// The rules write the values in the order in which the Function takes them. One that cannot be
-  /// had makes the recipe impossible.
+  /// Rules add the inputs in the order in which the Function takes them. An unavailable input makes
+  /// the recipe impossible.
   void needs(const torch::autograd::SavedVariable& saved);
-  /// One of the two tensors that the node's operator was given: as needs(saved), or as
-  /// needs_result() of this edge where the node has no use for it and so saved nothing.
+  /// Adds one of the operator's two tensor operands: as needs(saved), or as needs_result() of this
+  /// edge if the node did not need it and saved nothing.
   void needs_operand(const torch::autograd::Node& node,
                      const torch::autograd::SavedVariable& saved,
                      std::uint32_t edge,
                      std::uint32_t OperandVersions::*version);
-  /// The result of the node behind the edge, which nothing need have saved. `version` is that of
-  /// the tensor when it was used: a change in place that no graph has seen must not be missed.
+  /// Adds the result of the node behind the edge, even if no node saved it. `version` is the
+  /// tensor's version at its use; with it, in-place changes outside the graph are detected.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
-  /// A tensor that is kept anyway, at its version `version`: a parameter.
+  /// Adds a tensor that is kept anyway, such as a parameter, at its version `version`.
   void needs_kept(const at::Tensor& tensor, std::uint32_t version);
-  /// A tensor that is saved in the place of what is computed from it, as the region saves any.
+  /// Adds a tensor that is saved instead of the tensor recomputed from it, as the region saves any
+  /// tensor.
   void needs_substitute(const at::Tensor& tensor);
-  /// An undefined tensor where the operator was called without it.
+  /// Adds an undefined tensor if the operator was called without it.
   void optional_input(const torch::autograd::SavedVariable& saved);
   void optional_input(Handle noted);
 
   void impossible() { possible_ = false; }
 
-  /// What it needs from here on must not be expensive.
+  /// The inputs added from here on must not be expensive.
   void cheaply() { expensive_ = false; }
 
-  /// Called without a graph, without autocast, and below all modes of Python.
+  /// Called without a graph, without autocast, and below all Python modes.
   void computed_by(Function function) { function_ = std::move(function); }
 
-  /// Stream: on the current one. Errors: c10::Error where something that it needs has been changed
-  /// in place, and what the operator throws.
+  /// Runs the recipe.
+  /// Stream: the current one.
+  /// Errors: c10::Error if an input has been changed in place; errors of the operator.
   [[nodiscard]] at::Tensor run() const;
 
-  /// The operator that made the tensor, as autograd names its node; for messages.
+  /// The operator that produced the tensor, by the name of its autograd node; for messages.
   [[nodiscard]] std::string made_by() const;
 
-  /// Whether a tensor is saved in the place of this one: it is there for nothing else.
+  /// Whether another tensor is saved instead of this one, for no other purpose.
   [[nodiscard]] bool save_substitute() const { return saves_instead_; }
 
-  /// How many tensors are recomputed before this one, one behind the other.
+  /// Number of tensors that are recomputed before this one, one from another.
   [[nodiscard]] int chain() const { return chain_; }
 
  private:
@@ -110,12 +112,12 @@ class Recipe : public Pooled<Recipe> {
   bool take(const torch::autograd::SavedVariable& saved);
   void take(Handle handle);
 
-  const RegionOptions* const region_;  // until it is written
+  const RegionOptions* const region_;  // until the recipe is written
   const int depth_;
   bool expensive_;
   bool possible_ = true;
   bool saves_instead_ = false;
-  const std::type_info* made_by_ = nullptr;  // the node's kind
+  const std::type_info* made_by_ = nullptr;  // type of the node
   int chain_ = 0;
   c10::SmallVector<Value, 2> values_;
   Function function_;

@@ -25,7 +25,7 @@ std::uint64_t address_of(const void* data) {
   return driver::DevicePtr(data).address();
 }
 
-/// Times what computes a storage again, where its step is recorded.
+/// Times the recomputation of a storage if its step is recorded.
 class TimedRecompute {
  public:
   TimedRecompute(DeviceRuntime& device, std::size_t storage)
@@ -47,13 +47,13 @@ class TimedRecompute {
   driver::SpanLog::Begun begun_;
 };
 
-/// What made the tensor's storage runs again; null where it cannot.
+/// The recipe of the tensor's storage; null if it cannot be recomputed.
 std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
   const auto& node = whole.grad_fn();
   if (node == nullptr) return recipe_of_mask(whole);
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
-  // A change in place that no graph has seen is not in the recipe. A node that saves its own result
-  // does so right after it has computed it.
+  // A recipe does not include in-place changes outside the graph. A node that saves its own result
+  // does so right after computing it.
   if (whole._version() != version_of_result(*node) &&
       Rules::instance().saved_result(*node, output) == nullptr) {
     return nullptr;
@@ -80,7 +80,7 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
   Site site{region.tag};
-  // What is saved in its place is there already.
+  // The tensor that is saved instead exists already.
   if (region.budget && !recipe->save_substitute()) {
     decided = decide_recomputable(whole, region, stream);
     chain = recipe->chain() + 1;
@@ -158,7 +158,7 @@ c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
   const LightLock lock(mutex_);
   if (!held_ || stream_ != stream) {
-    // What another stream has made is held for those who follow there.
+    // A result computed on another stream is kept for later uses there.
     const bool elsewhere = static_cast<bool>(held_);
     c10::Storage made = remake();
     Runtime::instance().recomputed(site_.tag, Bytes{size_});

@@ -16,20 +16,22 @@
 
 namespace spillway {
 
-/// One storage that is not kept for the backward pass: the operator that made it runs again when a
-/// hook of it is unpacked, once for all hooks that are alive then. The hooks own it together.
+/// One storage that is not kept for the backward pass. The operator that produced it runs again
+/// when a hook of it is unpacked, once for all hooks that exist then. The hooks share its
+/// ownership.
 ///
-/// The identity is the storage object: a weak reference keeps its address from being used again.
+/// It is identified by the storage object; a weak reference prevents reuse of its address.
 ///
-/// Threads: safe. Its lock is held while operators run: those of one storage that another one
-/// needs inside that one's lock, and never the other way round.
+/// Threads: safe. Its lock is held while operators run. A storage needed by another one is locked
+/// within that one's lock, never the reverse.
 class RecomputedStorage {
  public:
-  /// The one for the storage of a tensor that autograd saves in `region`; null where the
-  /// tensor cannot be recomputed, or has been changed in place since its storage was first
-  /// saved. In a region with a budget null, too, where the step's plan keeps or moves it: then
-  /// that is `decided`, and `chain` what its chain would have been. Requires: a strided tensor with
-  /// memory on a CUDA device, which is no parameter, on whose `stream` it is saved.
+  /// The entry for the storage of a tensor that autograd saves in `region`. Null if the tensor
+  /// cannot be recomputed, or was changed in place since its storage was first saved. Null also if
+  /// the plan of a region's budget keeps or offloads it. Then `decided` is set to that decision,
+  /// and `chain` to the length of its chain.
+  /// Requires: a strided tensor with memory on a CUDA device, not a parameter, saved on its
+  /// `stream`.
   static std::shared_ptr<RecomputedStorage> of(const at::Tensor& tensor,
                                                const RegionOptions& region,
                                                driver::Stream stream,
@@ -41,16 +43,16 @@ class RecomputedStorage {
   RecomputedStorage(const RecomputedStorage&) = delete;
   RecomputedStorage& operator=(const RecomputedStorage&) = delete;
 
-  /// One more hook; `round` is its own until remove_hook().
+  /// Adds a hook; `round` belongs to the hook until remove_hook().
   void add_hook(std::uint64_t& round);
   void remove_hook(std::uint64_t round);
 
-  /// Its bytes: the storage itself where something has kept it, and otherwise remade.
-  /// Stream: usable on the current stream; no host wait. Errors: as Recipe::run, and
-  /// c10::OutOfMemoryError; nothing has changed then.
+  /// Its bytes: the storage itself if it still exists, otherwise recomputed.
+  /// Stream: usable on the current stream; no host wait.
+  /// Errors: as Recipe::run, and c10::OutOfMemoryError; nothing has changed then.
   c10::Storage get(std::uint64_t& round);
 
-  /// As Recipe::chain, with this one.
+  /// As Recipe::chain, including this one.
   [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
 
  private:
@@ -66,7 +68,7 @@ class RecomputedStorage {
   const void* const data_;
   const std::size_t size_;
   const SavedVersion version_;
-  const Site site_;  // its tag; of a step with a budget, its place there
+  const Site site_;  // its tag; in a step with a budget, also its index
   const at::Device device_;
   const c10::DimVector sizes_;
   const c10::DimVector strides_;
@@ -75,10 +77,10 @@ class RecomputedStorage {
 
   std::atomic<bool> used_{false};
   LightMutex mutex_;
-  /// Remade on this stream, and held until every hook of that time has had it or ended.
+  /// Recomputed on this stream. Kept until every hook of that time has fetched it or ended.
   c10::Storage held_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<c10::cuda::CUDAStream> stream_ SPILLWAY_GUARDED_BY(mutex_);
-  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more each time
+  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // incremented at each recomputation
   std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::int64_t waiting_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 };

@@ -24,7 +24,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t kBits = 8;
-/// Results that wait on a thread; the earliest makes room for another one.
+/// Maximum number of results that wait on a thread; the earliest one is settled to make room.
 constexpr std::size_t kMaxWaiting = 32;
 
 thread_local std::vector<std::weak_ptr<ReluMask>> waiting;
@@ -34,25 +34,25 @@ at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1}, dense.storage_offset());
 }
 
-/// Bit i of byte k says that element 8k + i is at most zero; what is not a number is not.
+/// Bit i of byte k is set if element 8k + i is at most zero; not set for NaN.
 at::Tensor bits_of(const at::Tensor& dense) {
   const std::int64_t count = dense.numel();
   const std::int64_t bytes = (count + kBits - 1) / kBits;
-  // One byte for each element, eight of them a number. Its product with 2^56 + 2^49 + … + 2^7 has
-  // the lowest bit of byte i at 56 + i, and no two bits in one place.
+  // One byte per element, eight of them a number. Its product with 2^56 + 2^49 + … + 2^7 has the
+  // lowest bit of byte i at 56 + i, and no two bits at one position.
   at::Tensor flags = at::zeros({bytes * kBits}, dense.options().dtype(at::kByte));
   flags.narrow(0, 0, count).copy_(at::le(flat(dense), 0));
   flags.view(at::kLong).mul_(std::int64_t{0x0102040810204080});
   return flags.view({bytes, kBits}).select(1, kBits - 1).clone(at::MemoryFormat::Contiguous);
 }
 
-/// By another hook, which keeps or moves its storage.
+/// By another hook, which keeps or offloads its storage.
 bool is_saved_elsewhere(const at::Tensor& tensor) {
   int chain = 0;
   return SavedStorage::knows(tensor.storage(), chain);
 }
 
-/// What makes a tensor like `dense` of its bits: 0 where its bit is set, else 1.
+/// Creates a tensor like `dense` from its bits: 0 where the bit is set, else 1.
 std::unique_ptr<Recipe> recipe_of_bits(const at::Tensor& dense) {
   const InternalOpsGuard unseen;
   return Recipe::of_nothing([bits = bits_of(dense),
@@ -75,7 +75,7 @@ std::unique_ptr<Recipe> recipe_of_bits(const at::Tensor& dense) {
 std::shared_ptr<ReluMask> ReluMask::of(const at::Tensor& tensor, const RegionOptions& region) {
   const auto* const relu =
       dynamic_cast<const torch::autograd::generated::ReluBackward0*>(tensor.grad_fn().get());
-  // Its own node saves it first, before it has it.
+  // Its own node saves it first, before the result exists.
   if (relu == nullptr || !compat::never_saved(relu->result_) || !is_whole(tensor)) return nullptr;
   if (is_saved_elsewhere(tensor)) return nullptr;
   auto mask = std::make_shared<ReluMask>(tensor, region);
@@ -132,7 +132,7 @@ bool ReluMask::keep_bits() {
   try {
     recipe = recipe_of_bits(result_);
   } catch (const c10::OutOfMemoryError& error) {
-    static_cast<void>(error);  // nothing is lost where it stays
+    static_cast<void>(error);  // keeping it is always correct
     keep_whole(decided ? &*decided : nullptr);
     return true;
   }
@@ -145,13 +145,13 @@ bool ReluMask::keep_bits() {
 }
 
 void ReluMask::keep_whole(const Decision* decided) {
-  // A copy comes after what has made the result.
+  // A copy must be ordered after the result's computation.
   const c10::cuda::CUDAStreamGuard guard(stream_);
   auto handle = make_pooled<PackHook>(&region_);
   if (decided != nullptr) {
     handle->pack_as_decided(result_, stream_of(stream_), *decided);
   } else {
-    handle->pack(result_);  // others that wait may wait for this one's lock
+    handle->pack(result_);  // other waiting results may wait for this one's lock
   }
   handle_ = std::move(handle);
   result_.reset();
@@ -171,7 +171,7 @@ std::shared_ptr<PackHook> ReluMask::share() {
 
 void settle_relu_masks(bool all) {
   if (waiting.empty()) return;
-  // What is settled packs, too.
+  // Settling packs results, too.
   auto each = std::exchange(waiting, {});
   std::erase_if(each, [all](const std::weak_ptr<ReluMask>& one) {
     const auto mask = one.lock();

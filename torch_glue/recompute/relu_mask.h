@@ -13,49 +13,51 @@ namespace spillway {
 
 class PackHook;
 
-/// What the backward pass of a ReLU needs of its result: which elements are at most zero, a bit for
-/// each. This much is kept of a result that its own node has saved, that cannot be recomputed and
-/// that nothing else references once its operator's neighbours have run; until then it is kept as
-/// it is. Where another node saves it, or something holds it to the end of the region, it is
-/// treated as any other saved tensor.
+/// One bit per element of a ReLU's result, set if the element is at most zero. The backward pass of
+/// the ReLU needs no more. The mask replaces a result that its own node saved, that cannot be
+/// recomputed, and that is otherwise unreferenced once the following operators have run. Until then
+/// the result is kept. A result that another node saves, or that is referenced until the region
+/// ends, is handled as any saved tensor.
 ///
 /// Threads: safe. Its lock is held while operators run.
 class ReluMask {
  public:
-  /// Of a tensor that autograd saves on this thread; null where it is no ReLU's own result, or
-  /// known from another save. Requires: as RecomputedStorage::of, which gave null.
+  /// The mask of a tensor that autograd saves on this thread. Null if it is not a ReLU's own
+  /// result, or was saved before.
+  /// Requires: as RecomputedStorage::of, which returned null.
   static std::shared_ptr<ReluMask> of(const at::Tensor& tensor, const RegionOptions& region);
 
-  /// Its current stream is the one that it is saved on.
+  /// Its current stream is the stream of the save.
   ReluMask(const at::Tensor& result, const RegionOptions& region);
 
-  /// The result where it is there, else one of its layout that the backward pass takes for it: 0
-  /// for each bit, else 1. Stream and errors: as PackHook::call_unpack_hook.
+  /// The result if it is available, else a tensor of its layout for the backward pass: 0 for each
+  /// set bit, else 1. Stream and errors: as PackHook::call_unpack_hook.
   at::Tensor get();
 
-  /// As PackHook::share, for who needs the result itself; null where only its bits are kept.
+  /// As PackHook::share, for a user of the result itself; null if only its bits are kept.
   std::shared_ptr<PackHook> share();
 
  private:
   friend void settle_relu_masks(bool all);
 
-  /// Whether nothing is left to decide. Errors: none; the result is kept as it is then, and what
-  /// lasts is met by the next operator.
+  /// Decides between result and bits if possible; true if it is decided.
+  /// Errors: none. After a failure the result is kept, and the next operator reports a lasting
+  /// error.
   bool settle(bool at_once);
   bool settle_or_throw(bool at_once);
   bool keep_bits() SPILLWAY_REQUIRES(mutex_);
   void keep_whole(const Decision* decided = nullptr) SPILLWAY_REQUIRES(mutex_);
 
   const RegionOptions region_;
-  const c10::cuda::CUDAStream stream_;  // on which the result was saved
+  const c10::cuda::CUDAStream stream_;  // the stream of the save
   Mutex mutex_;
-  at::Tensor result_ SPILLWAY_GUARDED_BY(mutex_);                 // until it is settled
-  std::shared_ptr<PackHook> handle_ SPILLWAY_GUARDED_BY(mutex_);  // from then on
-  bool bits_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // are what it has
+  at::Tensor result_ SPILLWAY_GUARDED_BY(mutex_);                 // until the decision
+  std::shared_ptr<PackHook> handle_ SPILLWAY_GUARDED_BY(mutex_);  // after the decision
+  bool bits_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // the bits are kept
 };
 
-/// Looks at the results that wait on this thread for what becomes of them; `all`: nothing waits any
-/// longer. Errors: none; the result is kept then.
+/// Decides on the results that wait on this thread; `all`: decides on all of them now.
+/// Errors: none; after a failure the result is kept.
 void settle_relu_masks(bool all);
 
 }  // namespace spillway

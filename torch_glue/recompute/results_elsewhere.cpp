@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// A GELU that is written out saves what it is given some operators before it needs it again.
+/// A decomposed GELU saves its input some operators before it needs it again.
 constexpr std::size_t kMax = 32;
 
 struct Saved {

@@ -11,16 +11,16 @@
 
 namespace spillway {
 
-/// Results of operators that have no rule, which something behind them has saved: a recipe that
-/// needs one can have it from there. For regions without a budget: a plan would not know of it.
+/// Results of operators without a rule that a later node has saved. A recipe can use them from
+/// there. For regions without a budget only, because a plan would not know of the dependency.
 ///
-/// Threads: each knows the last ones that it has saved itself. Ownership: holds none of them.
+/// Threads: each thread knows its own latest saves. Ownership: none of the results.
 
-/// This thread has packed the tensor, to be kept or moved.
+/// Records that this thread has packed the tensor, to be kept or offloaded.
 void note_result(const at::Tensor& tensor, const PackHook& packed);
 
-/// A handle of the result behind the edge as it was at `version`; null where nothing has it, and
-/// where it has been changed.
+/// A handle of the result behind the edge at `version`; null if none is known or it has been
+/// changed.
 std::shared_ptr<PackHook> result_elsewhere(const torch::autograd::Edge& edge,
                                            std::uint32_t version);
 

@@ -12,21 +12,22 @@
 
 namespace spillway {
 
-/// Writes the recipe of one output of one kind of node. Never throws.
+/// Writes the recipe of one output of one type of node. Does not throw.
 using Rule = std::function<void(const torch::autograd::Node& node, Recipe& recipe)>;
 
-/// Which tensors can be recomputed, and how: by the kind of the node that autograd made for the
-/// operator. What has no rule is kept. Each family of operators adds its own (add_*), and each rule
-/// has its test of bits in tests/torch_glue/cases/recompute_rules.py.
+/// The rules for recomputation, by the type of autograd node. A tensor without a rule is kept. Each
+/// family of operators adds its rules (add_*). Each rule has a bitwise test in
+/// tests/torch_glue/cases/recompute_rules.py.
 ///
-/// An operator may be here where running it again gives the same bits on the same machine, and
-/// touches nothing else. One that costs more than reading and writing its tensors is expensive.
-/// Threads: written once, before the first look.
+/// An operator may have a rule if running it again gives the same bits on the same machine and has
+/// no other effect. An operator is expensive if it costs more than reading and writing its tensors.
+/// Threads: written once, before the first look-up.
 class Rules {
  public:
   static const Rules& instance();
 
-  /// `write`: void(const Node&, Recipe&), for the first output; the others are not recomputed.
+  /// `write`: void(const Node&, Recipe&), for the first output; the other outputs are not
+  /// recomputed.
   template <typename Node, typename Write>
   void add(Write write) {
     rules_[std::type_index(typeid(Node))].write = [write](const torch::autograd::Node& node,
@@ -35,20 +36,19 @@ class Rules {
     };
   }
 
-  /// As add(), for what is recomputed only where a plan, which knows what that costs, asks for
-  /// it.
+  /// As add(), for tensors that are recomputed only if a plan, which knows the cost, requests it.
   template <typename Node, typename Write>
   void add_expensive(Write write) {
     add<Node>(write);
     rules_[std::type_index(typeid(Node))].expensive = true;
   }
 
-  /// As add(), for nodes that save that output themselves: the rule is asked for while the node
-  /// saves it, and afterwards whatever has become of it is used.
+  /// As add(), for nodes that save that output themselves. The rule is queried while the node saves
+  /// it; later queries use that result.
   template <typename Node, typename Write>
   void add_saved(torch::autograd::SavedVariable Node::*saved, Write write) {
     add<Node>([saved, write](const Node& node, Recipe& recipe) {
-      // Its tensor is kept, or recomputed by those who know its storage.
+      // Its tensor is kept, or recomputed by the entry of its storage.
       if (!compat::never_saved(node.*saved)) return recipe.impossible();
       write(node, recipe);
     });
@@ -57,14 +57,14 @@ class Rules {
     };
   }
 
-  /// Null where there is none; a expensive one only where `expensive`.
+  /// Null if there is none; expensive rules only if `expensive`.
   [[nodiscard]] const Rule* find(const torch::autograd::Node& node,
                                  std::uint32_t output,
                                  bool expensive) const;
 
   [[nodiscard]] bool is_expensive(const torch::autograd::Node& node, std::uint32_t output) const;
 
-  /// That output as its own node has saved it; null where it saves none.
+  /// That output as saved by its own node; null if the node saves none.
   [[nodiscard]] const torch::autograd::SavedVariable* saved_result(
       const torch::autograd::Node& node, std::uint32_t output) const;
 
@@ -82,10 +82,10 @@ class Rules {
   std::unordered_map<std::type_index, Known> rules_;
 };
 
-/// What the node noted of the operator whose tensor this is; null where it was none.
+/// The note of the operator whose tensor this is; null if there is none.
 std::shared_ptr<const OperatorNote> note_of(const torch::autograd::SavedVariable& saved);
 
-/// Of the mask of the dropout that this thread runs; null where the tensor is none.
+/// Of the mask of the dropout that this thread runs; null for any other tensor.
 std::unique_ptr<Recipe> recipe_of_mask(const at::Tensor& mask);
 
 void add_activations(Rules& rules);

@@ -20,8 +20,8 @@ void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Reci
       [sizes = c10::DimVector(*sizes)](Recipe::Values values) { return values[0].view(sizes); });
 }
 
-/// A view shares its versions with what it views, so that who was given it has compared them with
-/// those of the result behind it (version_of_result), and there is nothing to compare here.
+/// A view shares its version counter with its base. The user of the view has compared versions with
+/// those of the result behind it (version_of_result), so no comparison is needed here.
 template <typename Node>
 void add_view(Rules& rules) {
   rules.add<Node>([](const Node& node, Recipe& recipe) {
@@ -36,8 +36,8 @@ void add_view(Rules& rules) {
 void add_views(Rules& rules) {
   add_view<nodes::ViewBackward0>(rules);
   add_view<nodes::ReshapeAliasBackward0>(rules);
-  // What torch.nn.Linear makes of a product of a batch: no view to autograd. ATen makes it of
-  // results that nothing else has.
+  // The view that torch.nn.Linear makes of a batch product: not a view for autograd. ATen makes it
+  // only of unshared results.
   rules.add_expensive<nodes::UnsafeViewBackward0>(
       [](const nodes::UnsafeViewBackward0& node, Recipe& recipe) {
         in_its_shape(node, 0, recipe);

@@ -26,20 +26,20 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-/// PyTorch's own allocator rounds up to this. A block above 1 MiB may be larger by up to 1 MiB,
-/// which its statistics show by the next birth.
+/// PyTorch's own allocator rounds up to this. A block above 1 MiB may be larger by up to 1 MiB; its
+/// statistics include that by the next allocation.
 constexpr Bytes kBlock{512};
 
-/// A device that has not come to a step's end by then hangs, and nothing plans with its times.
+/// A device that has not finished a step by then is hung, and its times are not used.
 constexpr std::chrono::seconds kLongestStep{60};
 
-/// What a heap holds beyond its target once it is full to it, and one block more is needed, comes
-/// out of a share like this of the budget, in whole pages: none of a small one.
+/// Headroom for one more block when the heap has reached its target: this share of the budget, in
+/// whole pages; none for small budgets.
 constexpr std::uint64_t kBeyondTarget = 256;
 constexpr Bytes kPage{2U << 20U};
 
-/// Where a time is the limit such a share is given besides: in the last percent of room blocks wait
-/// for copies.
+/// With a time limit, this share is left free too: in the last percent of the room, allocations
+/// wait for copies.
 constexpr std::uint64_t kToSpare = 64;
 
 std::array<std::atomic<AllocationCurve*>, C10_COMPILE_TIME_MAX_GPUS> followed{};
@@ -50,9 +50,9 @@ Bytes allocated_in_pytorch(c10::DeviceIndex device) {
   return Bytes{static_cast<std::uint64_t>(stats.allocated_bytes.at(all).current)};
 }
 
-/// What the heap goes by in a step: a little less than its budget. Where a time is the limit, what
-/// its plan needs, if that is less, with room for what steps remake and to spare; zero without
-/// one, so that streams wait before the heap grows.
+/// The heap's target in a step: slightly less than its budget. With a time limit the bytes that its
+/// plan needs, if fewer, plus double-buffered bytes and headroom. Zero without a plan, so that
+/// streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   const Bytes most = device.most(*region.budget);
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
@@ -65,8 +65,8 @@ Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   return target;
 }
 
-/// Called by PyTorch's allocator under its own lock: before a birth is in its statistics, and after
-/// a death is.
+/// Called by PyTorch's allocator under its own lock: before an allocation is in its statistics, and
+/// after a free is.
 void follow(const caching::TraceEntry& event) {
   AllocationCurve* const curve = followed.at(static_cast<std::size_t>(event.device_));
   if (curve == nullptr || !curve->on()) return;
@@ -80,9 +80,10 @@ void follow(const caching::TraceEntry& event) {
   }
 }
 
-std::atomic<std::uint64_t> needed_at_end{0};  // of memory, in a step with a budget
+// needed by the failed allocation, in a step with a budget
+std::atomic<std::uint64_t> needed_at_end{0};
 
-/// Everything has moved that could, up to here.
+/// Everything that can be offloaded has been, up to here.
 void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std::size_t) {
   AllocationCurve* const curve = followed.at(static_cast<std::size_t>(device));
   if (curve == nullptr || !curve->on() || curve->in_optimizer_phase()) return;
@@ -91,7 +92,7 @@ void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std
 
 std::atomic<void (*)()> teller{nullptr};
 
-thread_local std::optional<Site> product;  // that is recomputed
+thread_local std::optional<Site> product;  // the storage being recomputed
 
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();
@@ -111,7 +112,7 @@ void begin_curve(DeviceRuntime& device) {
 
 void learn_room(DeviceRuntime& device) {
   if (device.offered()) return;
-  // For this process there is what is left, and what it holds.
+  // The process can use the free memory plus its own reserved memory.
   const auto room = driver::memory_info(device.device());
   TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
@@ -139,8 +140,8 @@ void begin_budget_step(DeviceRuntime& device,
     runtime.took(device.device().id, step.seconds, step.steps_ago);
   if (region.budget->share > 0) learn_room(device);
   if (serves_torch()) {
-    // First, so that what was reserved between steps, as in an evaluation, is released before the
-    // target begins to follow the step's peak.
+    // First, so that memory reserved between steps, as in an evaluation, is released before the
+    // target's peak is tracked.
     const Bytes most = device.most(*region.budget);
     const Bytes fewest{device.heap().granularity().count() * Heap::kFewestPages};
     device.heap().set_budget(most >= fewest ? most : Bytes{});
@@ -205,8 +206,8 @@ void report_misses_after_backward() {
   const int pass = torch::autograd::get_current_graph_task_id();
   if (pass == -1 || pass == told) return;
   told = pass;
-  // Behind what others have asked for until the pass is over, which an error would leave undone:
-  // DistributedDataParallel's reducer would be of no use any more.
+  // After all other callbacks of the pass, which an error would skip: DistributedDataParallel's
+  // reducer would become unusable.
   auto& engine = torch::autograd::Engine::get_default_engine();
   engine.queue_callback([&engine] {
     engine.queue_callback([] {

@@ -6,10 +6,10 @@
 namespace spillway {
 namespace {
 
-/// A link carries this many bytes in about the time in which one copy is submitted and begins.
+/// A link copies this many bytes in about the time that it takes to submit and start one copy.
 constexpr Bytes kCopyCost{64U << 10U};
 
-/// What may be copied needlessly at each end of a range, as a part of the range.
+/// Maximum unneeded bytes at each end of a range, as a part of the range.
 constexpr std::uint64_t kLittle = 8;
 
 bool is_near(const ByteRange& one, const ByteRange& other) {

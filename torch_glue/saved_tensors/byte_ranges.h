@@ -27,19 +27,18 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-/// The smallest range that holds both.
+/// The smallest range that contains both.
 ByteRange hull(const ByteRange& left, const ByteRange& right);
 
-/// What of `wanted` none of `known` has, in order. Requires: `known` is disjoint and in order.
+/// The parts of `wanted` that are not in `known`, in order.
+/// Requires: `known` is disjoint and in order.
 std::vector<ByteRange> uncovered(const ByteRange& wanted, const std::vector<ByteRange>& known);
 
-/// `wanted`, a range of a storage of `size` bytes, with what is better copied along than later by a
-/// copy of its own:
-/// - beside bytes that are known, in any order, whole blocks: parts that are saved one after the
-/// other (the steps
-///   of a sequence) come in few copies;
-/// - next to an end of the storage, little that is left over: the columns of a matrix that are
-///   saved apart (queries, keys and values) begin and end a part of a row from it.
+/// Extends `wanted`, a range of a storage of `size` bytes, so that fewer copies are needed:
+/// - next to bytes that are known, in any order, to whole blocks. Parts that are saved one after
+///   the other (the steps of a sequence) then need few copies;
+/// - to an end of the storage if little is left over there. Matrix columns that are saved
+///   separately (queries, keys and values) begin and end a part of a row from it.
 ByteRange extend_to_block(ByteRange wanted, const std::vector<ByteRange>& known, Bytes size);
 
 }  // namespace spillway

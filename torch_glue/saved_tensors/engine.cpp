@@ -23,8 +23,8 @@ namespace autograd = torch::autograd;
 /// Never destroyed: the base class's destructor would join threads.
 class ProxyEngine final : public autograd::Engine {
  public:
-  /// `real`: Python's engine or the default one. Both are static objects, and Python's is remade
-  ///  in place after a fork, so that the reference stays good.
+  /// `real`: Python's engine or the default one. Both are static objects, and Python's is
+  /// reconstructed in place after a fork, so the reference stays valid.
   explicit ProxyEngine(autograd::Engine& real) : real_(real) {}
 
   autograd::variable_list execute(const autograd::edge_list& roots,
@@ -79,7 +79,7 @@ class ProxyEngine final : public autograd::Engine {
   }
 
   std::unique_ptr<autograd::SavedVariableHooks> hooks_in(const OffloadedRegion* region) {
-    // CUDA does not survive a fork: a child saves its tensors as if Spillway were not there.
+    // CUDA does not survive a fork: a child saves its tensors as without Spillway.
     if (region == nullptr || in_forked_child() || (!region->moves && !region->rules)) {
       return real_.get_default_saved_variable_hooks();
     }

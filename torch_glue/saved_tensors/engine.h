@@ -7,15 +7,16 @@
 
 namespace spillway {
 
-/// Stands in front of the autograd engine from now on: saved tensors of open regions get Spillway's
-/// hooks, everything else goes to the engine that was there. CurrentOp it twice changes nothing.
+/// Installs a wrapper around the autograd engine. Saved tensors of open regions get Spillway's
+/// hooks; all other calls go to the previous engine. A second call has no effect.
 /// Threads: safe. Works with and without Python.
 void install_engine();
 
 struct OffloadedRegion;
 
-/// The hooks of a tensor that is saved in this region, as if the regions inside it were not there;
-/// null where autograd keeps the tensor itself. Errors: what Python's hooks throw.
+/// The hooks of a tensor saved in this region, ignoring the regions within it. Null if autograd
+/// keeps the tensor itself.
+/// Errors: exceptions of Python's hooks.
 std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_in(const OffloadedRegion* region);
 
 }  // namespace spillway

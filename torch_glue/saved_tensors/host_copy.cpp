@@ -24,8 +24,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
   if (pieces_.empty()) return take_first(wanted, version, producer);
   ByteRange whole = wanted;
   std::vector<ByteRange> valid;
-  std::vector<ByteRange>
-      of_this_version;  // a counter of its own may belong to the code that fills it next
+  std::vector<ByteRange> of_this_version;  // a counter of its own may belong to the next writer
   const auto is_stale = [&](const Piece& piece) {
     return piece.bytes.overlaps(wanted) && !piece.is_of(version);
   };

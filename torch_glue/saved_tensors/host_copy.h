@@ -9,58 +9,58 @@
 
 namespace spillway {
 
-/// The bytes of one storage that are on the host: those that saved tensors cover, each once.
+/// The bytes of one storage on the host: those that saved tensors cover, each once.
 ///
-/// Threads: confined; the storage's lock is held. Ownership: of the host memory; borrows the
-/// device.
+/// Threads: confined; the storage's lock is held.
+/// Ownership: owns the host memory; borrows the device.
 class HostCopy {
  public:
   HostCopy(DeviceRuntime& device, driver::DevicePtr storage, Bytes size)
       : device_(device), storage_(storage), size_(size) {}
 
-  /// Ends the host memory (law 4).
+  /// Frees the host memory (law 4).
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  /// A tensor at `version` covers `wanted`: begins copying what of it is not there yet as it is
-  /// now. Gives the bytes that are copied.
+  /// Begins copying the bytes of `wanted`, covered by a tensor at `version`, that are not on the
+  /// host yet. Returns the number of bytes copied.
   ///
-  /// Views may have counters of their own (unsafe_chunk, .data), so only the same counter at the
-  /// same version shows that bytes which are there still are what is saved now. Otherwise they are
-  /// taken again: the tensors saved earlier either see their own part unchanged or are stopped by
-  /// their own counter.
+  /// Views may have version counters of their own (unsafe_chunk, .data). Bytes on the host are
+  /// current only if the same counter has the same version; otherwise they are copied again. For
+  /// tensors saved earlier, either their bytes are unchanged, or their own counter detects the
+  /// change.
   ///
-  /// Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver;
-  /// nothing has changed then.
+  /// Stream: after the work submitted to `producer`; no wait.
+  /// Errors: kOutOfHostMemory, kDriver; nothing has changed then.
   Result<Bytes> take(const ByteRange& wanted,
                      const c10::VariableVersion& version,
                      driver::Stream producer);
 
   [[nodiscard]] bool empty() const { return pieces_.empty(); }
 
-  /// What it holds.
+  /// Bytes on the host.
   [[nodiscard]] Bytes size() const;
   /// From its first byte to its last. Requires: not empty().
   [[nodiscard]] ByteRange extent() const;
 
-  /// Whether the storage's block in our heap knows of the copies. Requires: not empty().
+  /// Whether the storage's block in our heap has fences of the copies. Requires: not empty().
   [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap; }
 
-  /// The last copy out that was begun; those before have passed when it has. Requires: not empty().
+  /// The last copy out; all earlier ones have passed when it has. Requires: not empty().
   [[nodiscard]] driver::Fence last_written() const { return last_written_; }
 
-  /// Begins copying everything to a block that holds the storage's bytes from `begin` on; as
+  /// Begins copying everything to a block that contains the storage's bytes from `begin` on; as
   /// Residency::fetch.
   Result<driver::Fence> fetch(driver::DevicePtr destination,
                               Bytes begin,
                               driver::Stream consumer,
                               CopyPriority haste);
 
-  /// What was fetched has left the device again, or is there; only the accounting change.
+  /// Marks the fetched bytes as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(bool offloaded);
 
-  /// The streams that filled the storage wait for the copies that read it.
+  /// Makes the streams that filled the storage wait for the copies that read it.
   Status make_producers_wait() const;
 
  private:
@@ -74,7 +74,7 @@ class HostCopy {
     [[nodiscard]] bool is_of(const c10::VariableVersion& other) const;
   };
 
-  /// take() where nothing is there yet.
+  /// take() for an empty copy.
   Result<Bytes> take_first(const ByteRange& wanted,
                            const c10::VariableVersion& version,
                            driver::Stream producer);
@@ -87,7 +87,7 @@ class HostCopy {
   DeviceRuntime& device_;
   const driver::DevicePtr storage_;
   const Bytes size_;
-  c10::SmallVector<Piece, 1> pieces_;  // disjoint, in order; most often all of the storage
+  c10::SmallVector<Piece, 1> pieces_;  // disjoint, in order; usually the whole storage
   driver::Fence last_written_;
 };
 

@@ -14,11 +14,11 @@ namespace {
 
 thread_local LateWrites* innermost = nullptr;
 
-/// Written and not returned: autograd counts no new version for it.
+/// Written and not returned: autograd does not increment its version.
 bool is_written_late(const c10::FunctionSchema& schema, const c10::Argument& argument) {
   const auto* const alias = argument.alias_info();
   if (alias == nullptr || !alias->isWrite()) return false;
-  // Lists are written by optimizers' operators, which save nothing.
+  // Only operators of optimizers write lists, and they save nothing.
   if (!argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) return false;
   return std::none_of(
       schema.returns().begin(), schema.returns().end(), [alias](const c10::Argument& returned) {
@@ -30,9 +30,9 @@ bool is_written_late(const c10::FunctionSchema& schema, const c10::Argument& arg
 void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
   LateWrites writes(op, c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count));
-  // Autograd's own kernel is registered for all keys of autograd. It is found under the lowest one,
+  // Autograd's own kernel is registered for all autograd keys. It is found under the lowest one,
   // which has no backend. The keys above have been served, although the Python dispatcher's may be
-  // among those given.
+  // in the given set.
   constexpr c10::DispatchKeySet kBehind(c10::DispatchKeySet::FULL_AFTER,
                                         c10::DispatchKey::AutogradFunctionality);
   op.redispatchBoxed((keys & kBehind).add(c10::DispatchKey::AutogradOther), stack);
@@ -85,7 +85,7 @@ void LateWrites::cancel_deferred(const PackHook& hook) {
 }
 
 bool writes_late(const c10::FunctionSchema& schema) {
-  // What has no result makes no node that could save something.
+  // An operator without results creates no node that could save a tensor.
   if (schema.returns().empty()) return false;
   return std::any_of(
       schema.arguments().begin(), schema.arguments().end(), [&](const c10::Argument& argument) {
@@ -97,7 +97,7 @@ void watch_late_writes() {
   using c10::DispatchKey;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const DispatchKey backend : {DispatchKey::AutogradCUDA, DispatchKey::AutogradCPU}) {
-    // Never destroyed: its end would take the kernels away from running threads.
+    // Never destroyed: its destructor would unregister kernels that other threads run.
     auto* const library =
         new torch::Library(torch::Library::IMPL, "aten", backend, __FILE__, __LINE__);
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

@@ -11,14 +11,13 @@ namespace spillway {
 
 class PackHook;
 
-/// A call of an operator that writes arguments which autograd has saved before its kernel runs,
-/// such as the noise of RReLU. Until the call ends, the saved values are not there: a copy would
-/// read memory that is not written yet.
+/// A call of an operator that writes arguments after autograd has saved them, such as the noise of
+/// RReLU. Until the call ends, the saved values do not exist: a copy would read unwritten memory.
 ///
-/// PyTorch's generated code saves arguments first and runs the kernel afterwards. A written
-/// argument that is also returned gets a new version; autograd itself rejects its earlier save.
-/// An argument that is written and not returned gets none. Custom autograd functions are not
-/// concerned: what they save is saved after their forward function has returned.
+/// PyTorch's generated code saves arguments before it runs the kernel. A written argument that is
+/// also returned gets a new version; autograd itself rejects its earlier save. An argument that is
+/// written and not returned gets none. Custom autograd functions are not affected: their tensors
+/// are saved after the forward function has returned.
 ///
 /// Threads: confined to the calling thread. Calls nest.
 class LateWrites {

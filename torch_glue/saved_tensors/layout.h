@@ -8,12 +8,13 @@
 
 namespace spillway {
 
-/// How a tensor lies on its storage: what it takes to make it again over the same bytes elsewhere.
+/// The layout of a tensor on its storage, by which it can be recreated over the same bytes
+/// elsewhere.
 class Layout {
  public:
   Layout() = default;
 
-  /// As the tensor lies.
+  /// The layout of the tensor.
   explicit Layout(const at::Tensor& tensor)
       : sizes_(tensor.sizes()),
         strides_(tensor.strides()),
@@ -24,11 +25,13 @@ class Layout {
 
   [[nodiscard]] at::IntArrayRef sizes() const { return sizes_; }
 
-  /// Of its storage, from the tensor's first byte to its last; empty where it has no element.
+  /// The bytes of the storage from the tensor's first byte to its last; empty for a tensor without
+  /// elements.
   [[nodiscard]] const ByteRange& bytes() const { return bytes_; }
 
-  /// The tensor, without a graph, that shares `version`. `storage` has the bytes that its storage
-  /// had from `begin` on. Requires: `begin` is a multiple of the size of an element.
+  /// The tensor, without a graph, sharing `version`, over `storage`, which has the original bytes
+  /// from `begin` on.
+  /// Requires: `begin` is a multiple of the size of an element.
   [[nodiscard]] at::Tensor over(c10::Storage storage,
                                 const c10::VariableVersion& version,
                                 Bytes begin = Bytes{}) const {

@@ -23,7 +23,7 @@ namespace spillway {
 
 namespace {
 
-/// Autograd saves a tensor, or gets it back.
+/// Records that autograd saves or unpacks a tensor.
 void record_use(const at::Tensor& tensor) {
   if (!LifetimeRecorder::on() || !tensor.is_cuda() || !tensor.has_storage()) return;
   LifetimeRecorder::instance().used(DeviceId{tensor.device().index()},
@@ -32,9 +32,9 @@ void record_use(const at::Tensor& tensor) {
 
 }  // namespace
 
-/// The tensors that one wraps, each behind a hook of its own.
+/// The tensors that one wraps, each with a hook of its own.
 struct PackHook::Parts {
-  at::DimVector sizes;  // of the outer one
+  at::DimVector sizes;  // of the outer tensor
   std::function<at::Tensor(const std::vector<at::Tensor>&)> wrap;
   std::vector<std::unique_ptr<PackHook>> hooks;
 };
@@ -47,7 +47,7 @@ PackHook::~PackHook() {
   if (deferred_) LateWrites::cancel_deferred(*this);
   if (storage_ != nullptr) storage_->remove_hook(round_);
   if (recomputed_ != nullptr) recomputed_->remove_hook(round_);
-  // Before the handle is counted off: a step that ends with it finds the host memory released.
+  // Before the handle is counted as released: if that ends the step, the host memory must be free.
   storage_.reset();
   recomputed_.reset();
   mask_.reset();
@@ -79,7 +79,7 @@ void PackHook::pack_deferred() {
   const SavedVersion saved = version_;
   deferred_ = false;
   call_pack_hook(tensor);
-  version_ = saved;  // an edit after the save counts
+  version_ = saved;  // an in-place change after the save must be detected
 }
 
 void PackHook::pack(const at::Tensor& tensor) {
@@ -90,7 +90,7 @@ void PackHook::pack(const at::Tensor& tensor) {
   if (region_ == nullptr) return keep(tensor);
   if (move_parts(tensor)) return;
   auto reason = why_not_movable(tensor, region_->min_bytes);
-  // To move it is of no use, but it need not outlive the cache.
+  // Offloading it has no benefit, but it need not outlive the cache.
   const bool cached = !reason && is_in_autocast_cache(tensor);
   if (cached && !region_->recompute) reason = SkipReason::kParameter;
   if (reason) {
@@ -145,10 +145,10 @@ bool PackHook::leave_to_recompute(const at::Tensor& tensor,
                                   driver::Stream stream,
                                   std::optional<Decision>& decided) {
   if (tensor.numel() == 0) return false;
-  // What a plan keeps or moves is not looked at again.
+  // Storages that a plan keeps or offloads are not examined again.
   if (region_->budget && SavedStorage::knows(tensor.storage(), chain_)) return false;
   note_operators(
-      true);  // from the first tensor on, on threads that are in no region but the process's
+      true);  // from the first tensor on, on threads that are in the process's region only
   recomputed_ = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
   if (recomputed_ == nullptr) return false;
   recomputed_->add_hook(round_);
@@ -233,7 +233,7 @@ bool PackHook::move(const at::Tensor& tensor,
                     const std::optional<Decision>& decided) {
   layout_.emplace(tensor);
   if (layout_->bytes().empty()) {
-    // Nothing to move, and no reason to hold its storage.
+    // An empty tensor: nothing to offload, and no reason to keep its storage.
     kept_ = layout_->over(c10::Storage(c10::Storage::use_byte_size_t{},
                                        0,
                                        c10::DataPtr(nullptr, tensor.device()),
@@ -267,15 +267,14 @@ bool PackHook::move(const at::Tensor& tensor,
 }
 
 void PackHook::keep(const at::Tensor& tensor) {
-  // Never the variable itself: an output saved by its own node would hold the node indefinitely,
-  // and an input's Python object would live as long as the graph, which costs more than another
-  // tensor.
+  // Never the variable itself. An output saved by its own node would form a reference cycle. An
+  // input's Python object would live as long as the graph, which costs more than another tensor.
   const auto* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->key_set().has(c10::DispatchKey::Python)) {
     kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
     return;
   }
-  // Itself as autograd keeps it, which could not save such an output of its own node either.
+  // Itself as autograd keeps it; autograd could not save such an output of its own node either.
   kept_ = detached_or_itself(tensor);
 }
 
@@ -288,7 +287,7 @@ at::Tensor PackHook::call_unpack_hook() {
   try {
     return unpack();
   } catch (ChangedTensorError& error) {
-    add_name(error);  // here, where no lock is held any more
+    add_name(error);  // here, where no lock is held
     throw;
   }
 }

@@ -12,7 +12,7 @@
 namespace spillway {
 namespace {
 
-/// PyTorch's own allocator asks for memory back before it asks the driver for more.
+/// PyTorch's own allocator calls this to reclaim memory before it requests more from the driver.
 class GivePendingBack final : public c10::FreeMemoryCallback {
  public:
   bool Execute() override { return PendingSources::instance().poll(); }
@@ -57,7 +57,7 @@ void PendingSources::bound(std::size_t in_flight) {
     const auto stream = current_stream(DeviceId{held.storage.device().index()});
     const Status waited = driver::Timeline::wait(stream_of(stream), held.until);
     if (!waited.ok()) {
-      hold(std::move(held.storage), held.until);  // until it is seen to have passed
+      hold(std::move(held.storage), held.until);  // until it is observed to have passed
       continue;
     }
     // It may have been allocated on another stream, which has not waited.

@@ -14,28 +14,28 @@
 
 namespace spillway {
 
-/// Storages of other allocators that a copy still reads: held until it has passed (law 2). Memory
-/// of Spillway's own heap never comes here: its blocks carry the fence themselves.
+/// Keeps storages of other allocators alive until the copy that reads them has passed (law 2).
+/// Blocks of Spillway's heap carry the fence themselves and are never added.
 ///
-/// Threads: safe; no lock is held while a storage is freed. Ownership: one per process, never
-/// destroyed.
+/// Threads: safe; no lock is held while a storage is freed.
+/// Ownership: one per process, never destroyed.
 class PendingSources {
  public:
   static PendingSources& instance();
 
   void hold(c10::Storage storage, driver::Fence until);
-  /// As hold(), for a storage that may be held already: a later copy reads it too. Requires: the
-  /// earlier copies have passed when `until` has.
+  /// As hold(), for a storage that may already be added and that a later copy reads too.
+  /// Requires: the earlier copies have passed when `until` has.
   void extend(c10::Storage storage, driver::Fence until);
-  /// Releases the earliest until this thread holds at most `in_flight` of them. Stream: the
-  /// current stream of each one's device waits for its copy; no host wait.
+  /// Releases the earliest entries until at most `in_flight` of this thread remain.
+  /// Stream: the current stream of each entry's device waits for its copy; no host wait.
   void bound(std::size_t in_flight);
 
-  /// Releases the storages whose copies have passed; true where there were some. No host wait.
+  /// Releases the storages whose copies have passed; true if there were any. No host wait.
   bool poll() { return any_ && poll_held(); }
 
-  /// From hold() on, until poll() has freed it or bound() has taken it. What poll() is about to
-  /// free counts: the code that looks for other owners would take poll() for one.
+  /// Whether an entry exists, from hold() until bound() or poll() has released it. An entry that
+  /// poll() is about to free counts too, so that callers do not mistake it for another owner.
   [[nodiscard]] bool holds(const c10::StorageImpl* storage) const;
 
   [[nodiscard]] Bytes bytes() const;
@@ -44,7 +44,7 @@ class PendingSources {
  private:
   struct Held {
     c10::Storage storage;
-    Bytes size;  // when it was handed over: its owner may resize it
+    Bytes size;  // at the time of hold(); the owner may resize the storage
     driver::Fence until;
     std::thread::id saved_by;
   };
@@ -54,10 +54,10 @@ class PendingSources {
 
   PendingSources() = default;
 
-  std::atomic<bool> any_{false};  // asked at every save: most often there is nothing to do
+  std::atomic<bool> any_{false};  // checked at every save; usually false
   mutable Mutex mutex_;
   std::vector<Held> held_ SPILLWAY_GUARDED_BY(mutex_);
-  /// What poll() is about to free. Weak, so that no other storage has its address meanwhile.
+  /// The entries that poll() is about to free. Weak references prevent reuse of their addresses.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> leaving_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes bytes_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes bytes_peak_ SPILLWAY_GUARDED_BY(mutex_);

@@ -10,23 +10,24 @@
 
 namespace spillway {
 
-/// What happens to the tensors that are saved in a region.
+/// Options for the tensors that are saved in a region.
 struct RegionOptions {
-  TagId tag;  // planned and counted under it
+  TagId tag;  // the tag for planning and statistics
   Ratio ratio;
   Bytes min_bytes = Runtime::instance().options().min_bytes;  // smaller storages stay
-  /// Over an allocator that is not Spillway's: this many storages that have moved may still hold
-  /// device memory for their copy; at the next one the current stream waits for the earliest copy.
-  /// Without a value no stream waits, and memory is held until a later save finds the copy done.
+  /// With an allocator other than Spillway's: the number of offloaded storages that may still
+  /// occupy device memory for their copy. At the next one the current stream waits for the earliest
+  /// copy. Without a value no stream waits, and memory stays allocated until a later save finds the
+  /// copy complete.
   std::optional<std::size_t> max_in_flight = std::nullopt;
-  /// The most that each device is to need; the ratio is of no account then.
+  /// Maximum memory of each device; the ratio is then ignored.
   std::optional<Budget> budget = std::nullopt;
-  bool prefetch = true;  // storages are fetched before they are unpacked
-  /// The most bytes that are back before they are; none for one storage at a time.
+  bool prefetch = true;  // fetches storages ahead of their unpack
+  /// Maximum bytes fetched ahead of their use; none: one storage at a time.
   std::optional<Bytes> prefetch_headroom = std::nullopt;
-  /// Storages that the operators which made them can remake are neither kept nor moved.
+  /// Recomputes storages whose operators can run again, instead of keeping or offloading them.
   bool recompute = false;
-  bool names_memory = true;  // what is allocated inside belongs to `tag`
+  bool names_memory = true;  // allocations within the region belong to `tag`
 
   [[nodiscard]] bool moves_nothing() const { return ratio.zero() && !budget; }
 };

@@ -22,7 +22,7 @@ void close(const OffloadedRegion& region) {
   if (region.moves) Runtime::instance().leave_region(region.moves->tag);
 }
 
-/// A thread's regions, the last one always open. A thread that ends closes what it left open.
+/// A thread's regions; the last one is always open. A thread that ends closes its open regions.
 struct RegionStack {
   std::vector<OffloadedRegion> regions;
 
@@ -49,7 +49,7 @@ bool recomputes(const OffloadedRegion& region) {
   return region.moves && region.moves->recompute;
 }
 
-/// What is recomputed inside rules, too, is theirs to say.
+/// The rules of an outer region also decide on recomputed tensors.
 void note_what_is_recomputed() {
   const auto& regions = this_thread().regions;
   const auto* const everywhere = process_region.load(std::memory_order_acquire);
@@ -97,7 +97,7 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
 
 Result<std::uint64_t> enter_recomputing_region() {
   const auto* const outer = innermost_region();
-  // The second run of a checkpoint collects what its first run recorded, here too.
+  // The second run of a checkpoint collects the tensors that its first run recorded, here too.
   if (nothing_moves) return open(std::nullopt, outer != nullptr ? outer->rules : nullptr);
   RegionOptions options{intern_tag("recompute"), Ratio::of(0).value()};
   if (outer != nullptr && outer->moves) options = *outer->moves;
@@ -110,8 +110,8 @@ Status set_process_region(const RegionOptions& options) {
   Runtime& runtime = Runtime::instance();
   SPILLWAY_RETURN_IF_ERROR(runtime.enter_region(options.tag, options.ratio, options.budget));
   if (!options.budget)
-    runtime.offload_where_it_helps(options.tag);  // a budget's plan keeps what it can
-  runtime.leave_region(options.tag);  // known from now on, and not open: steps end without
+    runtime.offload_where_it_helps(options.tag);  // a budget's plan keeps as much as possible
+  runtime.leave_region(options.tag);  // known from now on, but not open: steps end without it
   const auto* const region =
       new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
   const OffloadedRegion* none = nullptr;

@@ -19,87 +19,87 @@
 
 namespace spillway {
 
-/// Gives the hooks of tensors in a region that has rules of its own.
+/// Provides the hooks of tensors in a region with rules of its own.
 class SavingRules {
  public:
   virtual ~SavingRules() = default;
-  /// For the tensor that this thread saves next.
+  /// For the next tensor that this thread saves.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
 
-  /// What this thread saves until end_checkpoint() are the arguments of a checkpointed call.
+  /// The tensors that this thread saves until end_checkpoint() are arguments of a checkpointed
+  /// call.
   virtual void begin_checkpoint() {}
 
   virtual void end_checkpoint() {}
 
-  /// Whether it has the last word on tensors saved in regions and under Python hooks inside, too.
+  /// Whether the rules also decide on tensors saved in inner regions and under inner Python hooks.
   [[nodiscard]] virtual bool covers_inner() const { return false; }
 
-  /// Whose hooks a tensor would get otherwise.
+  /// The source of the hooks that a tensor would get otherwise.
   enum class Source {
-    kRegion,  // a region's that moves or keeps tensors
+    kRegion,  // a region that offloads or keeps tensors
     kRules,
     kPython,  // may call a function again
   };
 
-  /// That word: `inner` are the hooks that the tensor would get, null where autograd keeps it.
+  /// That decision: `inner` are the hooks that the tensor would get, null if autograd keeps it.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> cover(
       std::unique_ptr<torch::autograd::SavedVariableHooks> inner, Source source) {
     static_cast<void>(source);
     return inner;
   }
 
-  /// A function that was called inside is called again by this, at any time and on any thread.
-  /// Empty where it can be called as it is.
+  /// Repeats a function that was called inside, at any time and on any thread. Empty if the
+  /// function can be called directly.
   using CallAgain = std::function<void(const std::function<void()>&)>;
 
   [[nodiscard]] virtual CallAgain how_to_call_again() { return {}; }
 };
 
-/// A part of one thread's forward pass that says what becomes of the tensors saved in it: they may
-/// move, or follow rules of the region's own, or, with neither, stay.
+/// A part of one thread's forward pass that decides on the tensors saved in it. They may be
+/// offloaded, follow the region's own rules, or, with neither, stay.
 struct OffloadedRegion {
   std::uint64_t id;
   std::optional<RegionOptions> moves;
   std::shared_ptr<SavingRules> rules;
-  SavingRules* covering;  // the innermost rules from here outwards that cover_inner(), or null
-  /// How many Python saved-tensor hooks were in force at its entry: one more is an inner context,
-  /// which wins.
+  SavingRules* covering;  // the innermost rules with covers_inner(), from here outwards; or null
+  /// Number of Python saved-tensor hooks active at its entry. A further hook is an inner context
+  /// and takes precedence.
   size_t python_hooks;
-  std::unique_ptr<TagScope> scope;  // null for a region that renames no memory
+  std::unique_ptr<TagScope> scope;  // null for a region that does not tag memory
   bool open = true;
 };
 
 /// Opens a region on this thread and installs the engine on first use; the id closes it.
-/// Errors: kInvalidArgument where the tag already has another ratio in this step.
+/// Errors: kInvalidArgument if the tag already has another ratio in this step.
 Result<std::uint64_t> enter_region(const RegionOptions& options);
 
-/// Opens a region inside which the tensors that autograd saves are left alone, whatever regions are
-/// around it.
+/// Opens a region in which saved tensors stay on the device, whatever regions are around it.
 std::uint64_t enter_keeping_region();
 
-/// Opens a region that does what the innermost one does, and besides leaves to be recomputed
-/// what can be: see torch_glue/recompute. Regions inside do so, too. Errors: as
-/// enter_region(options).
+/// Opens a region that acts as the innermost one and also recomputes storages where possible: see
+/// torch_glue/recompute. Inner regions recompute too.
+/// Errors: as enter_region(options).
 Result<std::uint64_t> enter_recomputing_region();
 
-/// The region that every thread is in, around those that it opens: for programs that open none.
-/// Autograd of all threads, running ones too, saves in it from now on. It renames no memory.
-/// Errors: as enter_region(options); kInvalidArgument where there is one already.
+/// Sets the region around the regions of all threads, for programs that open none. All threads save
+/// in it from now on, including those in a forward pass. It does not tag memory.
+/// Errors: as enter_region(options); kInvalidArgument if there already is one.
 Status set_process_region(const RegionOptions& options);
 
 /// Opens a region with rules of its own.
 std::uint64_t enter_region(std::shared_ptr<SavingRules> rules);
 
-/// Opens a region with rules of its own, which may move tensors as `options` say.
+/// Opens a region with rules of its own that may offload tensors as in `options`.
 /// Errors: as enter_region(options).
 Result<std::uint64_t> enter_region(const RegionOptions& options,
                                    std::shared_ptr<SavingRules> rules);
 
-/// Closes it. Regions that are left out of order stay nested until the inner ones are left.
-/// Errors: kInvalidArgument where this thread has no such open region.
+/// Closes it. A region that is closed out of order stays in force until the inner ones are closed.
+/// Errors: kInvalidArgument if this thread has no such open region.
 Status leave_region(std::uint64_t id);
 
-/// A region that this thread has entered, left with the scope.
+/// Opens a region on this thread for a scope.
 class EnteredRegion {
  public:
   explicit EnteredRegion(std::uint64_t id) : id_(id) {}
@@ -113,8 +113,8 @@ class EnteredRegion {
   const std::uint64_t id_;
 };
 
-/// While it lives, regions that this thread opens keep their tensors: no backward pass reads what
-/// is saved in them. A recomputing region does what the region around it does.
+/// During its lifetime, regions that this thread opens keep their tensors, because no backward pass
+/// will use them. A recomputing region acts as the region around it.
 class OffloadDisabledGuard {
  public:
   OffloadDisabledGuard();
@@ -126,13 +126,13 @@ class OffloadDisabledGuard {
   const bool before_;
 };
 
-/// How many regions this thread has open.
+/// Number of regions that this thread has open.
 std::size_t open_regions();
 
-/// The region around this thread's innermost one with these rules, null where there is none.
+/// The region around this thread's innermost one with these rules; null if there is none.
 const OffloadedRegion* region_around(const SavingRules& rules);
 
-/// The innermost region that this thread is in, null where there is none.
+/// The innermost region of this thread; null if there is none.
 const OffloadedRegion* innermost_region();
 
 }  // namespace spillway

@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-/// Storages by address. The weak references keep those from being used again meanwhile.
+/// Storages by address. Weak references prevent reuse of the addresses.
 class Remembered {
  public:
   static Remembered& instance() {
@@ -79,8 +79,8 @@ bool is_running_statistic(const at::Tensor& tensor) {
 }
 
 void see_running_statistics(bool wanted) {
-  // PyTorch lends a thread's callbacks to others that work for it, and takes them offloaded again:
-  // only it knows them.
+  // PyTorch copies a thread's callbacks to its worker threads and removes them later; only PyTorch
+  // knows them.
   const auto& callbacks = at::get_record_function_tls_().sorted_tls_callbacks_;
   const auto ours = std::find_if(callbacks.begin(), callbacks.end(), [](const auto& entry) {
     return entry.callback_.start() == &remember;

@@ -8,17 +8,16 @@
 
 namespace spillway {
 
-/// What a normalization is given as running statistics; empty for any other call.
+/// The running statistics passed to a normalization; empty for any other call.
 std::vector<at::Tensor> running_statistics_of(const at::RecordFunction& call);
 
-/// Whether some thread saw it be given to a normalization as such. Its owner keeps it, and the
-/// normalization that saves it may write to it without a word to autograd.
+/// Whether the tensor was passed to a normalization as running statistics. Its owner keeps it, and
+/// the normalization that saves it may write to it without a version change.
 /// Threads: safe.
 bool is_running_statistic(const at::Tensor& tensor);
 
-/// Whether the running statistics that this thread's normalizations are given are remembered from
-/// now on, the code that calls them. It costs each operator, so it is for steps that are not known
-/// yet.
+/// Enables or disables tracking of the running statistics passed to this thread's normalizations.
+/// It adds overhead to each operator, so enable it only for unknown steps.
 void see_running_statistics(bool wanted);
 
 }  // namespace spillway

@@ -27,11 +27,11 @@
 namespace spillway {
 namespace {
 
-/// Of the memory of both allocators. Kernels may choose by the alignment of what they are given, so
-/// what is fetched has that of the original.
+/// Alignment of both allocators' memory. Kernels may be selected by alignment, so a fetched copy
+/// has the alignment of the original.
 constexpr Bytes kAlignment{512};
 
-/// True where something besides `original` itself and a copy still under way holds the storage.
+/// Whether the storage is referenced other than by `original` itself and a copy in progress.
 bool referenced_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
   const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
   return compat::holders(original, *original) > own;
@@ -44,7 +44,7 @@ std::uint64_t address_of(const c10::Storage& storage) {
 }  // namespace
 
 std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, DeviceRuntime& device) {
-  // A storage that was given other memory is another one: the host copy is of what it was.
+  // A storage with new memory is a different one: the host copy has its former contents.
   return StorageTable<SavedStorage>::instance().find_or_make(
       storage.unsafeGetStorageImpl(),
       [&](const SavedStorage& known) { return known.is_of(*storage.unsafeGetStorageImpl()); },
@@ -72,15 +72,15 @@ bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
 }
 
 SavedStorage::~SavedStorage() {
-  // Nothing else has it any more, so the lock would be for nothing.
+  // No other reference exists, so no lock is needed.
   StorageTable<SavedStorage>::instance().forget(key_);
   if (order_ != nullptr) order_->gone(this);
   order_free_after_copy();
   if (copy_.empty()) return;
   if (number_ != 0) RunLog::instance().ended(number_);
   if (site_.watched) device_.curve().present(site_.step, site_.index);
-  // Its owner may write to it now: not before the copy has read it. An error leaves the process as
-  // it is: the driver reports it again in the owner's next call.
+  // Its owner may write to it now, but not before the copy has read it. An error is ignored: the
+  // driver reports it again in the owner's next call.
   const auto alive = original();
   if (alive && referenced_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
 }
@@ -172,7 +172,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
   for (const auto& [bytes, version] : waiting_->saved) {
     const auto more =
         copy_out({waiting_->storage, bytes, version, waiting_->stream}, waiting_->region);
-    // What is on the host by then is of no use, and the storage stays.
+    // The bytes on the host are then of no use, and the storage stays.
     if (!more) {
       refused_ = true;
       Runtime::instance().not_moved(site_, size_);
@@ -195,7 +195,7 @@ Bytes SavedStorage::reclaim() {
   if (refused_) return {};
   if (waiting_ == nullptr) return drop_arrival();
   const auto alive = original();
-  constexpr std::size_t kOwn = 2;  // what waits, and `alive`
+  constexpr std::size_t kOwn = 2;  // the waiting entry, and `alive`
   if (!alive || compat::holders(alive, *alive) > kOwn) return {};
   return leave(left) && left != nullptr ? size_ : Bytes{};
 }
@@ -234,7 +234,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
     } else {
       pending.extend(saved.storage, copy_.last_written());
     }
-    // A budget counts what is freed when it is freed.
+    // A budget counts memory when it is freed.
     if (region.budget) pending.bound(0);
     if (region.max_in_flight) pending.bound(*region.max_in_flight);
   } else if (region.max_in_flight == 0U) {
@@ -291,9 +291,9 @@ SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
 bool SavedStorage::used_first() {
   if (std::exchange(used_, true)) return false;
   Runtime::instance().wanted(site_);
-  if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() looks who holds it
+  if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() checks its references
   const auto alive = original();
-  // The one who keeps it holds it once, each hook or what waits, and so does `alive`.
+  // The references of its keepers: each hook or the waiting entry, and `alive`.
   const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
   const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
   if (others) Runtime::instance().alive_at_unpack(site_, size_);
@@ -351,7 +351,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
       copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);
   check(fence.status());
 
-  // Nothing below may fail.
+  // No call below may fail.
   Runtime::instance().fetched(site_, copy_.size());
   arrival_.emplace(Arrival{
       storage, storage.getWeakStorageImpl(), bytes, fence.value(), consumer, false, false, hooks_});
@@ -369,7 +369,7 @@ bool SavedStorage::prefetch(c10::cuda::CUDAStream consumer) {
     fetch(its_own ? consumer : current_stream(device), CopyPriority::kPrefetch);
     return true;
   } catch (const c10::Error& error) {
-    static_cast<void>(error);  // it was only to be early
+    static_cast<void>(error);  // it was only a prefetch
     return false;
   }
 }
@@ -414,7 +414,7 @@ void SavedStorage::release_waiter() {
 }
 
 void SavedStorage::order_free_after_copy() {
-  // Memory that is freed before anybody used it is still being written to.
+  // Memory that is freed before its first use is still being written to.
   if (!arrival_ || arrival_->waited) return;
   static_cast<void>(driver::Timeline::wait(stream_of(arrival_->stream), arrival_->fence));
   arrival_->waited = true;

@@ -20,22 +20,22 @@ namespace spillway {
 
 class UnpackOrder;
 
-/// One storage that autograd saves, however many tensors view it: one decision, and each byte that
-/// they cover at most once on the host (law 5). The decision, and what is counted for it, is about
-/// the storage's bytes, which leave the device; copied is what its tensors cover. The hooks of its
-/// tensors own it together; the last one ends the host copy (law 8).
+/// One storage that autograd saves, with all tensors that view it: one decision, and one host copy
+/// of each byte that they cover (law 5). The decision and its statistics refer to the whole
+/// storage, which leaves the device; only the covered bytes are copied. The hooks of its tensors
+/// share its ownership; the last one frees the host copy (law 8).
 ///
-/// The identity is the storage object: a weak reference keeps its address from being used again.
+/// It is identified by the storage object; a weak reference prevents reuse of its address.
 ///
-/// Threads: safe. Its lock may be held while memory is allocated from PyTorch's current allocator.
+/// Threads: safe. Its lock may be held while PyTorch's current allocator allocates memory.
 class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
  public:
-  /// The one for `storage`, made where there is none. Requires: a CUDA storage with memory.
+  /// The entry of `storage`, created if there is none. Requires: a CUDA storage with memory.
   static std::shared_ptr<SavedStorage> of(const c10::Storage& storage, DeviceRuntime& device);
-  /// Whether there is one; `chain` is then what set_recompute_depth() said of it.
+  /// Whether there is an entry; sets `chain` to its value from set_recompute_depth().
   static bool knows(const c10::Storage& storage, int& chain);
 
-  /// It could have been recomputed, from this many others one behind the other, itself included
+  /// The length of the chain by which it could have been recomputed, itself included
   /// (Recipe::chain).
   void set_recompute_depth(int chain) { chain_ = chain; }
 
@@ -44,24 +44,24 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   SavedStorage(const SavedStorage&) = delete;
   SavedStorage& operator=(const SavedStorage&) = delete;
 
-  /// Whether `storage` still has the memory that this one was made for.
+  /// Whether `storage` still has the memory that this entry was created for.
   [[nodiscard]] bool is_of(const c10::StorageImpl& storage) const;
 
-  /// What a tensor that is saved covers of its storage. Borrows it all for the call.
+  /// The part of a storage that a saved tensor covers. Borrowed for the call.
   struct Saved {
     const c10::Storage& storage;
     const ByteRange& bytes;  // not empty
     const c10::VariableVersion& version;
     driver::Stream stream;              // the current one of its device
-    at::IntArrayRef sizes{};            // the tensor's
-    const Decision* decided = nullptr;  // where it was, because it could be recomputed
+    at::IntArrayRef sizes{};            // of the tensor
+    const Decision* decided = nullptr;  // set if decided before, because it could be recomputed
   };
 
-  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
-  /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
-  /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
-  /// the stream has been given (law 1). `round` is the hook's own from here on, until
-  /// remove_hook().
+  /// Saves a tensor for a hook. True: its bytes are being copied to the host, or the entry holds
+  /// the storage because it may have to be offloaded later; the hook need not keep it. False: the
+  /// hook keeps it. Other storages that are due with this one are offloaded too.
+  /// Stream: the copy is ordered after work submitted to the stream (law 1). `round` belongs to the
+  /// hook from now on, until remove_hook().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -70,87 +70,89 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     Bytes begin;
   };
 
-  /// `bytes`, and all others that are saved, on the device again, usable on the current stream: the
-  /// original where it is still alive, otherwise a copy that the hooks share, which begins and ends
-  /// with what is saved and has what lies between. An address in it is the original one modulo 512.
-  /// `round` is the hook's own, from save(). Errors: c10::Error for a failed copy,
-  /// c10::OutOfMemoryError.
+  /// Makes `bytes`, and all other saved bytes, available on the device, usable on the current
+  /// stream. Returns the original storage if it still exists, otherwise a copy that the hooks
+  /// share. The copy spans from the first saved byte to the last. Addresses in it equal the
+  /// original ones modulo 512. `round` is that of save().
+  /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
   OnDevice fetch(std::uint64_t& round, const ByteRange& bytes);
 
-  /// Begins its way back for this stream, or the current one where that is another device's, where
-  /// a hook may still ask for it and it is not there. True where a copy has begun. Errors: none;
-  /// who unpacks it meets one that lasts.
+  /// Begins a fetch if a hook may still use the storage and it is not resident. Fetches for this
+  /// stream, or for the current one if this stream belongs to another device. True if a copy has
+  /// begun.
+  /// Errors: none; the unpack reports a lasting one.
   bool prefetch(c10::cuda::CUDAStream consumer);
 
-  /// The device has no room: what waits leaves now, and what was prefetched and is not used yet is
-  /// dropped. Returns the bytes that are free in stream order then; none where nothing could go,
-  /// others hold the storage, or a thread is at work on it. Stream: no wait.
+  /// Called when the device has no room: offloads a waiting storage now, and drops a prefetched
+  /// copy that is not used yet. Returns the bytes that are then free in stream order. Zero if
+  /// nothing can be freed, the storage is referenced elsewhere, or a thread is using it.
+  /// Stream: no wait.
   Bytes reclaim();
 
-  /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
-  /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
-  /// first one moved (law 6).
+  /// Reports the unpack by a hook that keeps its tensor. The first one detects whether the storage
+  /// is referenced elsewhere. A step's plan is thus right from its second time on, whatever its
+  /// first one offloaded (law 6).
   void kept_is_used();
 
-  /// For the run log (RunLog): zero where that is off.
+  /// Number in the run log (RunLog); zero if it is off.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
-  /// One more hook for what one has already; `round` as for save().
+  /// Adds a hook for a saved tensor that already has one; `round` as for save().
   void add_hook(std::uint64_t& round);
 
-  /// The hook with this `round` has ended.
+  /// Removes the hook with this `round`.
   void remove_hook(std::uint64_t round);
 
  private:
   std::atomic<int> chain_{0};
 
-  /// A copy on the device. It is held until every hook that was alive when it was fetched has
-  /// unpacked once or ended, so that two views cost one copy; then the tensors that use it own it.
+  /// A copy on the device. It is kept until every hook that existed at its fetch has unpacked once
+  /// or ended, so that two views share one copy. After that the tensors that use it own it.
   struct Arrival {
     c10::Storage held;
     c10::weak_intrusive_ptr<c10::StorageImpl> seen;
     ByteRange bytes;  // of the saved storage
     driver::Fence fence;
     c10::cuda::CUDAStream stream;  // it was allocated on
-    bool waited;                   // by that stream
+    bool waited;                   // that stream has waited for the copy
     bool used;                     // unpacked at least once
     std::int64_t waiting;          // hooks that have not unpacked since
   };
 
-  /// A storage that may move later in its step, and what is to be copied then.
+  /// A storage that may be offloaded later in its step, and the bytes to copy then.
   struct Waiting {
     c10::Storage storage;
     RegionOptions region;
-    driver::Stream stream;  // that it was saved on
+    driver::Stream stream;  // of the save
     std::vector<std::pair<ByteRange, c10::VariableVersion>> saved;
   };
 
   bool save_first(const Saved& saved, const RegionOptions& region, Decision& decision)
       SPILLWAY_REQUIRES(mutex_);
   void has_left(const RegionOptions& region, Bytes copied) SPILLWAY_REQUIRES(mutex_);
-  /// It moves now, if it can. Requires: the decision says so.
+  /// Offloads it now if possible. Requires: the decision is to offload it.
   void leave();
-  /// As leave(); `left` is to end without the lock. False where it stays.
+  /// As leave(); the caller destroys `left` without the lock. False if the storage stays.
   bool leave(std::unique_ptr<Waiting>& left) SPILLWAY_REQUIRES(mutex_);
-  /// Ends what was prefetched and is not used yet, if anything; its bytes.
+  /// Drops a prefetched copy that is not used yet, if any; returns its bytes.
   Bytes drop_arrival() SPILLWAY_REQUIRES(mutex_);
   /// Whether this is its first use.
   bool used_first() SPILLWAY_REQUIRES(mutex_);
-  /// As fetch(); where that is news to the step's plan, `news` is its site.
+  /// As fetch(); sets `news` to its site if the step's plan must be updated.
   OnDevice fetch(std::uint64_t& round,
                  const ByteRange& bytes,
                  c10::cuda::CUDAStream consumer,
                  std::optional<Site>& news);
-  /// What of `bytes` is copied now; nothing where that cannot be done.
+  /// Starts the copy of `bytes`; returns the bytes copied, none if it failed.
   std::optional<Bytes> copy_out(const Saved& saved, const RegionOptions& region)
       SPILLWAY_REQUIRES(mutex_);
   bool save_again(const Saved& saved, const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   c10::Storage alias(c10::intrusive_ptr<c10::StorageImpl> alive, c10::cuda::CUDAStream consumer)
       SPILLWAY_REQUIRES(mutex_);
-  /// What it takes on the device when it is fetched.
+  /// The range that it occupies on the device after a fetch.
   [[nodiscard]] ByteRange on_device_again() const SPILLWAY_REQUIRES(mutex_);
   c10::Storage fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
-  /// The original where it is alive and has not been given other memory.
+  /// The original storage if it exists with the same memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;
   [[nodiscard]] c10::Storage arrived() const SPILLWAY_REQUIRES(mutex_);
   void use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage)
@@ -169,14 +171,14 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // unpacked
-  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;              // a host copy
-  std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // null where it has moved, too
+  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;              // a host copy was refused
+  std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // also null once offloaded
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
-  HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty where it has not moved
+  HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty if it is not offloaded
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);
-  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // one more at each fetch
+  std::uint64_t round_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // incremented at each fetch
   std::int64_t hooks_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  UnpackOrder* order_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;  // null where it is fetched on demand
+  UnpackOrder* order_ SPILLWAY_GUARDED_BY(mutex_) = nullptr;  // null if it is fetched on demand
 };
 
 }  // namespace spillway

@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// The version of a tensor when it was saved: a later edit in place is noticed (law 9).
+/// The version of a tensor when it was saved; detects later in-place changes (law 9).
 class SavedVersion {
  public:
   SavedVersion() = default;
@@ -15,7 +15,7 @@ class SavedVersion {
 
   [[nodiscard]] const c10::VariableVersion& counter() const { return counter_; }
 
-  /// As autograd counts it; zero for a tensor that has none.
+  /// Autograd's version number; zero for a tensor without a version.
   [[nodiscard]] std::uint32_t number() const { return saved_; }
 
   /// Whether the tensor has been changed since.
@@ -24,7 +24,7 @@ class SavedVersion {
   /// Whether both are the same state of the same tensor.
   [[nodiscard]] bool is(const SavedVersion& other) const;
 
-  /// Throws the c10::Error that says so, of a tensor of these sizes.
+  /// Throws the c10::Error for a changed tensor of these sizes.
   [[noreturn]] void raise(at::IntArrayRef sizes) const;
 
   void check(at::IntArrayRef sizes) const {

@@ -27,14 +27,14 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_leaf() && tensor.requires_grad();
 }
 
-/// Not whether it is enabled: it never is inside an operator that it has cast for.
+/// Not whether it is enabled: it never is within an operator that it has cast for.
 bool inside_autocast() {
   const int deeper = at::autocast::increment_nesting();
   at::autocast::decrement_nesting();
   return deeper > 1;
 }
 
-/// A parameter in another dtype. Autocast's cache holds it where autocast made it so.
+/// A parameter in another dtype. Autocast's cache keeps it if autocast created it.
 bool is_cast_parameter(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
   if (node == nullptr || node->num_outputs() != 1) return false;
@@ -43,8 +43,7 @@ bool is_cast_parameter(const at::Tensor& tensor) {
          node->name() == "ToCopyBackward0";
 }
 
-/// Storages counted in the running step. The weak references keep their addresses from being used
-/// again meanwhile.
+/// Storages counted in the running step. Weak references prevent reuse of their addresses.
 class SkipLedger {
  public:
   static SkipLedger& instance() {
@@ -60,7 +59,7 @@ class SkipLedger {
     return counted_.emplace(key, storage.getWeakStorageImpl()).second;
   }
 
-  /// What was counted before this step.
+  /// Drops the entries of earlier steps.
   void forget(std::uint64_t step) {
     const LightLock lock(mutex_);
     if (step_ < step) counted_.clear();
@@ -107,7 +106,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
 }
 
 bool is_in_autocast_cache(const at::Tensor& tensor) {
-  // Nothing else is cached.
+  // Autocast caches no other dtype.
   if (tensor.scalar_type() != at::autocast::get_autocast_dtype(at::kCUDA)) return false;
   if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
   const at::Tensor* const base = compat::view_base(tensor);

@@ -11,32 +11,33 @@
 
 namespace spillway {
 
-/// Why a saved tensor cannot be moved, nothing where it can. Cheap tests first.
+/// Why a saved tensor cannot be offloaded; none if it can. Cheap tests come first.
 std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_bytes);
 
-/// Why nothing can be moved from this stream now, although it could at other times: asks the
-/// driver.
+/// Why no tensor can be offloaded from this stream now, although it could at other times; queries
+/// the driver.
 std::optional<SkipReason> capture_skip_reason(driver::Stream stream);
 
-/// Whether it stands for other tensors, as those of Python classes and of functorch do.
+/// Whether it wraps other tensors, as tensors of Python classes and of functorch do.
 bool is_wrapper(const at::Tensor& tensor);
 
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);
 
-/// Whether it is a parameter in the type of autocast, or a view of one, whose cache holds it until
+/// Whether it is a parameter cast by autocast, or a view of one. Autocast's cache keeps it until
 /// the outermost autocast ends.
 bool is_in_autocast_cache(const at::Tensor& tensor);
 
-/// Counts a tensor that is not moved: once per storage and step. Threads: safe.
+/// Counts a tensor that is not offloaded, once per storage and step. Threads: safe.
 void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor);
 
-/// Counts a tensor that could be moved and stays, because its region moves nothing: as
+/// Counts a tensor that could be offloaded but stays, because its region offloads nothing; as
 /// count_skip().
 void count_staying(TagId tag, const at::Tensor& tensor);
 
-/// A step has ended. What is remembered of its storages would go at the next count anyway; now
-/// their memory can be used again at once, and is in the processor's caches still. Threads: safe.
+/// Drops the counted storages of a step at its end. The next count would drop them anyway; now
+/// their memory can be reused while it is in the processor's caches.
+/// Threads: safe.
 void forget_counted();
 
 }  // namespace spillway

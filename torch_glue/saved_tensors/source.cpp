@@ -18,7 +18,7 @@ constexpr std::uint64_t kSteps = 4;
 
 std::atomic<LineTeller> line_teller{nullptr};
 
-/// As autograd names their nodes; each has the bytes that its first input had.
+/// Names of autograd nodes whose results have the bytes of their first input.
 constexpr std::array<std::string_view, 26> kViews{
     "Alias",       "AsStrided",      "Chunk",   "Detach",  "Diagonal",     "Expand",
     "LiftFresh",   "Narrow",         "Permute", "Reshape", "Select",       "Slice",
@@ -32,8 +32,8 @@ std::string operator_of(const torch::autograd::Node& node) {
   return name.substr(0, name.find("Backward"));
 }
 
-/// The operator that made the tensor's bytes; "" where autograd does not know, as of what a node
-/// saves of its own results, and of leaves.
+/// The operator that produced the tensor's bytes; "" if autograd does not know it: for a node's own
+/// saved results, and for leaves.
 std::string maker_of(const at::Tensor& tensor) {
   for (const auto* node = tensor.grad_fn().get(); node != nullptr;) {
     if (node->num_outputs() == 0) return {};  // a leaf

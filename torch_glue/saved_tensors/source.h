@@ -8,14 +8,14 @@
 
 namespace spillway {
 
-/// Tells the run log which operator made a tensor that moves, and which line of the program saves
-/// it; in the first steps only, because later ones are alike and lines cost microseconds.
-/// Requires: RunLog::on(). Threads: safe; no lock may be held that a thread with Python's lock
-/// waits for.
+/// Logs in the run log the operator that produced an offloaded tensor, and the program line that
+/// saves it. Only in the first steps, because later ones are similar and a line costs microseconds.
+/// Requires: RunLog::on(). The caller holds no lock that a thread with Python's lock waits for.
+/// Threads: safe.
 void tell_source(const at::Tensor& tensor, std::uint64_t storage);
 
-/// Who knows the line of the program that this thread runs; "" where there is none. One for the
-/// process; null for none.
+/// Returns the program line that this thread runs; "" if there is none. One per process; null:
+/// none.
 using LineTeller = std::string (*)();
 void set_line_teller(LineTeller teller);
 

@@ -10,8 +10,9 @@
 
 namespace spillway {
 
-/// Finds what is known of a storage that autograd saves. An entry lives as long as some hook owns
-/// it. Threads: safe. Ownership: one per process and kind, never destroyed; owns no entry.
+/// Maps a storage that autograd saves to its entry. An entry lives as long as a hook owns it.
+/// Threads: safe.
+/// Ownership: one per process and type, never destroyed; owns no entry.
 template <typename Entry>
 class StorageTable {
  public:
@@ -20,17 +21,18 @@ class StorageTable {
     return *table;
   }
 
-  /// Null where there is none.
+  /// Null if there is none.
   std::shared_ptr<Entry> find(c10::StorageImpl* key) {
     const LightLock lock(mutex_);
     const auto found = entries_.find(key);
     return found == entries_.end() ? nullptr : found->second.lock();
   }
 
-  /// The one there is, where `same` is true of it, and otherwise what `make` gives, under the lock.
+  /// The existing entry if `same` accepts it, otherwise the result of `make`, under the lock.
   template <typename Same, typename Make>
   std::shared_ptr<Entry> find_or_make(c10::StorageImpl* key, Same same, Make make) {
-    std::shared_ptr<Entry> known;  // whose end, which forgets it, is after the lock
+    // destroyed after the lock is released, because its destructor calls forget()
+    std::shared_ptr<Entry> known;
     const LightLock lock(mutex_);
     std::weak_ptr<Entry>& entry = entries_[key];
     known = entry.lock();
@@ -40,13 +42,13 @@ class StorageTable {
     return made;
   }
 
-  /// In place of the one there is.
+  /// Replaces the existing entry.
   void put(c10::StorageImpl* key, const std::shared_ptr<Entry>& entry) {
     const LightLock lock(mutex_);
     entries_.insert_or_assign(key, entry);
   }
 
-  /// Called by an ending entry; a newer one for the same storage stays.
+  /// Called by the destructor of an entry; a newer entry for the same storage stays.
   void forget(c10::StorageImpl* key) {
     const LightLock lock(mutex_);
     const auto found = entries_.find(key);

@@ -10,8 +10,8 @@
 namespace spillway {
 namespace {
 
-/// This many storages in a row that need not be fetched end the search for one that does.
-constexpr int kMaxNeedlessly = 8;
+/// The search for a storage to fetch ends after this many consecutive ones without need.
+constexpr int kMaxInVain = 8;
 
 constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
@@ -71,8 +71,8 @@ void UnpackOrder::used(const Site& site,
   }
   for (int needlessly = 0; next != nullptr;) {
     const bool begun = next->prefetch(consumer);
-    needlessly = begun ? 0 : needlessly + 1;
-    std::shared_ptr<SavedStorage> done;  // ends without the lock
+    in_vain = begun ? 0 : in_vain + 1;
+    std::shared_ptr<SavedStorage> done;  // destroyed without the lock
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());
     if (needlessly == kMaxNeedlessly) return;
@@ -87,7 +87,7 @@ std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool re
     const Moved& next = moved_[index];
     if (next.identity == nullptr || is_early(next.identity)) continue;
     if (!has_room_for(next)) return nullptr;
-    // The last owner must not end under the lock, so only what is returned is owned.
+    // The last owner must not be destroyed under the lock, so only the returned storages are owned.
     if (auto storage = next.storage.lock()) {
       early_.emplace_back(next.identity, next.size);
       early_bytes_ += next.size;

@@ -15,25 +15,25 @@ namespace spillway {
 
 class SavedStorage;
 
-/// In which order the storages of a tag are wanted again, and which of them are fetched before they
-/// are: those that followed the one that is used now in the last step, or, where it is unknown,
-/// were saved before it. What is back and not used yet is one storage, or has at most the
-/// headroom's bytes.
+/// The order in which the storages of a tag are used in the backward pass, and the prefetches that
+/// follow from it. It prefetches the storages that followed the one in use in the last step. If
+/// that is unknown, it prefetches those saved before it. Prefetched and unused is at most one
+/// storage, or at most the headroom's bytes.
 ///
 /// Threads: safe. A storage calls it with or without its own lock; it calls storages without a
-/// lock. Ownership: one for each tag, never destroyed; owns no storage.
+/// lock.
+/// Ownership: one per tag, never destroyed; owns no storage.
 class UnpackOrder {
  public:
   static UnpackOrder& of(TagId tag);
 
-  /// The storage has moved. `headroom`: none for one storage at a time.
+  /// Reports an offloaded storage. `headroom`: none for one storage at a time.
   void moved(const Site& site, SavedStorage& storage, Bytes size, std::optional<Bytes> headroom);
-  /// More of it has moved: this many bytes are fetched.
+  /// Reports that more of it was offloaded; `size` is the total to fetch.
   void grew(const Site& site, Bytes size);
-  /// It is used on this stream for the first time since it was fetched: the ways back of the next
-  /// ones begin.
+  /// Reports its first use on this stream since its fetch; the next prefetches begin.
   void used(const Site& site, const SavedStorage* storage, c10::cuda::CUDAStream consumer);
-  /// It has ended.
+  /// Removes a storage that has ended.
   void gone(const SavedStorage* storage);
 
  private:
@@ -54,10 +54,11 @@ class UnpackOrder {
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::vector<Moved> moved_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
   std::optional<Bytes> headroom_ SPILLWAY_GUARDED_BY(mutex_);
-  std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // of this step, indices
-  std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last one
-  std::vector<std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // in before_, by index
-  std::vector<std::pair<const SavedStorage*, Bytes>> early_ SPILLWAY_GUARDED_BY(mutex_);  // a few
+  std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // indices of this step
+  std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last step
+  std::vector<std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // positions in before_, by index
+  // a few entries
+  std::vector<std::pair<const SavedStorage*, Bytes>> early_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes early_bytes_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

@@ -25,7 +25,7 @@ std::unordered_map<TagId, OfTag>& all() {
   return *tags;
 }
 
-/// DeviceRuntime::Reclaimer: what is used last leaves first.
+/// DeviceRuntime::Reclaimer: the storage that is used last is offloaded first.
 Bytes reclaim(DeviceRuntime& device, Bytes wanted) {
   Bytes freed;
   for (const auto& storage : all_on(device.device().id)) {

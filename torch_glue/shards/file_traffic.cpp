@@ -15,7 +15,7 @@ using driver::Fence;
 using driver::Timeline;
 using namespace literals;
 
-constexpr Bytes kBounce = 4_MiB;  // enough for a copy engine at its full rate
+constexpr Bytes kBounce = 4_MiB;  // enough for a copy engine at full bandwidth
 constexpr Bytes kMaxToKeep = 32_MiB;
 
 }  // namespace
@@ -29,7 +29,7 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
   try {
     for (Bounce& bounce : bounces_) {
       bounce.slot = checked(device_.arena().take(each));
-      // The host writes to it: what used the slot before must be over.
+      // The host writes to it: earlier uses of the slot must be complete.
       check(bounce.slot.fences.wait_sync());
       bounce.slot.fences.clear();
     }
@@ -94,8 +94,8 @@ Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces,
                                  Fence ready,
                                  CopyPriority haste) {
   Fence last;
-  // The destinations were ready when the order was given; what the consumer got since does not
-  // matter, so that the copies follow their own stream.
+  // The destinations were ready at the request. Later work of the consumer does not matter, so the
+  // copies are ordered after their own stream.
   const driver::Stream itself = device_.copies().in_stream(haste);
   const auto copy = [&](const Piece& piece, Bytes done, Bytes size) -> Status {
     Bounce& bounce = bounces_.at(turn_++ % bounces_.size());
@@ -182,7 +182,7 @@ Status FileTraffic::put(const HostSlot& slot, Fence copied, HostMemory& home, By
 }
 
 void FileTraffic::wait() {
-  // It has the outcome of all before it.
+  // Its outcome implies that of all earlier requests.
   static_cast<void>(order(Order([] { return Result<Fence>(Fence{}); })).get());
   Status failed;
   {

@@ -16,39 +16,41 @@
 
 namespace spillway {
 
-/// Copies between a file and a device, by way of a little pinned memory: a thread does what blocks,
-/// one order after the other. The host memory that it holds does not depend on the file's size.
+/// Copies between a file and a device through a small pinned buffer. A thread executes the blocking
+/// part of the requests in order. Its host memory does not depend on the file's size.
 ///
-/// Threads: safe. Ownership: owns its thread and its pinned memory. Its destructor waits for what
-/// has been ordered.
+/// Threads: safe.
+/// Ownership: owns its thread and its pinned memory. The destructor waits for all requests.
 class FileTraffic {
  public:
-  /// How an order ended: the fence of its last copy where there is one. No copy is under way where
-  /// it failed.
+  /// Result of a request: the fence of its last copy, if any. After a failure no copy is in
+  /// progress.
   using Outcome = std::shared_future<Result<driver::Fence>>;
 
-  /// Bytes of the file, and where on the device they belong.
+  /// Bytes of the file and their destination on the device.
   struct Piece {
     const std::byte* home;
     Bytes size;
     driver::DevicePtr destination;
   };
 
-  /// `largest`: the most bytes of one load; six times that is the most that is pinned. Errors:
-  /// c10::Error (pinned memory, a thread).
+  /// `largest`: maximum bytes of one load. At most six times that is pinned.
+  /// Errors: c10::Error (pinned memory, a thread).
   FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, Bytes largest);
   ~FileTraffic();
   FileTraffic(const FileTraffic&) = delete;
   FileTraffic& operator=(const FileTraffic&) = delete;
 
-  /// Brings pieces to the device. Stream: after everything submitted so far to `consumer`, which
-  /// must still wait for the fence. Errors: c10::Error.
+  /// Copies pieces to the device.
+  /// Stream: after everything submitted so far to `consumer`, which must still wait for the fence.
+  /// Errors: c10::Error.
   Outcome load(std::vector<Piece> pieces, driver::Stream consumer, CopyPriority haste);
 
-  /// Brings bytes of the device to `home`: in the file, or in memory that is not pinned. `copied`
-  /// is when the device's are free again.
-  /// Stream: after everything submitted so far to `producer`. The host waits while too much is on
-  /// its way. Errors: c10::Error.
+  /// Copies bytes of the device to `home`: in the file, or in pageable memory. After `copied` the
+  /// device memory can be reused.
+  /// Stream: after everything submitted so far to `producer`. The host waits if too many bytes are
+  /// in flight.
+  /// Errors: c10::Error.
   Outcome keep(driver::DevicePtr source,
                driver::Stream producer,
                std::shared_ptr<HostMemory> home,
@@ -56,8 +58,8 @@ class FileTraffic {
                Bytes size,
                driver::Fence& copied);
 
-  /// Blocks the host until all that was ordered is done. Errors: c10::Error, the first of keep()
-  /// since the last time.
+  /// Blocks the host until all requests are complete.
+  /// Errors: c10::Error, the first failure of keep() since the last call.
   void wait();
 
   [[nodiscard]] const std::shared_ptr<HostFile>& file() const { return file_; }
@@ -67,7 +69,7 @@ class FileTraffic {
 
   struct Bounce {
     HostSlot slot;
-    driver::Fence read;  // by the last copy out of it
+    driver::Fence read;  // passed when the last copy out of it is complete
   };
 
   Outcome order(Order task);
@@ -82,16 +84,16 @@ class FileTraffic {
   DeviceRuntime& device_;
   const std::shared_ptr<HostFile> file_;
   driver::Timelines consumers_;
-  const Bytes most_to_keep_;       // on the way at a time, or one that is larger
-  std::array<Bounce, 4> bounces_;  // of the thread, in turn
+  const Bytes most_to_keep_;       // maximum bytes in flight, or a larger single request
+  std::array<Bounce, 4> bounces_;  // used by the thread in rotation
   std::size_t turn_ = 0;
   std::thread thread_;
 
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Order> orders_ SPILLWAY_GUARDED_BY(mutex_);
-  Bytes on_the_way_ SPILLWAY_GUARDED_BY(mutex_);  // pinned, to be kept
-  Status failed_ SPILLWAY_GUARDED_BY(mutex_);     // to keep
+  Bytes on_the_way_ SPILLWAY_GUARDED_BY(mutex_);  // pinned, of keep()
+  Status failed_ SPILLWAY_GUARDED_BY(mutex_);     // of keep()
   bool end_ SPILLWAY_GUARDED_BY(mutex_) = false;
 };
 

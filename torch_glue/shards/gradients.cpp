@@ -19,7 +19,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// As an accumulator's: what waits for nothing runs first.
+/// As an accumulator's: nodes that wait for nothing run first.
 constexpr auto kFirst = std::numeric_limits<std::uint64_t>::max();
 
 at::Tensor dense(const at::Tensor& gradient) {
@@ -27,7 +27,7 @@ at::Tensor dense(const at::Tensor& gradient) {
   return plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
 }
 
-/// Whether its bytes may be copied without the operators seeing it, and looked at later.
+/// Whether its bytes may be copied without an operator, and read later.
 bool may_leave_by_copy(const at::Tensor& gradient) {
   return !at::GradMode::is_enabled() && !torch::autograd::AnomalyMode::is_enabled() &&
          gradient.layout() == at::kStrided && !at::isTensorSubclassLike(gradient) &&
@@ -41,7 +41,7 @@ std::shared_ptr<HostMemory> ordinary(Bytes size) {
 
 }  // namespace
 
-/// Runs on the host's thread, where it may wait.
+/// Runs on the host's thread, which may block.
 class HostGradients::Arrive final : public torch::autograd::Node {
  public:
   explicit Arrive(const compat::NodePtr& accumulator)
@@ -69,8 +69,8 @@ class HostGradients::Arrive final : public torch::autograd::Node {
     return std::move(grads);
   }
 
-  /// It is about to be queued for the host's thread, as number `turn` of all: in a queue the
-  /// highest number is first. One that waits in another pass's queue keeps its number.
+  /// It is about to be queued for the host's thread, as number `turn` of all: a queue runs the
+  /// highest number first. One that waits in another pass's queue keeps its number.
   void queued(std::uint64_t turn) {
     const Lock lock(mutex_);
     if (queued_++ == 0) set_sequence_nr(kFirst - turn);
@@ -153,7 +153,7 @@ compat::NodePtr GradientWay::begin(HostGradients& gradients,
 }
 
 void GradientWay::end(const compat::NodePtr& node) {
-  const bool used_more_than_once = node.use_count() > 2;  // the caller has it too
+  const bool used_more_than_once = node.use_count() > 2;  // the caller references it too
   if (used_more_than_once) shared_ = compat::WeakNodePtr(node);
 }
 
@@ -174,9 +174,9 @@ HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, Gradient
     leaving.copied = checked(device_.copies().to_host(at, home, producer));
     memory->note_copy(leaving.copied);
   }
-  // Those that left before it may have arrived.
+  // Earlier gradients may have been copied by now.
   PendingSources::instance().poll();
-  // Autograd adds to a gradient in place as soon as it is the only one that has it.
+  // Autograd adds to a gradient in place once it has the only reference.
   const std::size_t ours = source.is_same(gradient) ? 2 : 1;
   const bool others_have_it = source.use_count() > ours || source.storage().use_count() > 1;
   if (others_have_it || !device_.heap().add_fence(at, leaving.copied)) {

@@ -10,13 +10,13 @@
 
 namespace spillway {
 
-/// Where in a file a parameter's gradient lies, for one gradient at a time.
+/// The location of a parameter's gradient in a file, for one gradient at a time.
 class GradientPlace : public std::enable_shared_from_this<GradientPlace> {
  public:
   GradientPlace(std::shared_ptr<HostFile> file, Bytes size)
       : file_(std::move(file)), at_(file_->take(size)), size_(size) {}
 
-  /// The place, until the last tensor in it goes; null where it is taken or too small.
+  /// The location, until its last tensor is freed; null if it is in use or too small.
   std::shared_ptr<HostMemory> take(Bytes size);
 
  private:
@@ -26,36 +26,36 @@ class GradientPlace : public std::enable_shared_from_this<GradientPlace> {
   std::atomic<bool> taken_{false};
 };
 
-/// Takes the gradients of parameters that live on the host there, as they come up in a backward
-/// pass. To autograd the parameter stays on the host: its own accumulator is where the gradient
-/// ends, with all hooks of the parameter, and the copy is a step of the graph before it. What
-/// several copies bring to one parameter is added in the order in which it left.
+/// Copies gradients to the host as a backward pass produces them, for parameters that are stored
+/// there. For autograd the parameter stays on the host: its own accumulator receives the gradient,
+/// with all hooks of the parameter. The copy is a graph node before it. Several copies for one
+/// parameter are added in the order in which they were offloaded.
 ///
-/// Threads: safe. Ownership: graphs own it together with its maker.
+/// Threads: safe. Ownership: shared by graphs and its creator.
 class HostGradients : public std::enable_shared_from_this<HostGradients> {
  public:
-  /// To pinned memory; by way of `traffic` where there is one.
+  /// Copies to pinned memory, or through `traffic` if it is not null.
   HostGradients(DeviceRuntime& device, std::shared_ptr<FileTraffic> traffic)
       : device_(device), traffic_(std::move(traffic)) {}
 
-  /// What takes the place of `parameter`'s accumulator while its values are on the device, as they
-  /// are now: what comes here leaves, and goes on to `accumulator` when it has arrived. The device
-  /// and the thread that serves it do not wait for that; the thread that runs the graph's steps on
-  /// the host does. Gradients with a graph of their own, and those that are no plain strided
-  /// tensors, leave at once. With a file they go to `place`, or where that is null or taken to
-  /// ordinary memory.
+  /// The node that replaces `parameter`'s accumulator while its values are on the device. Gradients
+  /// that reach it are copied to the host, then passed to `accumulator`. The device and its
+  /// autograd thread do not wait for that; the thread that runs the graph's host nodes does.
+  /// Gradients with a graph of their own, and those that are not plain strided tensors, are copied
+  /// at once. With a file they go to `place`. If that is null or in use, they go to pageable
+  /// memory.
   compat::NodePtr way_to(const compat::NodePtr& accumulator,
                          const at::Tensor& parameter,
                          std::shared_ptr<GradientPlace> place);
 
-  /// Bytes that have left, since creation.
+  /// Bytes copied to the host since creation.
   [[nodiscard]] Bytes moved() const { return Bytes{moved_.load()}; }
 
  private:
   class Leave;
   class Arrive;
 
-  /// A gradient on its way to the host, where it lies once `copied` has passed and `kept` is there.
+  /// A gradient being copied to the host; complete when `copied` has passed and `kept` is ready.
   struct Leaving {
     at::Tensor on_host;
     driver::Fence copied;
@@ -70,29 +70,30 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
   std::atomic<std::uint64_t> left_{0};
 };
 
-/// How the gradients of one parameter come to the host, over all runs of the parts that have it.
-/// Floating-point sums depend on their order, and autograd adds up what the uses of a parameter
-/// give in the order in which their nodes run. A run with one use has its gradient copied by itself
-/// and added on the host. Where a run has more of them, the runs after it give theirs to the same
-/// node, in whose input autograd adds them up on the device: the sum stays there from the first use
-/// of a backward pass to the last one, and is copied once.
+/// Routes the gradients of one parameter to the host, over all runs of the parts that contain it.
+/// Floating-point sums depend on their order; autograd adds the gradients of a parameter's uses in
+/// the order in which their nodes run. If a run has one use, its gradient is copied separately and
+/// added on the host. If a run has several uses, later runs share the node, at whose input autograd
+/// adds them on the device. The sum stays there from the first use of a backward pass to the last,
+/// and is copied once.
 ///
 /// Threads: confined, as the part is.
 class GradientWay {
  public:
-  /// `place`: where gradients lie in a file; null without one.
+  /// `place`: location of gradients in a file; null without one.
   explicit GradientWay(std::shared_ptr<GradientPlace> place) : place_(std::move(place)) {}
 
-  /// A run begins, with `parameter` on the device: what takes the place of `accumulator` in it.
+  /// Begins a run with `parameter` on the device. Returns the node that replaces `accumulator`
+  /// during the run.
   compat::NodePtr begin(HostGradients& gradients,
                         const compat::NodePtr& accumulator,
                         const at::Tensor& parameter);
-  /// The run is over, and what it has computed holds `node` once for each use.
+  /// Ends the run; its graph references `node` once per use.
   void end(const compat::NodePtr& node);
 
  private:
   const std::shared_ptr<GradientPlace> place_;
-  compat::WeakNodePtr shared_{compat::NodePtr()};  // of runs to come
+  compat::WeakNodePtr shared_{compat::NodePtr()};  // of later runs
 };
 
 }  // namespace spillway

@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-/// Made for its owner alone, where nothing of that name was, and without a name from then on.
+/// Created with access for its owner only, under an unused name that is removed at once.
 File open_nameless(const std::string& directory) {
   std::string name = directory + "/.spillway-XXXXXX";
   File file(::mkostemp(name.data(), O_CLOEXEC));

@@ -12,14 +12,14 @@
 
 namespace spillway {
 
-/// A file of fixed size that is mapped into memory and has no name: nothing else can open it, and
-/// its space on the disk is free again as soon as it goes, however the process ends.
+/// A mapped file of fixed size without a name. Other processes cannot open it, and its disk space
+/// is freed with it, however the process ends.
 ///
-/// Threads: safe, but take(). Ownership: the code that has some of it has it all.
+/// Threads: safe, except take(). Ownership: each reference to a part keeps the whole file.
 class HostFile {
  public:
-  /// All of its space is reserved, so that writing to it cannot fail for want of space.
-  /// Errors: c10::ValueError naming `offload_device` (what is no directory, or has too little
+  /// Reserves all of its space, so that writes cannot fail for lack of space.
+  /// Errors: c10::ValueError with `offload_device` in the text (not a directory, or too little
   /// space); c10::Error.
   static std::shared_ptr<HostFile> create(const std::string& directory, Bytes size);
 
@@ -30,16 +30,16 @@ class HostFile {
   HostFile(const HostFile&) = delete;
   HostFile& operator=(const HostFile&) = delete;
 
-  /// The next `size` bytes. Requires: there are as many.
+  /// The next `size` bytes. Requires: that many bytes are left.
   std::byte* take(Bytes size);
 
   [[nodiscard]] bool has(const std::byte* at) const {
     return !std::less<>()(at, data_) && std::less<>()(at, data_ + size_.count());
   }
 
-  /// Begins bringing bytes of the mapping into memory, where the system does that.
+  /// Starts reading bytes of the mapping into memory, if the system supports it.
   void expect(const std::byte* at, Bytes size) const;
-  /// Copies from and to the mapping, so that what the disk refuses is an error and not a signal.
+  /// Copies from and to the mapping. Disk failures are returned as errors instead of a signal.
   /// Errors: kInvalidArgument with the system's reason.
   Status read(const std::byte* from, std::byte* to, Bytes size) const;
   Status write(const std::byte* from, std::byte* to, Bytes size) const;

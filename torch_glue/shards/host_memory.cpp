@@ -9,7 +9,7 @@ namespace spillway {
 
 std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
   auto memory = std::make_shared<HostMemory>(device, checked(device.arena().take(size)));
-  // The host writes to it: what used the slot before must be over.
+  // The host writes to it: earlier uses of the slot must be complete.
   check(memory->slot_.fences.wait_sync());
   return memory;
 }

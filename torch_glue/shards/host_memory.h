@@ -9,16 +9,15 @@
 
 namespace spillway {
 
-/// Host memory that tensors lie in, pinned unless it is another owner's; it goes back with the last
-/// of them.
+/// Host memory of tensors, pinned unless it has another owner; freed with the last of them.
 class HostMemory : public std::enable_shared_from_this<HostMemory> {
  public:
-  /// Pinned. Errors: c10::Error (host memory cannot be had).
+  /// Allocates pinned memory. Errors: c10::Error (no host memory).
   static std::shared_ptr<HostMemory> of(DeviceRuntime& device, Bytes size);
 
   HostMemory(DeviceRuntime& device, HostSlot slot) : device_(&device), slot_(std::move(slot)) {}
 
-  /// Memory that `owner` has; not for copies.
+  /// Wraps memory of `owner`; not for copies.
   HostMemory(std::byte* data, Bytes size, std::shared_ptr<const void> owner)
       : owner_(std::move(owner)), slot_{data, size, {}} {}
 
@@ -26,20 +25,20 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  /// A dense tensor like `like`, from this byte on, that owns the memory together with others.
+  /// A dense tensor like `like` at this offset, which shares ownership of the memory.
   at::Tensor tensor(const at::Tensor& like, Bytes offset);
 
   [[nodiscard]] std::byte* data() const { return slot_.data; }
 
-  /// The part from this byte on, for copies. They are to be noted; a copy to it comes after those
-  /// that were.
+  /// The part at this offset, for copies. The caller must note them; a copy into it is ordered
+  /// after the noted ones.
   [[nodiscard]] HostSlot part(Bytes offset, Bytes size) const;
   [[nodiscard]] HostSlot part_to_write(Bytes offset, Bytes size) const;
   void note_copy(driver::Fence fence);
-  /// Notes a copy to it, which copies from it are to come after.
+  /// Notes a copy into it; copies from it are ordered after that.
   void note_written(driver::Fence fence);
   [[nodiscard]] driver::Fence written() const;
-  /// Blocks the host until all copies noted have passed. Errors: c10::Error.
+  /// Blocks the host until all noted copies have passed. Errors: c10::Error.
   void wait_for_copies();
 
  private:

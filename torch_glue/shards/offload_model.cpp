@@ -25,7 +25,7 @@ std::uint64_t bytes_of(const Layer& layer) {
   return bytes;
 }
 
-/// One half of a slice runs while the next one comes in: together they take a slice's memory.
+/// One half of a slice runs while the next one is loaded: together they occupy a slice's memory.
 std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
   TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers: there must be at least one");
   TORCH_CHECK_VALUE(num_slices >= 1 && num_slices <= layers.size(),
@@ -118,7 +118,7 @@ struct OffloadModel::State {
   const c10::Device device;
   const OffloadModelOptions options;
   OffloadedParts parts;
-  std::vector<std::shared_ptr<const Layers>> layers;  // of each part; graphs hold them too
+  std::vector<std::shared_ptr<const Layers>> layers;  // of each part; graphs reference them too
 };
 
 OffloadModel::OffloadModel(std::vector<Layer> layers,

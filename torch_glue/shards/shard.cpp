@@ -10,8 +10,7 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kAlignment{
-    256};  // of what an operator reads: as PyTorch's allocators promise, halved
+constexpr Bytes kAlignment{256};  // alignment for operators: half of that of PyTorch's allocators
 
 Bytes aligned(Bytes size) {
   const std::uint64_t step = kAlignment.count();

@@ -12,56 +12,59 @@
 
 namespace spillway {
 
-/// The parameters and buffers of one part of a model: they live in pinned host memory or in a file,
-/// under the tensors' own names, and lie on the device, one after the other, while the part runs.
+/// The parameters and buffers of one part of a model. They are stored in pinned host memory or in a
+/// file, under the tensors' own names. While the part runs they are contiguous on the device.
 ///
-/// Threads: confined, except where it says otherwise.
+/// Threads: confined, except where stated otherwise.
 class Shard {
  public:
-  /// A tensor of the part. One that an earlier part has as well (a tied weight) keeps its memory
-  /// there.
+  /// A tensor of the part. A tied weight keeps its memory in the earlier part.
   struct Member {
     at::Tensor tensor;
     bool buffer;
   };
 
-  /// A load that has begun: its fence, which is `later`'s where there is one.
+  /// A load that has begun. Its fence is that of `later` if that is set.
   struct Loading {
     driver::Fence loaded;
     FileTraffic::Outcome later;
   };
 
-  /// What one member takes on the device.
+  /// Bytes of one member on the device.
   static Bytes size_on_device(const Member& member);
-  /// What it takes of a file, with its gradient.
+  /// Bytes of one member in a file, including its gradient.
   static Bytes size_in_file(const Member& member);
 
-  /// Copies the members' values to the host, without those that an `earlier` part has: to the file
-  /// of `traffic` where there is one, with places for the gradients. put_back() makes them the
-  /// members' own. Requires: dense members. Errors: c10::Error.
+  /// Copies the members' values to the host, without those in an `earlier` part. With `traffic`
+  /// they go to its file, which also gets locations for the gradients. put_back() installs them in
+  /// the members.
+  /// Requires: dense members.
+  /// Errors: c10::Error.
   static std::unique_ptr<Shard> make(const std::vector<Member>& members,
                                      const std::vector<std::unique_ptr<Shard>>& earlier,
                                      DeviceRuntime& device,
                                      std::shared_ptr<FileTraffic> traffic);
 
-  /// Whether a parameter lies at this offset on the device, and no buffer. Threads: safe.
+  /// Whether a parameter, and not a buffer, is at this offset on the device. Threads: safe.
   [[nodiscard]] bool is_parameter(Bytes offset) const;
 
   /// Bytes on the device.
   [[nodiscard]] Bytes size() const { return size_; }
 
   /// Begins copying all members to `at`, allocated on `consumer`.
-  /// Threads: safe. Errors: c10::Error.
+  /// Threads: safe.
+  /// Errors: c10::Error.
   Loading load(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
 
-  /// The members' values are those in `storage` from now on, and what is computed with them brings
-  /// its gradients to the host.
+  /// Installs the values in `storage` in the members. Computations with them bring their gradients
+  /// to the host.
   void put_on(const c10::Storage& storage, HostGradients& gradients);
-  /// The members' values are those on the host.
+  /// Installs the values on the host in the members.
   void put_back();
 
-  /// Copies the buffers back, after what `producer` has been given, which then waits for it: they
-  /// are small, and what is loaded next comes after the stream. Errors: c10::Error.
+  /// Copies the buffers to the host, after work submitted to `producer`, which then waits for the
+  /// copy. Buffers are small, and later loads are ordered after the stream.
+  /// Errors: c10::Error.
   void keep_buffers(const c10::Storage& storage, driver::Stream producer);
 
   /// Blocks the host until no copy reads or writes the host memory. Threads: safe.
@@ -70,15 +73,15 @@ class Shard {
  private:
   struct Place {
     at::Tensor tensor;
-    at::Tensor home;  // the values on the host
+    at::Tensor home;  // values on the host
     std::shared_ptr<HostMemory> memory;
     Bytes host_offset;
     Bytes offset;  // on the device
     Bytes size;
     bool buffer;
-    std::shared_ptr<GradientWay> gradients;  // tied members share it
-    compat::NodePtr accumulator;             // on the host; null for what needs no gradient
-    compat::NodePtr gradient;  // while it is on the device, what leads to the accumulator
+    std::shared_ptr<GradientWay> gradients;  // shared by tied members
+    compat::NodePtr accumulator;             // on the host; null if no gradient is required
+    compat::NodePtr gradient;                // while on the device, the node before the accumulator
   };
 
   Shard(DeviceRuntime& device, std::shared_ptr<FileTraffic> traffic)
@@ -90,8 +93,8 @@ class Shard {
   Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
 
   DeviceRuntime& device_;
-  const std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned
-  std::vector<Place> places_;                   // those with memory of their own first
+  const std::shared_ptr<FileTraffic> traffic_;  // null if all is pinned
+  std::vector<Place> places_;                   // members with memory of their own come first
   std::shared_ptr<HostMemory> own_;
   Bytes own_size_;
   Bytes size_;

@@ -40,7 +40,7 @@ std::shared_ptr<FileTraffic> traffic_with(const std::string& directory,
                                           const std::vector<std::vector<Shard::Member>>& members,
                                           DeviceRuntime& device) {
   std::unordered_set<const c10::TensorImpl*> seen;
-  std::uint64_t all = 1;  // a file is mapped even where there is nothing
+  std::uint64_t all = 1;  // an empty file cannot be mapped
   std::uint64_t largest = 0;
   for (const auto& part : members) {
     std::uint64_t size = 0;
@@ -52,7 +52,7 @@ std::shared_ptr<FileTraffic> traffic_with(const std::string& directory,
     }
     largest = std::max(largest, size);
   }
-  // A forked child has not got its thread, and cannot even say goodbye to it.
+  // A forked child does not have its thread, and cannot join it.
   const auto end = [](FileTraffic* traffic) {
     if (!in_forked_child()) delete traffic;
   };
@@ -61,7 +61,7 @@ std::shared_ptr<FileTraffic> traffic_with(const std::string& directory,
 
 }  // namespace
 
-/// A saved tensor of a running part: a weight, or what others do with it.
+/// A saved tensor of a running part: a weight, or another region's hooks.
 class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariableHooks {
  public:
   SavedWeight(std::shared_ptr<OffloadedShards> shards,
@@ -76,7 +76,7 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
         source_(source) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    // What is recomputed meets its casts again.
+    // A recomputation repeats its casts.
     if (source_ == SavingRules::Source::kRegion) cast_ = WeightCasts::find(tensor, storage_);
     if (!cast_ && !is_ours(tensor)) {
       otherwise_->call_pack_hook(tensor);
@@ -107,8 +107,8 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
   [[nodiscard]] bool is_ours(const at::Tensor& tensor) const {
     if (!tensor.has_storage() || tensor.storage().unsafeGetStorageImpl() != storage_) return false;
     if (source_ != SavingRules::Source::kRules) return true;
-    // The function may have other buffers in their place when it is called again (running
-    // statistics that do not count), so those rules have them all.
+    // The repeated function may use other buffers in their place (running statistics that do not
+    // count), so the outer rules handle buffers.
     return shards_->shards_[part_]->is_parameter(offset_of(tensor));
   }
 
@@ -117,13 +117,13 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
   const c10::StorageImpl* const storage_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> otherwise_;  // null for a weight
   const SavingRules::Source source_;
-  std::shared_ptr<const WeightCasts::Cast> cast_;  // null for a weight as it is
+  std::shared_ptr<const WeightCasts::Cast> cast_;  // null for an uncast weight
   Layout layout_;
   SavedVersion version_;
 };
 
-/// Weights are remembered as weights whatever is inside the part, so that no slot is held; and what
-/// was called inside finds them there when it is called again.
+/// Weights are saved as references to the part, whatever regions are inside, so that no slot stays
+/// occupied. A call inside that is repeated finds them there.
 class OffloadedShards::Rules final : public SavingRules {
  public:
   Rules(std::shared_ptr<OffloadedShards> shards, std::size_t part, c10::Storage storage)
@@ -197,7 +197,7 @@ std::shared_ptr<OffloadedShards> OffloadedShards::create(
   }
   all->running_.resize(members.size());
   all->gradients_ = std::make_shared<HostGradients>(runtime, all->traffic_);
-  // Nothing below may fail.
+  // No call below may fail.
   for (const auto& shard : all->shards_)
     shard->put_back();
   const Lock lock(all->mutex_);
@@ -266,7 +266,7 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   check(driver::Timeline::wait(stream_of(stream), slot.loaded));
   if (std::find(slot.readers.begin(), slot.readers.end(), stream) == slot.readers.end()) {
     slot.readers.push_back(stream);
-    // It may have been allocated on another one.
+    // It may have been allocated on another stream.
     c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), stream);
   }
   const bool backward = in_backward_pass();
@@ -276,7 +276,7 @@ c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
   try {
     slot_of(backward ? part - 1 : part + 1, CopyPriority::kPrefetch);
   } catch (const c10::Error& error) {
-    // It was only to be early; the part meets the error again when it runs, if it lasts.
+    // It was only a prefetch; the part meets a lasting error when it runs.
     static_cast<void>(error);
   }
   return storage;
@@ -342,7 +342,7 @@ void OffloadedShards::release(Slot& slot) {
   try {
     settle(slot);
   } catch (const c10::Error& error) {
-    static_cast<void>(error);  // nothing came
+    static_cast<void>(error);  // nothing was loaded
   }
   if (slot.storage && slot.loaded.set() &&
       !device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded)) {
@@ -352,7 +352,7 @@ void OffloadedShards::release(Slot& slot) {
 }
 
 OffloadedShards::Slot& OffloadedShards::free_slot() {
-  // Held by tensors that a node has unpacked, or by a part that runs: not to be overwritten.
+  // Referenced by unpacked tensors, or by a running part: must not be overwritten.
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
     if (slot.storage && compat::holders(slot.storage, *slot.storage.unsafeGetStorageImpl()) > 1) {
@@ -364,7 +364,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   ++extra_;
   Slot& oldest = *std::min_element(
       slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  release(oldest);  // the code that holds its memory frees it
+  let_go(oldest);  // the remaining owners of its memory free it
   return oldest;
 }
 

@@ -17,27 +17,27 @@
 
 namespace spillway {
 
-/// A model in parts that take turns on the device. A part's weights come in before it runs, while
-/// the one before it runs, and once more for its backward pass; they never go back, only gradients
-/// and buffers do. What the backward pass needs of weights is remembered as weights, not as
-/// tensors.
+/// A model in parts that share the device's memory in rotation. A part's weights are loaded while
+/// the previous part runs, and once more for its backward pass. Only gradients and buffers are
+/// copied to the host, never weights. Weights saved for the backward pass are saved as references
+/// to the part, not as tensors.
 ///
 /// Threads: run() on one thread at a time, which it checks; backward passes on any.
-/// Ownership: graphs own it together with its maker. The members keep their memory on the host.
+/// Ownership: shared by graphs and its creator. The members keep their memory on the host.
 class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
  public:
   struct Stats {
-    Bytes loaded;                   // weights and buffers that came in, since creation
-    Bytes gradients;                // that went out
-    Bytes slots;                    // device memory for parts
-    std::uint64_t extra_slots = 0;  // parts that had to have more, because a slot was still in use
+    Bytes loaded;     // weights and buffers copied to the device, since creation
+    Bytes gradients;  // copied to the host
+    Bytes slots;      // device memory for parts
+    // parts that needed additional memory because a slot was still in use
+    std::uint64_t extra_slots = 0;
   };
 
-  /// Moves the members' values to pinned host memory, or to a file in `directory`; they stay the
-  /// same tensors. `slots` parts fit on the device at a time. With a directory the host waits where
-  /// a part has not been read yet.
-  /// Errors: c10::Error, a c10::ValueError for a directory of no use; the members are as they were
-  /// then.
+  /// Moves the members' values to pinned host memory, or to a file in `directory`; the tensors stay
+  /// the same objects. `slots` parts fit on the device at a time. With a directory the host waits
+  /// for a part that has not been read yet.
+  /// Errors: c10::Error, c10::ValueError for an unusable directory; the members are then unchanged.
   static std::shared_ptr<OffloadedShards> create(
       const std::vector<std::vector<Shard::Member>>& members,
       c10::Device device,
@@ -50,18 +50,19 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   OffloadedShards(const OffloadedShards&) = delete;
   OffloadedShards& operator=(const OffloadedShards&) = delete;
 
-  /// A new forward pass: what is on the device may be out of date.
+  /// Begins a forward pass; parts on the device may be out of date.
   void begin();
 
-  /// Runs `function` with the part's members on the device. Inside a run of the same part only the
+  /// Runs `function` with the part's members on the device. Within a run of the same part, only the
   /// function is run. In a backward pass buffers do not change.
-  /// Stream: the current one; no host wait without a directory. Errors: c10::Error, also where
-  /// another thread is in a run, and what the function throws; the members are on the host again.
+  /// Stream: the current one; no host wait without a directory.
+  /// Errors: c10::Error, also if another thread is in a run; exceptions of the function. After an
+  /// error the members are on the host.
   void run(std::size_t part, const std::function<void()>& function);
 
-  /// Blocks the host until no copy reads or writes the members' memory. Done by itself at the end
-  /// of a backward pass; the code that reads buffers or writes members at another time calls it
-  /// before. Errors: c10::Error.
+  /// Blocks the host until no copy reads or writes the members' memory. The end of a backward pass
+  /// calls it. Call it before reading buffers or writing members at other times.
+  /// Errors: c10::Error.
   void wait_for_copies();
 
   [[nodiscard]] Stats stats() const;
@@ -73,35 +74,34 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   struct Slot {
     c10::Storage storage;
-    std::size_t part;  // kNothing where there is none
+    std::size_t part;  // kNothing if there is none
     driver::Fence loaded;
-    FileTraffic::Outcome coming;  // what `loaded` will be
+    FileTraffic::Outcome coming;  // future of `loaded`
     std::uint64_t used = 0;
     std::vector<c10::cuda::CUDAStream> readers;  // since it was filled
   };
 
   static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
 
-  /// Casts of the weights of a part that runs, on this thread and as long as `casts` lives, are
-  /// remembered as such.
+  /// Tracks casts of the weights of a running part on this thread, during the lifetime of `casts`.
   void watch_casts(std::size_t part, std::optional<WeightCasts>& casts);
   c10::Storage load_with_neighbour(std::size_t part);
   void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
   Slot& slot_of(std::size_t part, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
   void fill(Slot& slot, std::size_t part, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
-  /// Waits until `loaded` is known. Errors: c10::Error; it holds no part then.
+  /// Waits until `loaded` is known. Errors: c10::Error; the slot is then empty.
   void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
-  /// Its memory is used by nothing before what fills it has passed.
-  void release(Slot& slot) SPILLWAY_REQUIRES(mutex_);
+  /// Forbids other uses of its memory until the copy that fills it has passed.
+  void let_go(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
-  std::shared_ptr<FileTraffic> traffic_;  // null where all is pinned
+  std::shared_ptr<FileTraffic> traffic_;  // null if all is pinned
   std::shared_ptr<HostGradients> gradients_;
   std::vector<std::unique_ptr<Shard>> shards_;
   Bytes largest_;
   std::vector<c10::Storage>
-      running_;  // of each part, while it runs; of the thread whose turn it is
+      running_;  // of each part while it runs, on the thread of the current run
 
   mutable Mutex mutex_;
   std::vector<Slot> slots_ SPILLWAY_GUARDED_BY(mutex_);
@@ -109,8 +109,8 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   Bytes loaded_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t extra_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::thread::id runner_ SPILLWAY_GUARDED_BY(mutex_);
-  int runs_ SPILLWAY_GUARDED_BY(mutex_) = 0;           // of the runner, nested
-  int waiting_pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // that will wait for copies at its end
+  int runs_ SPILLWAY_GUARDED_BY(mutex_) = 0;           // nested runs of the running thread
+  int waiting_pass_ SPILLWAY_GUARDED_BY(mutex_) = -1;  // the pass that waits for copies at its end
 };
 
 }  // namespace spillway

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// The same with no piece above `limit`; empty where that takes more pieces.
+/// Likewise with no piece above `limit`; empty if that needs more pieces.
 std::vector<std::size_t> pieces_up_to(std::uint64_t limit,
                                       const std::vector<std::uint64_t>& sizes,
                                       std::size_t parts) {
@@ -17,7 +17,7 @@ std::vector<std::size_t> pieces_up_to(std::uint64_t limit,
   std::uint64_t total = 0;
   for (std::size_t place = 0; place < sizes.size(); ++place) {
     if (sizes[place] > limit) return {};
-    // As many must be left as pieces, so that none is empty.
+    // At least as many elements as pieces must be left, so that no piece is empty.
     const bool needed = sizes.size() - place + begins.size() <= parts;
     if (place > begins.back() && (total + sizes[place] > limit || needed)) {
       begins.push_back(place);

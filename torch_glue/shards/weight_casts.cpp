@@ -17,7 +17,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-/// A cast that runs.
+/// A cast in progress.
 struct WeightCasts::Beginning : at::ObserverContext {
   explicit Beginning(at::Tensor of) : weight(std::move(of)) {}
 

@@ -13,10 +13,10 @@
 
 namespace spillway {
 
-/// Weights in another dtype, as autocast makes them, can be remade instead of being kept: knows
-/// which tensors of this thread are such.
+/// Tracks casts of weights on this thread, such as those of autocast, which can be recomputed
+/// instead of kept.
 ///
-/// Threads: confined; may be nested. Watches the thread's operators while it lives.
+/// Threads: confined; may be nested. Observes the thread's operators during its lifetime.
 class WeightCasts {
  public:
   /// A whole weight in another dtype.
@@ -25,8 +25,8 @@ class WeightCasts {
     SavedVersion version;  // of the weight
     at::ScalarType dtype;
 
-    /// The same bits once more, from the weight in `storage`. Errors: c10::Error where the weight
-    /// has been changed since.
+    /// Recomputes the cast bit for bit from the weight in `storage`.
+    /// Errors: c10::Error if the weight has been changed since.
     [[nodiscard]] c10::Storage again(c10::Storage storage) const;
   };
 
@@ -38,14 +38,14 @@ class WeightCasts {
   WeightCasts(const WeightCasts&) = delete;
   WeightCasts& operator=(const WeightCasts&) = delete;
 
-  /// What `tensor` is a view of, null where that is no cast of one of `weights` that this thread
-  /// has watched, or has been changed.
+  /// The cast that `tensor` is a view of; null if it is not an unchanged cast of one of `weights`
+  /// that this thread has tracked.
   [[nodiscard]] static std::shared_ptr<const Cast> find(const at::Tensor& tensor,
                                                         const c10::StorageImpl* weights);
 
  private:
   struct Known {
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // so that no other can have its address
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // prevents reuse of the address
     std::uint32_t version;
     std::shared_ptr<const Cast> cast;
   };

@@ -20,7 +20,7 @@ namespace {
 std::atomic<bool> roles{false};
 std::atomic<TagId (*)()> callers_scope{nullptr};
 
-/// Whether a tag is a role, and the role of what its operations' backward allocates.
+/// Whether a tag is a role, and the role of allocations in its operations' backward pass.
 struct Backward {
   bool scope;
   TagId role;
@@ -40,7 +40,7 @@ Backward backward_of(TagId tag) {
   return found->second;
 }
 
-/// One node at work: its scope and role, until it is done.
+/// One running node: its scope and role, until it ends.
 class NodeTags final : public at::ObserverContext {
  public:
   explicit NodeTags(const at::RecordFunction& node) {
@@ -54,7 +54,7 @@ class NodeTags final : public at::ObserverContext {
       if (callers != TagId::kUntagged) scope_.emplace(callers);
     }
     if (roles.load(std::memory_order_relaxed)) role_before_ = exchange_role(backward.role);
-    note_tag();  // nodes that it makes itself, where the pass is differentiated again
+    note_tag();  // nodes that it creates itself, if the pass is differentiated again
   }
 
   ~NodeTags() override {

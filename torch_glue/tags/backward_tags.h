@@ -7,25 +7,29 @@
 
 namespace spillway {
 
-/// From now on backward passes allocate, on autograd's threads too, under the scope in which the
-/// operation was recorded; where that was none, under the one that ask_for_callers_scope knows.
-/// Twice changes nothing. Threads: safe.
+/// Allocates memory of backward passes, on autograd's threads too, under the scope in which the
+/// operation was recorded. If there was none, under the scope of the calling thread
+/// (ask_for_callers_scope). A second call has no effect.
+/// Threads: safe.
 void follow_scopes_into_backward();
 
-/// `ask` says, on a thread that works on a backward pass, which scope was open on the thread that
-/// called it. Threads: safe.
+/// `ask`, called on a thread that runs a backward pass, returns the scope that was open on the
+/// thread that started it.
+/// Threads: safe.
 void ask_for_callers_scope(TagId (*ask)());
 
-/// While on, what backward passes allocate under no scope gets a role: "workspace/PATH" for what
-/// was recorded under "activation/PATH", "workspace" for the rest, and "gradient" for what has
-/// become a tensor's .grad. Requires: follow_scopes_into_backward(). Threads: safe.
+/// While on, allocations of backward passes outside all scopes get a role. It is "workspace/PATH"
+/// for operations recorded under "activation/PATH" and "workspace" for others. It is "gradient" for
+/// a tensor that has become a .grad.
+/// Requires: follow_scopes_into_backward().
+/// Threads: safe.
 void give_roles_in_backward(bool on);
 
-/// The memory of `tensor` is for `tag`, unless a scope of the program has named it. Ignored for
-/// memory that is not of Spillway's heap.
+/// Sets the tag of the memory of `tensor`, unless a scope of the program has tagged it. Ignored for
+/// memory outside of Spillway's heap.
 void set_tensor_role(const at::Tensor& tensor, TagId role);
 
-/// The tag of the memory of `tensor`; kUntagged for memory that is not of Spillway's heap.
+/// The tag of the memory of `tensor`; kUntagged for memory outside of Spillway's heap.
 TagId tag_of(const at::Tensor& tensor);
 
 }  // namespace spillway

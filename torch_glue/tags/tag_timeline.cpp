@@ -22,7 +22,7 @@ class Timeline {
   void note(std::uint64_t next, TagId tag) {
     const Lock lock(mutex_);
     while (!changes_.empty() && changes_.back().from >= next)
-      changes_.pop_back();  // no node was made under it
+      changes_.pop_back();  // no node was created under it
     const TagId before = changes_.empty() ? TagId::kUntagged : changes_.back().tag;
     if (before == tag) return;
     if (changes_.size() == kMaxChanges) changes_.pop_front();
@@ -48,8 +48,8 @@ class Timeline {
   std::deque<Change> changes_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-/// The timelines by thread. Those of ended threads stay while a graph may ask for them: autograd
-/// never uses a thread's number again.
+/// The timelines by thread. Those of ended threads stay, because graphs may query them: autograd
+/// never reuses a thread's number.
 class Timelines {
  public:
   static Timelines& instance() {

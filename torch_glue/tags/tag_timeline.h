@@ -7,16 +7,17 @@
 
 namespace spillway {
 
-/// Which tag was current when an operation was recorded, without a word in its node: autograd
-/// numbers a thread's nodes in the order of their making, so it is enough to know at which numbers
-/// the thread's tag has changed.
+/// The tag that was current when an operation was recorded, without data in its node. Autograd
+/// numbers a thread's nodes in creation order, so recording the numbers at which the thread's tag
+/// changes is sufficient.
 
-/// This thread's current tag may have changed: remembers it, from the next node on. Bounded: the
-/// last 16384 changes of a thread are known.
+/// Records the thread's current tag, from its next node on, if it has changed. Bounded: the last
+/// 16384 changes of a thread are kept.
 void note_tag();
 
-/// The tag under which `thread` (autograd's number of it) made its node `number`; kUntagged where
-/// none was open or it is not known any more. Threads: safe.
+/// The tag under which `thread` (autograd's thread number) created its node `number`. kUntagged if
+/// none was open or the record has been dropped.
+/// Threads: safe.
 TagId tag_at(std::uint64_t thread, std::uint64_t number);
 
 }  // namespace spillway

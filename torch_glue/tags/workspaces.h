@@ -3,9 +3,10 @@
 
 namespace spillway {
 
-/// Gives what PyTorch keeps as cuBLAS's workspaces, one for each handle and stream, the role
-/// "workspace/cublas": each was allocated in the middle of whatever multiplied matrices first.
-/// Memory under a program's own tag keeps that. Threads: safe.
+/// Tags PyTorch's cuBLAS workspaces, one per handle and stream, with the role "workspace/cublas".
+/// Each was allocated within the first matrix product on its stream. Memory under a tag of the
+/// program keeps that tag.
+/// Threads: safe.
 void give_roles_to_workspaces();
 
 }  // namespace spillway

@@ -9,7 +9,8 @@
 namespace spillway::operators {
 namespace {
 
-/// Where an operator's arguments stand. Key and value follow the query; not every one has a bias.
+/// The positions of an operator's arguments. Key and value follow the query; not every operator has
+/// a bias.
 struct Places {
   size_t query;
   std::optional<size_t> bias;
@@ -28,7 +29,7 @@ Attention attention(const c10::Stack& s, const Places& at) {
           s[at.scale].toOptional<double>()};
 }
 
-/// No attention weights were asked for.
+/// No attention weights were requested.
 at::Tensor no_debug_mask(const at::Tensor& query) {
   return at::empty({0}, query.scalar_type());
 }
@@ -85,7 +86,7 @@ void efficient_backward(c10::Stack& s, const Draws&) {
   const Attention a =
       attention(s, {.query = 1, .bias = 4, .dropout = 9, .causal = 11, .scale = 12});
   const bool bias_wanted = a.bias && s[10].toBoolList()[3];
-  // None was saved where the bias alone wants a gradient, for which none is needed.
+  // None was saved if only the bias requires a gradient, which does not need it.
   at::Tensor logsumexp = s[6].toTensor();
   if (logsumexp.size(2) != 0) logsumexp = logsumexp.narrow(2, 0, a.query.size(2)).contiguous();
   const AttentionBackward b =

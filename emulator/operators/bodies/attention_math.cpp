@@ -7,12 +7,12 @@
 #include <cmath>
 #include <limits>
 
-// What the CPU's fused kernel can do goes there; dropout, values of another width and the gradient
-// of the bias are written out, step by step as PyTorch's unfused attention on the CPU does it.
+// Calls the CPU's fused kernel if it supports the call. Dropout, values of another width and the
+// gradient of the bias are implemented step by step like PyTorch's unfused attention on the CPU.
 namespace spillway::operators {
 namespace {
 
-/// What forward and backward of the unfused form have in common.
+/// The common part of forward and backward of the unfused form.
 struct Weights {
   at::Tensor query, key;  // scaled
   at::Tensor scores, softmax, noise;

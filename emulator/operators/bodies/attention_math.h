@@ -12,10 +12,10 @@ struct Attention {
   at::Tensor query, key, value;
   std::optional<at::Tensor> bias;  // added to the scores
   double dropout = 0;
-  bool causal = false;  // a query sees the keys up to its own place
+  bool causal = false;  // a query sees the keys up to its own position
   std::optional<double> scale;
 
-  /// Query heads that share one key and value head.
+  /// Number of query heads that share one key and value head.
   [[nodiscard]] int64_t group() const { return query.size(1) / key.size(1); }
 };
 
@@ -27,7 +27,7 @@ struct AttentionBackward {
   at::Tensor query, key, value, bias;
 };
 
-/// `noise` draws what is dropped; nothing means the CPU's default generator.
+/// `noise` draws the dropout mask; none: the CPU's default generator.
 AttentionForward attend(const Attention& a, const std::optional<at::Generator>& noise);
 
 /// Requires: `noise` draws the same numbers again.

@@ -5,9 +5,9 @@
 
 namespace spillway::operators {
 
-/// What an attention operator's dropout draws, and how the backward pass finds it again: CUDA's
-/// kernels save seed and offset as tensors. (Where the CPU's generator was drawn from, its state
-/// stands in the place of the seed.)
+/// The random numbers of an attention operator's dropout, and the data by which the backward pass
+/// repeats them: CUDA's kernels save seed and offset as tensors. (If they come from the CPU's
+/// generator, its state replaces the seed.)
 struct Noise {
   Draws::Ticket ticket;
   std::optional<at::Generator> generator;

@@ -9,8 +9,8 @@
 
 namespace spillway::operators {
 
-/// An operator written out in terms of CPU operators, because PyTorch has it on CUDA only: takes
-/// its arguments (as CPU tensors) off the stack and leaves its results.
+/// An operator implemented with CPU operators, because PyTorch has it on CUDA only. Takes its
+/// arguments (as CPU tensors) from the stack and pushes its results.
 using Body = void (*)(c10::Stack& stack, const Draws& draws);
 
 struct NamedBody {
@@ -19,7 +19,7 @@ struct NamedBody {
   unsigned on_host = 0;  // bit i: result i stays on the CPU, as on a GPU
 };
 
-/// The body of an operator ("aten::_fused_rms_norm_backward"), null where its CPU kernel will do.
+/// The body of an operator ("aten::_fused_rms_norm_backward"); null if its CPU kernel is used.
 const NamedBody* find_body(std::string_view name);
 
 c10::ArrayRef<NamedBody> attention_bodies();
@@ -34,10 +34,10 @@ c10::ArrayRef<NamedBody> rms_norm_bodies();
 c10::ArrayRef<NamedBody> dropout_bodies();
 c10::ArrayRef<NamedBody> matmul_bodies();
 
-/// An optional argument: nothing where it is None or an undefined tensor.
+/// An optional argument: none if it is None or an undefined tensor.
 std::optional<at::Tensor> optional_tensor(const c10::IValue& value);
 
-/// Replaces what is on the stack by the results.
+/// Replaces the stack by the results.
 template <class... Results>
 void release(c10::Stack& stack, Results&&... results) {
   stack.clear();

@@ -44,7 +44,8 @@ at::Tensor piece(const at::Tensor& packed, const std::vector<int64_t>& starts, s
   return packed.slice(0, starts[i], starts[i + 1]).transpose(0, 1).unsqueeze(0);
 }
 
-/// What a window forbids, as a bias of zeros and minus infinities; nothing if it forbids nothing.
+/// The positions that a window masks, as a bias of zeros and minus infinities; none if it masks
+/// nothing.
 std::optional<at::Tensor> bias_of(const Window& window, int64_t queries, int64_t keys) {
   const bool bounded = window.left.value_or(-1) >= 0 || window.right.value_or(-1) >= 0;
   if (window.mask == Mask::kNone && !bounded) return std::nullopt;
@@ -59,7 +60,8 @@ std::optional<at::Tensor> bias_of(const Window& window, int64_t queries, int64_t
       .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
-/// Square and plainly causal is what the CPU's kernel has itself; all else becomes a bias.
+/// A square, plainly causal window uses the CPU kernel's own option; any other window becomes a
+/// bias.
 void look_through(const Window& window, Attention& a) {
   const int64_t queries = a.query.size(2);
   const int64_t keys = a.key.size(2);

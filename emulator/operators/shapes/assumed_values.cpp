@@ -27,7 +27,7 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, kCount>
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What is known of storages, until they end.
+/// Data about storages, until they are destroyed.
 template <class Value>
 class Known {
  public:
@@ -82,7 +82,7 @@ Known<Extent>& filled() {
   return *extents;
 }
 
-/// Writes to inference tensors are not seen: they have no version.
+/// Writes to inference tensors are not detected: they have no version.
 bool is_written(const at::Tensor& tensor) {
   return !tensor.is_inference() && tensor._version() != 0;
 }
@@ -92,7 +92,8 @@ std::optional<double> value_of(const c10::IValue& argument) {
   return is_tensor ? remembered_value(argument.toTensor()) : std::nullopt;
 }
 
-/// Is a number infinite? Does it differ from itself? PyTorch asks so in isinf and isfinite.
+/// Comparisons by which PyTorch implements isinf and isfinite: with infinity, and of a number with
+/// itself.
 std::optional<bool> asks_for_finite(std::string_view name, c10::ArrayRef<c10::IValue> arguments) {
   const bool equal = name == "aten::eq";
   if ((!equal && name != "aten::ne") || arguments.size() < 2) return std::nullopt;

@@ -12,13 +12,13 @@
 
 namespace spillway::operators {
 
-/// Recurrent layers in dry runs, as cuDNN has them: one operator, `aten::_cudnn_rnn`, which keeps a
+/// Recurrent layers in dry runs, modeled on cuDNN: one operator, `aten::_cudnn_rnn`, which keeps a
 /// reserve for its backward pass instead of every step's gates. Elsewhere cuDNN is off, and PyTorch
 /// composes the layers of cells.
 ///
-/// The reserve is a closed form that equals what cuDNN 9.19 asked for on an H100 in 48 shapes of
-/// LSTM, GRU and plain layers (half, bfloat16, single and double precision, up to three layers,
-/// both directions, dropout), up to 300 bytes. Not measured: projections.
+/// The reserve is a closed form. It equals cuDNN 9.19's on an H100 within 300 bytes, in 48 shapes
+/// of LSTM, GRU and plain layers (half, bfloat16, single and double precision, up to three layers,
+/// both directions, dropout). Not measured: projections.
 
 /// The kernels of the layers' operators ("aten::lstm", "input"), for CUDA tensors with and without
 /// autograd. Calls whose tensors are small are composed of cells.
@@ -31,8 +31,8 @@ bool is_cudnn_recurrent(std::string_view name);
 void cudnn_recurrent(const c10::OperatorHandle& op, c10::Stack& stack);
 void cudnn_recurrent_backward(const c10::OperatorHandle& op, c10::Stack& stack);
 
-/// The least that cuDNN 9.19 took for itself on that H100; it took up to four times as much, by
-/// algorithms of its choice.
+/// The minimum workspace of cuDNN 9.19 on that H100; it used up to four times as much, depending on
+/// its choice of algorithm.
 Scratch cudnn_recurrent_scratch(c10::ArrayRef<c10::IValue> arguments);
 Scratch cudnn_recurrent_backward_scratch(c10::ArrayRef<c10::IValue> arguments);
 

@@ -9,9 +9,9 @@
 
 namespace spillway::operators {
 
-/// Kernels for the CPU that draw nothing into more than 1 MiB: in a dry run the weights of a model
-/// that is made on the host are unused values, and memory that is not written is none. By
-/// operator; where tensors are smaller, they are PyTorch's.
+/// CPU kernels that draw no random numbers into tensors above 1 MiB. In a dry run the values of a
+/// model's weights on the host are unused, and unwritten memory occupies none. By operator; smaller
+/// tensors get PyTorch's.
 std::vector<std::pair<std::string, c10::KernelFunction>> host_draws();
 
 }  // namespace spillway::operators

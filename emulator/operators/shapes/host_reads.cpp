@@ -16,7 +16,7 @@
 namespace spillway::operators {
 namespace {
 
-/// More steps than a dry run takes, and seconds of a loop that does nothing but ask.
+/// More steps than a dry run takes, and seconds of a loop that only polls.
 constexpr int kMax = 100000;
 
 struct Reads {
@@ -24,7 +24,7 @@ struct Reads {
   int count = 0;
 };
 
-/// How often in a row a place of the program has read these bits.
+/// The number of consecutive reads of these bits at a place of the program.
 int reads_of(const char* place, uint64_t bits) {
   static auto* const mutex = new std::mutex;
   static auto* const by_place = new ska::flat_hash_map<const char*, Reads>;

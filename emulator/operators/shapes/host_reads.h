@@ -7,13 +7,14 @@
 namespace spillway::operators {
 
 /// The device's kernel of _local_scalar_dense (`item`, `bool`, `float` of a tensor): PyTorch's,
-/// and counted.
+/// with a counter.
 c10::KernelFunction counted_item();
 
-/// Counts what the host has read: an element on the host that came from the device, by a copy that
-/// has ended. Threads: safe; the caller must hold no lock that a thread with Python's interpreter
-/// lock may want. Errors: an error that says where and what to assume, when one place of the
-/// program has read the same value so often that it waits for another: nothing computes one.
+/// Counts a host read of an element that came from the device by a completed copy.
+/// Threads: safe; the caller must hold no lock that a thread with Python's interpreter lock may
+/// wait for.
+/// Errors: raised when one place of the program reads the same value too often: it then waits for a
+/// value that is never computed. The text names the place and the assumption to set.
 void count_read(const at::Tensor& element);
 
 }  // namespace spillway::operators

@@ -7,35 +7,34 @@
 
 namespace spillway::operators {
 
-/// The tensors of one operator call, as PyTorch's Meta kernels see them and as the caller does:
-/// shapes without bytes. One meta storage stands for each storage of a device, so that views,
-/// results that are an argument, and arguments that get a new size come out as they should.
+/// The tensors of one operator call, in the form of PyTorch's Meta kernels and in the caller's:
+/// shapes without bytes. One meta storage represents each storage of a device, so that views,
+/// returned arguments and resized arguments are mapped correctly.
 ///
-/// Threads: confined to the call.
-/// Ownership: holds every tensor that went in until it dies.
+/// Threads: confined to the call. Ownership: keeps every argument until destruction.
 class MetaTensors {
  public:
   explicit MetaTensors(const char* name) : name_(name) {}
 
-  /// The argument for the Meta kernel: CUDA tensors (alone or in lists) and a CUDA device become
-  /// meta ones, and so do the CPU's tensors, but for numbers.
+  /// The argument for the Meta kernel: CUDA tensors (alone or in lists), a CUDA device, and CPU
+  /// tensors except numbers become meta ones.
   ///
-  /// Errors: raises where a CUDA tensor is sparse or nested.
+  /// Errors: raises if a CUDA tensor is sparse or nested.
   [[nodiscard]] c10::IValue to_meta(const c10::IValue& value);
 
-  /// Of the arguments' storages and of those that the results made, the largest, in bytes. An
-  /// argument in a larger storage counts as itself if it has been filled (fill_small).
+  /// The largest storage of arguments and results, in bytes. An argument in a larger storage counts
+  /// by its own size if it has been filled (fill_small).
   [[nodiscard]] size_t largest(c10::ArrayRef<c10::IValue> results) const;
 
-  /// The result for the caller. Storages that the Meta kernel made get memory from the current CUDA
-  /// allocator, in the order of the results, with undefined contents. `made` is called for each
-  /// result that lies in one of them.
+  /// The result for the caller. Storages that the Meta kernel created get memory from the current
+  /// CUDA allocator, in the order of the results, with undefined contents. Calls `made` for each
+  /// result in such a storage.
   ///
   /// Errors: the allocator's; raises for results that are not strided.
   [[nodiscard]] c10::IValue to_device(const c10::IValue& result,
                                       c10::function_ref<void(const at::Tensor& made)> made);
 
-  /// Gives the arguments new sizes where the Meta kernel gave their likes some.
+  /// Resizes the arguments whose counterparts the Meta kernel resized.
   ///
   /// Errors: the allocator's; nothing has changed then.
   void resize_arguments();

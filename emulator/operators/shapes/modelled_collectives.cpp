@@ -76,7 +76,7 @@ c10::cuda::CUDAStream stream_of(const c10d::ProcessGroup& group, c10::DeviceInde
   return streams->emplace(key, made).first->second;
 }
 
-/// Keeps what it works on until something has waited for it, as NCCL's does.
+/// Keeps its tensors until it is waited for, as NCCL's work does.
 class Modelled final : public c10d::Work {
  public:
   Modelled(std::vector<at::Tensor> outputs,

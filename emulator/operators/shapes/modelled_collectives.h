@@ -9,12 +9,12 @@
 
 namespace spillway::operators {
 
-/// Collectives of a dry run. What is larger than what dry runs copy for true (64 KiB) does not
-/// happen: a stream of its own, as NCCL has one for each group, is busy for as long as the bytes
-/// that leave this rank take, and results hold what they held. Smaller ones are `smaller`'s;
-/// without one, PyTorch's. Nothing for names that are no collectives.
+/// Collectives of a dry run. Those above the size that dry runs really copy (64 KiB) are not
+/// executed. A separate stream, as NCCL has one per group, is busy for the time that this rank's
+/// outgoing bytes take, and results are unchanged. Smaller ones are served by `smaller`, or by
+/// PyTorch. None for names that are not collectives.
 ///
-/// Ranks do not wait for one another: each takes itself for the slowest.
+/// Ranks do not wait for one another: each assumes that it is the slowest.
 std::optional<c10::KernelFunction> modelled_collective(const c10::OperatorHandle& op,
                                                        std::optional<c10::KernelFunction> smaller);
 

@@ -17,7 +17,7 @@
 namespace spillway::operators {
 namespace {
 
-/// Some Meta kernels are Python: the program's modes are not to see what they are made of.
+/// Some Meta kernels are Python code: the program's modes must not observe their operators.
 class InternalOpsGuard {
  public:
   InternalOpsGuard()
@@ -45,7 +45,7 @@ at::TensorOptions meta(at::ScalarType type) {
   return at::TensorOptions(type).device(at::kMeta);
 }
 
-/// This many of `elements`, rounded up: one that is there may be needed.
+/// This share of `elements`, rounded up, because a single existing one may be needed.
 int64_t share_of(int64_t elements, double share) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(elements) * share));
 }
@@ -130,7 +130,7 @@ void by_meta_kernel(const c10::OperatorHandle& op, c10::Stack& stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
 }
 
-/// The Meta kernel of convolutions forgets that images may be in channels-last order.
+/// The Meta kernel of convolutions ignores the channels-last format.
 void keep_format(c10::Stack& results, at::MemoryFormat format) {
   for (c10::IValue& result : results) {
     const at::Tensor& made = result.toTensor();
@@ -139,7 +139,7 @@ void keep_format(c10::Stack& results, at::MemoryFormat format) {
   }
 }
 
-/// In that order if one of the two is.
+/// Channels-last if one of the two is.
 at::MemoryFormat format_of(const at::Tensor& input, const at::Tensor& weight) {
   const at::MemoryFormat format = input.suggest_memory_format();
   return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
@@ -165,7 +165,7 @@ void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
   if (made.dim() == 0) stack = {at::empty(each, made.options()).as_strided({}, {})};
 }
 
-/// Repeats that are small have been computed, and so is what they ask for.
+/// Small repeats have been computed, and so has their sum.
 void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const at::Tensor repeats = stack[0].toTensor();
   const auto size = stack[1].toOptional<int64_t>();

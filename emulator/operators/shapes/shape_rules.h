@@ -11,32 +11,31 @@
 
 namespace spillway::operators {
 
-/// Where nothing that an operator touches is larger, it is computed, so that flags and counts are
-/// true.
+/// An operator whose tensors are at most this large is computed, so that flags and counts are
+/// correct.
 constexpr size_t kSmallBytes = 4096;
 
-/// How an operator's results follow from its arguments' shapes alone.
+/// Derives an operator's results from its arguments' shapes.
 ///
-/// Where data decides sizes they come from what is assumed (SPILLWAY_EMULATE_ASSUME): unless it
-/// says otherwise everything is selected, which is the most that it can be.
+/// Sizes that depend on data are assumed (SPILLWAY_EMULATE_ASSUME). By default everything is
+/// selected, which is the maximum.
 ///
 /// Threads: immutable.
 class ShapeRule {
  public:
   explicit ShapeRule(const c10::OperatorHandle& op);
 
-  /// Results as Meta tensors from arguments as Meta tensors, in `stack`; an argument that is
-  /// fetched is the same object. False where no rule is known; the stack is as it was then.
+  /// Computes results as Meta tensors from arguments as Meta tensors, in `stack`; a returned
+  /// argument is the same object. False if no rule is known; the stack is then unchanged.
   ///
-  /// Errors: raises what PyTorch's Meta kernel raises for shapes that do not fit, and what TypeRule
-  /// does for types.
+  /// Errors: those of PyTorch's Meta kernel for invalid shapes, and of TypeRule for types.
   [[nodiscard]] bool apply(const c10::OperatorHandle& op, c10::Stack& stack) const;
 
  private:
   enum class Kind {
-    kArguments,  // in place, and the shapes stay: what is fetched are arguments
+    kArguments,  // in place without a change of shapes: returns arguments
     kMeta,       // PyTorch's Meta kernel
-    kSpecial,    // of ours
+    kSpecial,    // our own rule
     kNone
   };
 
@@ -48,10 +47,10 @@ class ShapeRule {
   TypeRule types_;
   Kind kind_;
   Special special_;
-  std::vector<size_t> returned_;  // of kArguments: which are fetched
+  std::vector<size_t> returned_;  // of kArguments: the returned ones
 };
 
-/// What could be assumed so that the operator has a rule, as "unique=SHARE"; empty where nothing.
+/// The assumption that would give the operator a rule, as "unique=SHARE"; empty if there is none.
 std::string_view assumption_for(std::string_view name);
 
 }  // namespace spillway::operators

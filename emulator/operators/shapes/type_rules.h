@@ -8,8 +8,8 @@
 
 namespace spillway::operators {
 
-/// Which types of tensors an operator takes on a GPU, where PyTorch's Meta kernels do not ask: a
-/// program that a GPU refuses shall not pass.
+/// The tensor types that an operator supports on a GPU, if PyTorch's Meta kernels do not check
+/// them: a program that fails on a GPU must fail here.
 ///
 /// Threads: immutable.
 class TypeRule {
@@ -17,8 +17,8 @@ class TypeRule {
   /// Of `aten::mm`, `aten::mm.out` and the like.
   explicit TypeRule(const c10::OperatorHandle& op);
 
-  /// Errors: raises c10::Error (in Python RuntimeError, or NotImplementedError where the operator
-  /// has no kernel for a type).
+  /// Errors: raises c10::Error (in Python RuntimeError, or NotImplementedError if the operator has
+  /// no kernel for a type).
   void check(const c10::OperatorHandle& op, const c10::Stack& stack) const;
 
  private:

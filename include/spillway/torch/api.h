@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What libspillway_libtorch.so gives to programs.
+/// Exports a symbol of libspillway_libtorch.so.
 #define SPILLWAY_TORCH_API __attribute__((visibility("default")))

@@ -10,26 +10,27 @@
 
 namespace spillway {
 
-/// What a BudgetRegion does besides its budget.
+/// Options of a BudgetRegion besides its budget.
 struct BudgetSettings {
-  std::string tag = "budget";  // planned and counted under it
-  bool recompute = true;       // storages may be recomputed; without it they only move
-  /// From 1 on: instead of the least time the least memory, with a predicted time of at most this
-  /// many times that of the step with everything kept; the budget is kept first. 0: no limit.
+  std::string tag = "budget";  // the tag for planning and statistics
+  bool recompute = true;       // recomputes storages where possible; if false, only offloads
+  /// From 1 on: minimizes memory instead of time. The predicted time is at most this many times
+  /// that of the step with everything kept; the budget takes precedence. 0: no limit.
   double time_limit = 0;
-  /// A step that exceeds the budget is a warning (TORCH_WARN), not a BudgetError.
+  /// Exceeding the budget is a warning (TORCH_WARN) instead of a BudgetError.
   bool over_budget_warns = false;
 };
 
-/// For C++ users: what tensors that autograd saves on this thread while it lives need of each
-/// device is kept within `budget` ("20GiB", "80%" of the device, "auto": 95 % of what it has for
-/// this process), in the least time that a plan finds, as by Python's spillway.offload
+/// For C++ users: keeps each device within `budget`: "20GiB", "80%" of the device, or "auto", 95 %
+/// of the memory available to this process. Applies to tensors that autograd saves on this thread
+/// during its lifetime. Minimizes the step's time like Python's spillway.offload
 /// (docs/planning.md). The first step of each sequence of shapes is recorded and may need more. A
 /// step ends with end_step(), or with the next region after a backward pass.
 ///
-/// Threads: ended on the thread that began it. Errors: c10::ValueError for a budget that is no size
-/// or share, a time limit below 1 or above 100, a tag that is no path (check_tag_name) or that has
-/// another budget in this step; BudgetError where the step before has missed its budget.
+/// Threads: must end on the thread that created it.
+/// Errors: c10::ValueError for a budget that is neither a size nor a share, a time limit below 1 or
+/// above 100, an invalid tag (check_tag_name), or a tag with another budget in this step.
+/// BudgetError if the previous step has missed its budget.
 class SPILLWAY_TORCH_API BudgetRegion {
  public:
   explicit BudgetRegion(std::string_view budget, const BudgetSettings& settings = {});
@@ -41,9 +42,9 @@ class SPILLWAY_TORCH_API BudgetRegion {
   std::uint64_t id_;
 };
 
-/// A step exceeded its budget although all of its activations were offloaded or recomputed; it has
-/// run to its end beyond the budget. Never thrown for "auto". Thrown once, by the end of its
-/// backward pass, end_step() or the next BudgetRegion, whichever comes first.
+/// A step exceeded its budget although all of its activations were offloaded or recomputed. The
+/// step has completed beyond the budget. Not thrown for "auto". Thrown once: by the end of its
+/// backward pass, end_step() or the next BudgetRegion, whichever is first.
 class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
  public:
   BudgetError(const std::string& text,
@@ -56,10 +57,10 @@ class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
 
   [[nodiscard]] std::uint64_t budget() const { return budget_; }  // bytes
 
-  /// A budget, in bytes, that the step would have fit.
+  /// A budget, in bytes, that the step would have met.
   [[nodiscard]] std::uint64_t smallest() const { return smallest_; }
 
-  /// An optimizer's step, and the states that it keeps, may need more than smallest().
+  /// Whether an optimizer step and its states may need more than smallest().
   [[nodiscard]] bool is_lower_bound() const { return lower_bound_; }
 
  private:

@@ -13,23 +13,23 @@
 namespace spillway {
 
 struct CheckpointOptions {
-  bool offload_to_cpu = false;     // the inputs wait in pinned host memory
+  bool offload_to_cpu = false;     // keeps the inputs in pinned host memory
   bool preserve_rng_state = true;  // the recomputation draws the same random numbers
-  /// Whether devices may have drawn some before. Where none has, one that the call uses begins with
-  /// what its seed gives: PyTorch sets seeds late, when it is first asked for a device.
+  /// Whether the program may have drawn random numbers on devices before. If not, a device that the
+  /// call uses starts from its seed: PyTorch applies seeds at the first use of a device.
   bool devices_drew = true;
 };
 
-/// The first call of a checkpointed function, from its begin to its end on one thread.
+/// The first call of a checkpointed function, from its beginning to its end on one thread.
 class SPILLWAY_TORCH_API CheckpointedCall {
  public:
-  /// Makes the call again on tensors like its inputs. Its result is not looked at.
+  /// Repeats the call on tensors like its inputs. Its result is ignored.
   using Recompute = std::function<void(const std::vector<at::Tensor>& inputs)>;
 
   CheckpointedCall(const std::vector<at::Tensor>& inputs,
                    Recompute recompute,
                    const CheckpointOptions& options);
-  /// Where done() was not called, the function has thrown.
+  /// If done() was not called, the function has thrown.
   ~CheckpointedCall();
   CheckpointedCall(const CheckpointedCall&) = delete;
   CheckpointedCall& operator=(const CheckpointedCall&) = delete;
@@ -41,9 +41,9 @@ class SPILLWAY_TORCH_API CheckpointedCall {
   const std::unique_ptr<State> state_;
 };
 
-/// For C++ users: `function(inputs)`, whose saved tensors are forgotten and recomputed in the
-/// backward pass. The inputs are kept, on the host where the options say so. `function` must be
-/// copyable, and do the same when it is called again. Without gradients it is simply called.
+/// For C++ users: returns `function(inputs)`, drops its saved tensors, and recomputes them in the
+/// backward pass. The inputs are kept, on the host if the options request it. `function` must be
+/// copyable and compute the same when it is called again. Without gradients it is called directly.
 template <typename Function>
 auto checkpoint(Function function,
                 const std::vector<at::Tensor>& inputs,

@@ -16,22 +16,22 @@
 namespace spillway {
 
 struct OffloadModelOptions {
-  /// How many slices of about equal bytes, from 1 to the number of layers; the device has room for
-  /// one. Each is two parts where there are layers enough.
+  /// Number of slices of about equal bytes, from 1 to the number of layers; the device has room for
+  /// one. Each slice is divided into two parts if there are enough layers.
   std::size_t num_slices = 3;
-  /// Parts keep nothing for the backward pass but their inputs, on the host, and run again.
+  /// Parts keep only their inputs for the backward pass, on the host, and run again in it.
   bool checkpoint_activation = false;
-  /// Into how many pieces along dimension 0 the input is split. All pieces run while a part is on
-  /// the device, and results are put together along dimension 0.
+  /// Number of pieces into which the input is split along dimension 0. All pieces run while a part
+  /// is on the device. Results are concatenated along dimension 0.
   std::size_t num_microbatches = 1;
-  /// Where the model lives: a file without a name in this folder; pinned memory without one.
+  /// Location of the model: a file without a name in this directory; pinned memory if empty.
   std::string directory{};
 };
 
-/// For C++ users: trains layers that follow each other and whose parameters live on the host, as
-/// Python's spillway.OffloadModel does. Each part comes in while the one before it runs, for the
-/// forward pass and once more for the backward pass; gradients are on the host when the backward
-/// pass returns, so the optimizer runs there.
+/// For C++ users: trains consecutive layers whose parameters are stored on the host, like Python's
+/// spillway.OffloadModel. Each part is loaded while the previous one runs, for the forward pass and
+/// once more for the backward pass. Gradients are on the host when the backward pass returns, so
+/// the optimizer runs there.
 ///
 ///     torch::nn::Sequential net(...);
 ///     spillway::OffloadModel model(spillway::layers_of(net), torch::Device("cuda:0"));
@@ -40,17 +40,18 @@ struct OffloadModelOptions {
 ///     optimizer.step();
 ///
 /// Threads: forward() on one thread at a time; backward passes on any.
-/// Ownership: holds the layers, as graphs do that checkpointed parts have made.
+/// Ownership: shares the layers with the graphs of checkpointed parts.
 class SPILLWAY_TORCH_API OffloadModel {
  public:
   struct Layer {
     std::vector<at::Tensor> parameters;
     std::vector<at::Tensor> buffers;
-    /// Copyable; must do the same when it is called again.
+    /// Copyable; must compute the same result when it is called again.
     std::function<at::Tensor(const at::Tensor&)> forward;
   };
 
-  /// Errors: c10::ValueError for an option, by name; c10::Error; nothing has changed then.
+  /// Errors: c10::ValueError with the name of an invalid option; c10::Error; nothing has changed
+  /// then.
   OffloadModel(std::vector<Layer> layers,
                c10::Device device,
                const OffloadModelOptions& options = {});
@@ -58,13 +59,15 @@ class SPILLWAY_TORCH_API OffloadModel {
   OffloadModel(const OffloadModel&) = delete;
   OffloadModel& operator=(const OffloadModel&) = delete;
 
-  /// The layers one after the other. The input may be anywhere; the result is on the device.
-  /// Stream: the current one; the host waits only where no gradients are recorded, for buffers that
-  /// have changed. Errors: c10::ValueError for an input or results that cannot be split or put
-  /// together; what a layer throws.
+  /// Runs the layers one after the other. The input may be on any device; the result is on the
+  /// device.
+  /// Stream: the current one. The host waits only without gradients, for changed buffers.
+  /// Errors: c10::ValueError if the input cannot be split or the results cannot be concatenated;
+  /// exceptions of a layer.
   at::Tensor forward(const at::Tensor& input);
 
-  /// Blocks the host until no copy reads or writes the tensors. A backward pass does so at its end.
+  /// Blocks the host until no copy reads or writes the tensors. The end of a backward pass does so
+  /// too.
   void wait_for_copies();
 
   [[nodiscard]] OffloadedParts::Stats stats() const;
@@ -74,7 +77,7 @@ class SPILLWAY_TORCH_API OffloadModel {
   const std::unique_ptr<State> state_;
 };
 
-/// What a torch::nn::Sequential of modules from one tensor to one tensor has.
+/// The layers of a torch::nn::Sequential whose modules map one tensor to one tensor.
 template <typename Sequential>
 std::vector<OffloadModel::Layer> layers_of(Sequential& net) {
   std::vector<OffloadModel::Layer> layers;

@@ -17,9 +17,9 @@ namespace spillway {
 
 class OffloadedShards;
 
-/// For C++ users: a model in parts whose parameters and buffers live on the host, in pinned
-/// memory or in a file, and take turns on the device. They stay the same tensors, so that an
-/// optimizer that was given them runs on the host; gradients are there when the backward pass
+/// For C++ users: a model in parts whose parameters and buffers are stored on the host, in pinned
+/// memory or in a file, and share the device in rotation. The tensors stay the same objects, so an
+/// optimizer that has them runs on the host. Gradients are on the host when the backward pass
 /// returns.
 ///
 ///     spillway::OffloadedParts parts({{first->parameters(), first->buffers()}, ...}, device);
@@ -27,7 +27,7 @@ class OffloadedShards;
 ///     parts.run(0, [&] { x = first->forward(x); });
 ///
 /// Threads: run() on one thread at a time, which it checks; backward passes on any.
-/// Ownership: graphs that were made inside own the host memory together with it.
+/// Ownership: shares the host memory with the graphs created inside.
 class SPILLWAY_TORCH_API OffloadedParts {
  public:
   struct Part {
@@ -36,15 +36,16 @@ class SPILLWAY_TORCH_API OffloadedParts {
   };
 
   struct Stats {
-    std::uint64_t loaded_bytes;    // that came in, since creation
-    std::uint64_t gradient_bytes;  // that went out
+    std::uint64_t loaded_bytes;    // copied to the device, since creation
+    std::uint64_t gradient_bytes;  // copied to the host
     std::uint64_t slot_bytes;      // device memory for parts
-    std::uint64_t extra_slots;     // how often a part had to have more
+    std::uint64_t extra_slots;     // times that a part needed additional memory
   };
 
-  /// `slots` parts are on the device at a time. With a `directory` the tensors live in a file there
-  /// that has no name, mapped into memory, and so do their gradients; run() waits where a part has
-  /// not been read yet. Errors: c10::Error; nothing has changed then.
+  /// `slots` parts are on the device at a time. With a `directory` the tensors and their gradients
+  /// are stored in a mapped file there that has no name. run() then waits for a part that has not
+  /// been read yet.
+  /// Errors: c10::Error; nothing has changed then.
   OffloadedParts(const std::vector<Part>& parts,
                  c10::Device device,
                  std::size_t slots = 2,
@@ -53,14 +54,16 @@ class SPILLWAY_TORCH_API OffloadedParts {
   OffloadedParts(const OffloadedParts&) = delete;
   OffloadedParts& operator=(const OffloadedParts&) = delete;
 
-  /// A new forward pass: parameters may have changed since the last one.
+  /// Begins a forward pass; parameters may have changed since the last one.
   void begin();
 
   /// Runs `function` with the part's tensors on the device. Checkpoints inside run again with them.
-  /// Stream: the current one; no host wait. Errors: c10::Error, and what the function throws.
+  /// Stream: the current one; no host wait.
+  /// Errors: c10::Error; exceptions of the function.
   void run(std::size_t part, const std::function<void()>& function);
 
-  /// Blocks the host until no copy reads or writes the tensors. A backward pass does so at its end.
+  /// Blocks the host until no copy reads or writes the tensors. The end of a backward pass does so
+  /// too.
   void wait_for_copies();
 
   [[nodiscard]] Stats stats() const;

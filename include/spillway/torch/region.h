@@ -12,24 +12,24 @@
 
 namespace spillway {
 
-/// What a region does besides its ratio.
+/// Options of a region besides its ratio.
 struct RegionSettings {
   /// Storages of fewer bytes stay. Without a value: SPILLWAY's default, 1024.
   std::optional<std::uint64_t> min_bytes{};
-  /// The most bytes of the tag that are on the device again before the backward pass wants them; 0:
-  /// nothing is fetched early. Without a value: one storage, whatever its size.
+  /// Maximum bytes of the tag that are fetched ahead of their use in the backward pass; 0: no
+  /// prefetch. Without a value: one storage, whatever its size.
   std::optional<std::uint64_t> prefetch_headroom{};
-  /// Over PyTorch's own allocator: this many storages that have moved may still hold device memory
-  /// for their copy; at the next one the current stream waits for the earliest copy.
+  /// With PyTorch's own allocator: the number of offloaded storages that may still occupy device
+  /// memory for their copy. At the next one the current stream waits for the earliest copy.
   std::optional<std::size_t> max_in_flight{};
 };
 
-/// For C++ users: tensors that autograd saves on this thread while it lives may go to the host, at
-/// most `offload_ratio` of their bytes under `tag`. Works with and without Python; regions nest.
+/// For C++ users: offloads tensors that autograd saves on this thread during its lifetime, at most
+/// `offload_ratio` of their bytes under `tag`. Works with and without Python; regions nest.
 ///
-/// Threads: ended on the thread that began it.
-/// Errors: c10::ValueError for a ratio outside [0, 1], for a tag that is no path (check_tag_name)
-/// and for one that has another ratio in this step.
+/// Threads: must end on the thread that created it.
+/// Errors: c10::ValueError for a ratio outside [0, 1], an invalid tag (check_tag_name), or a tag
+/// with another ratio in this step.
 class SPILLWAY_TORCH_API OffloadRegion {
  public:
   explicit OffloadRegion(double offload_ratio,
@@ -43,12 +43,12 @@ class SPILLWAY_TORCH_API OffloadRegion {
   std::uint64_t id_;
 };
 
-/// Tensors that are saved on this thread while it lives are not kept where the operators that made
-/// them can run again on what the graph keeps anyway; the backward pass runs those again, on the
-/// same bits (docs/recompute.md). What cannot be recomputed moves, or stays, as the regions
-/// around and inside say.
+/// Recomputes tensors that are saved on this thread during its lifetime, if their operators can run
+/// again on tensors that the graph keeps anyway. The recomputation is bit-identical
+/// (docs/recompute.md). Other tensors are offloaded or stay, as the regions around and inside
+/// specify.
 ///
-/// Threads: ended on the thread that began it. Errors: c10::ValueError as OffloadRegion.
+/// Threads: must end on the thread that created it. Errors: c10::ValueError as OffloadRegion.
 class SPILLWAY_TORCH_API RecomputeRegion {
  public:
   RecomputeRegion();
@@ -60,8 +60,9 @@ class SPILLWAY_TORCH_API RecomputeRegion {
   std::uint64_t id_;
 };
 
-/// Tensors that are saved on this thread while it lives stay on the device, whatever regions are
-/// around it. Threads: ended on the thread that began it.
+/// Keeps tensors that are saved on this thread during its lifetime on the device, whatever regions
+/// are around it.
+/// Threads: must end on the thread that created it.
 class SPILLWAY_TORCH_API KeepingRegion {
  public:
   KeepingRegion();
@@ -73,25 +74,26 @@ class SPILLWAY_TORCH_API KeepingRegion {
   std::uint64_t id_;
 };
 
-/// Bytes of one tag in the last step that saved anything under it.
+/// Bytes of one tag in the last step that saved a tensor under it.
 struct TagTotals {
-  std::uint64_t offloadable = 0;  // of storages that were saved and could move, each once
-  std::uint64_t moved = 0;        // of those that did
-  std::uint64_t copied = 0;       // to the host: what their saved tensors cover
-  std::uint64_t fetched = 0;      // back
-  /// Of other storages, neither kept nor moved, each once; and of those that were remade.
+  std::uint64_t offloadable = 0;  // storages that were saved and can be offloaded, each once
+  std::uint64_t moved = 0;        // offloaded among them
+  std::uint64_t copied = 0;       // to the host: bytes covered by saved tensors
+  std::uint64_t fetched = 0;      // to the device
+  /// Of other storages: left to recompute, each once; and recomputed.
   std::uint64_t left_to_recompute = 0;
   std::uint64_t recomputed = 0;
   /// Of storages that stayed, by reason; the names are those of Python's spillway.stats().
   std::map<std::string, std::uint64_t> skipped{};
 };
 
-/// All zero for a tag that nothing was saved under. What a RecomputeRegion outside all others does
-/// is counted under "recompute". Threads: safe.
+/// All zero for a tag without saved tensors. A RecomputeRegion outside of all other regions counts
+/// under "recompute".
+/// Threads: safe.
 SPILLWAY_TORCH_API TagTotals last_step(std::string_view tag = "");
 
-/// Ends the training step: plans are made and statistics latched. Errors: BudgetError where it has
-/// missed the budget of a BudgetRegion.
+/// Ends the training step: makes plans and latches statistics.
+/// Errors: BudgetError if it has missed the budget of a BudgetRegion.
 SPILLWAY_TORCH_API void end_step();
 
 }  // namespace spillway
