@@ -71,7 +71,7 @@ def keep_heads(model: torch.nn.Module, warn: bool) -> None:
         warnings.warn(
             f"Spillway found no output head in {type(model).__name__}, so its activations move like all "
             f"others. It looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}; name another one "
-            "with spillway.keep_on_device(module), or pass warn_if_no_head=False.",
+            "with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
             stacklevel=3,
         )
     keep_on_device(*heads)

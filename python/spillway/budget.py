@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from spillway._arguments import flag, text_or_none
 from spillway._load import glue
 from spillway._plan_file import PlanFile
+from spillway._recompute import note_fused_steps
 from spillway._region import Region
 from spillway._scope import open_calls
 from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
-from spillway.recompute import note_fused_steps
 
 if TYPE_CHECKING:
     import torch

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway._pause import join_all
 from spillway._scope import Opening, Scope
-from spillway.pause import join_all
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,9 @@ from typing import Any
 from spillway._files import check_regular
 from spillway._load import glue
 from spillway._scope import Opening, Scope
+from spillway._summary import device_index
 from spillway._text import printable
 from spillway.cpu_offload import end_steps_with_optimizers
-from spillway.summary import device_index
 
 __all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
 

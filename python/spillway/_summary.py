@@ -7,7 +7,7 @@ from typing import Any
 
 from spillway._load import glue
 
-__all__ = ["memory_by_tag", "memory_summary"]
+__all__ = ["by_tag", "device_index", "summary"]
 
 
 def device_index(device: Any) -> int:
@@ -25,7 +25,7 @@ def device_index(device: Any) -> int:
     return index
 
 
-def memory_by_tag(device: Any = None) -> dict[str, Any]:
+def by_tag(device: Any = None) -> dict[str, Any]:
     """The memory of one GPU by tag, as numbers. Sizes are bytes.
 
     ``allocator`` (str)
@@ -120,12 +120,12 @@ def _size(count: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
-def memory_summary(device: Any = None) -> str:
-    """``memory_by_tag`` as a table to print: a line per tag, largest first, then what is cached, and totals.
+def summary(device: Any = None) -> str:
+    """``by_tag`` as a table to print: a line per tag, largest first, then what is cached, and totals.
 
     ``torch.cuda.memory_summary()`` stays PyTorch's.
     """
-    accounting = memory_by_tag(device)
+    accounting = by_tag(device)
     total = accounting["total"]
     emulated = " (emulated)" if glue().stats()["emulated"] else ""
     lines = [f"GPU {accounting['device']}{emulated}, memory of the allocator '{accounting['allocator']}'"]
