@@ -108,8 +108,9 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     import torch
 
     while True:
-        if callable(getattr(model, "get_base_model", None)):  # PEFT
-            inner = model.get_base_model()
+        get_base_model = getattr(model, "get_base_model", None)  # PEFT's
+        if callable(get_base_model):
+            inner = get_base_model()
         else:
             names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]
             inner = next((getattr(model, WRAPPERS[name]) for name in names if name in WRAPPERS), None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillway._load import glue
+from spillway._stats_types import Stats
 
 __all__ = ["by_tag", "device_index", "summary"]
 
@@ -68,9 +69,9 @@ def by_tag(device: Any = None) -> dict[str, Any]:
         {"pool": pool, "stream": stream, "bytes": free} for pool, stream, free in glue().cached_memory(index)
     ]
     on_device = stats["devices"].get(index)
-    heap = on_device["heap"] if on_device else None
     total = dict.fromkeys(_TOTALS, 0)
-    if heap is not None:
+    if on_device is not None:
+        heap = on_device["heap"]
         total = {
             "allocated": heap["allocated_bytes"] - heap["evicted_bytes"],
             "cached": heap["cached_bytes"],
@@ -91,7 +92,7 @@ def by_tag(device: Any = None) -> dict[str, Any]:
 _TOTALS = ("allocated", "cached", "away", "held", "peak", "reserved_peak", "rounding", "stranded", "pending")
 
 
-def _of_another(index: int, stats: dict[str, Any]) -> dict[str, Any]:
+def _of_another(index: int, stats: Stats) -> dict[str, Any]:
     import torch
 
     known = torch.cuda.memory_stats(index) if stats["allocator"] in ("native", "cudaMallocAsync") else {}

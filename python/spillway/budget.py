@@ -44,7 +44,8 @@ class BudgetRegion(Region):
         over_budget: str = "error",
     ) -> None:
         super().__init__()
-        self.tag = TAG if text_or_none("tag", tag) is None else tag
+        named = text_or_none("tag", tag)
+        self.tag = TAG if named is None else named
         if budget is None and time_limit is None:
             raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
         self.budget = _budget_of("auto" if budget is None else budget)
@@ -147,7 +148,7 @@ def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: 
         return make(share=make.AUTO, rest=True, **given)
     if isinstance(budget, float):
         return make(share=budget, **given)
-    return make(bytes=budget, **given)
+    return make(bytes=int(budget), **given)
 
 
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:

@@ -28,7 +28,7 @@ def size_of(name: str, value: Any, least: int = 1) -> int:
     if not least <= value < 2**63:
         allowed = "above 0" if least == 1 else f"at least {least}"
         raise ValueError(f"{name} must be {allowed} and at most what the device has, not {value} bytes")
-    return value
+    return int(value)
 
 
 def _require_ours() -> None:

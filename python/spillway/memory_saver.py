@@ -184,7 +184,7 @@ class TorchMemorySaver:
                 self._pools[path] = glue().new_pool()
             return self._pools[path]
 
-    def _move(self, move: Any, what: list) -> None:
+    def _move(self, move: Any, what: list[Any]) -> None:
         # ValueError: there is no such memory. To torch_memory_saver's users that is no error.
         with contextlib.suppress(ValueError):
             move(what)

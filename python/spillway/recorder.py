@@ -79,8 +79,9 @@ def _leave_plans() -> None:
 def _wait_for_devices() -> None:
     import torch
 
+    native: Any = torch._C
     for index in range(torch.cuda.device_count()):
-        if torch._C._cuda_hasPrimaryContext(index):
+        if native._cuda_hasPrimaryContext(index):
             torch.cuda.synchronize(index)
 
 
