@@ -106,8 +106,7 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
     """
     what = (_named(tag), flag("discard", discard))
     if flag("wait", wait):
-        report: dict[str, int] = glue().pause_all([what])
-        return report
+        return glue().pause_all([what])
     if not tag:
         glue().pause_all([what])  # refuses it
     going_on = Pausing(*what)
@@ -132,8 +131,7 @@ def resume(tag: str) -> dict[str, int]:
     """
     name = _named(tag)
     join_all()
-    report: dict[str, int] = glue().resume_all([name])
-    return report
+    return glue().resume_all([name])
 
 
 def allow_eviction(tag: str) -> None:

@@ -51,5 +51,4 @@ def matches(pattern: str, path: str) -> bool:
     for name, value in (("pattern", pattern), ("path", path)):
         if not isinstance(value, str):
             raise TypeError(f"{name} must be a string, not {value!r}")
-    found: bool = glue().tag_matches(pattern, path)
-    return found
+    return glue().tag_matches(pattern, path)

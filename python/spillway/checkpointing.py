@@ -152,10 +152,9 @@ def _run(
         with _Counted("checkpointing"):
             return function(*args, **kwargs)
 
-    result: _Result = glue().checkpoint(
+    return glue().checkpoint(
         first, tensors, again, offload_to_cpu, preserve_rng_state, torch.cuda.is_initialized()
     )
-    return result
 
 
 def _in_function_transform() -> bool:

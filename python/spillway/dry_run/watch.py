@@ -21,7 +21,7 @@ from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
 
 if TYPE_CHECKING:
-    from spillway._stats_types import CannotHelp
+    from spillway._stats_types import CannotHelp, TagStats
 
 __all__ = ["start"]
 
@@ -214,19 +214,17 @@ def _plans() -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _tags() -> dict[str, Any]:
+def _tags() -> dict[str, TagStats]:
     """As in spillway.stats(); none where the program does not use Spillway."""
     from spillway._load import glue
 
-    tags: dict[str, Any] = glue().stats()["tags"] if glue.cache_info().currsize else {}
-    return tags
+    return glue().stats()["tags"] if glue.cache_info().currsize else {}
 
 
 def _timed_steps(tag: str) -> int:
     from spillway._load import glue
 
-    timed: int = glue().timed_steps(tag)
-    return timed
+    return glue().timed_steps(tag)
 
 
 def _budget_missed() -> str | None:
