@@ -51,7 +51,7 @@ def tiny_llama():
 def with_transformers(folder):
     import transformers
 
-    class OffloadingTrainer(spillway.ActivationOffloadingMixin, transformers.Trainer):
+    class OffloadingTrainer(spillway.compat.ActivationOffloadingMixin, transformers.Trainer):
         pass
 
     args = transformers.TrainingArguments(
@@ -72,7 +72,7 @@ def with_trl(folder):
     if os.environ.get("SPILLWAY_EMULATE") == "1":
         chunked_logprob._TRITON_AVAILABLE = False  # the emulated GPU runs no triton, and TRL does without
 
-    class OffloadingTrainer(spillway.ActivationOffloadingMixin, trl.SFTTrainer):
+    class OffloadingTrainer(spillway.compat.ActivationOffloadingMixin, trl.SFTTrainer):
         pass
 
     words = tokenizers.models.WordLevel({str(number): number for number in range(WORDS)}, unk_token="0")
@@ -113,7 +113,7 @@ class Loop:
         print(f"loss {loss.item():.4f}")
 
 
-class OffloadingLoop(spillway.ActivationOffloadingMixin, Loop):
+class OffloadingLoop(spillway.compat.ActivationOffloadingMixin, Loop):
     pass
 
 

@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Python bindings of micro-batches, for python/spillway/microbatches.py.
+/// The Python module's part for micro-batches: python/spillway/_microbatches.py.
 void define_microbatches(pybind11::module_& module);
 
 }  // namespace spillway

@@ -5,7 +5,7 @@
 
 namespace spillway {
 
-/// Adds the bindings used by python/spillway/pause.py and memory_saver.py.
+/// Adds what python/spillway/_pause.py and memory_saver.py stand on.
 void bind_pause(pybind11::module_& module);
 
 }  // namespace spillway

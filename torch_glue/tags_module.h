@@ -5,8 +5,8 @@
 
 namespace spillway {
 
-/// Python bindings of scopes, roles and accounting by tag, for python/spillway/tags.py, roles.py
-/// and summary.py.
+/// Scopes, roles and the accounting by tag, as python/spillway/_tag.py, roles.py and _summary.py
+/// wrap them.
 void define_tags(pybind11::module_& module);
 
 }  // namespace spillway

@@ -117,7 +117,7 @@ std::string DeviceRuntime::advice(Bytes missing) const {
   if (one == nullptr) return "pausing no single tag would have made room";
   return "pausing \"" + one->path + "\" (" + readable(one->gives) +
          ") would have made room: spillway.pause(\"" + one->path +
-         "\") while nothing uses it, or spillway.allow_eviction(\"" + one->path + "\")";
+         "\") while nothing uses it, or spillway.memory.allow_eviction(\"" + one->path + "\")";
 }
 
 Status DeviceRuntime::oom_status(Bytes size, const Status& why) {

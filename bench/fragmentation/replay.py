@@ -44,7 +44,7 @@ if __name__ == "__main__":
     if sys.argv[1] in ("spillway", "replayed"):
         spillway.use_allocator()
     torch.cuda.init()
-    recorded = spillway.read_trace(sys.argv[2])
+    recorded = spillway.memory.read_trace(sys.argv[2])
     if not recorded.complete:
         raise ValueError(f"{sys.argv[2]}: the trace is not complete")
     for _ in range(2 if sys.argv[1] == "replayed" else 0):

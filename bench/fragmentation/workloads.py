@@ -120,6 +120,6 @@ WORKLOADS = {function.__name__: function for function in (demo, resnet, batch, l
 if __name__ == "__main__":
     torch.manual_seed(0)
     spillway.use_allocator()
-    with spillway.record_trace(sys.argv[2]):
+    with spillway.memory.record_trace(sys.argv[2]):
         WORKLOADS[sys.argv[1]]()
         torch.cuda.synchronize()

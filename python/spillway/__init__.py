@@ -15,6 +15,9 @@ Saved activations wait in pinned host memory and are fetched bit for bit::
 
     print(spillway.stats()["tags"][""]["last"])
 
+``spillway.memory`` has limits, usage by tag, eviction and traces; ``spillway.tags`` has automatic tags;
+``spillway.compat`` has the interfaces of torchtune, TRL and FairScale.
+
 Importing this package imports no torch; that happens on first use.
 """
 
@@ -22,81 +25,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway._heads import keep_on_device
-from spillway.activation_offloading import (
-    ActivationOffloadingMixin,
-    NoOpManager,
-    OffloadActivations,
-    get_act_offloading_ctx_manager,
-    get_lora_act_offloading_ctx_manager,
-)
-from spillway.allocator import library_path, pluggable_allocator, use_allocator
+from spillway import compat as compat
+from spillway import memory as memory
+from spillway import tags as tags
+from spillway._microbatches import microbatches
+from spillway._pause import pause, resume
+from spillway._recompute import recompute
+from spillway._tag import tag
+from spillway.allocator import use_allocator
+from spillway.budget import offload
 from spillway.budget_error import BudgetError
-from spillway.checkpointing import (
-    checkpoint,
-    checkpoint_wrapper,
-    disable_checkpointing,
-    is_checkpointing,
-    is_recomputing,
-)
+from spillway.checkpointing import checkpoint, checkpoint_wrapper
 from spillway.cpu_offload import CPUOffload, step
-from spillway.limits import memory_limit, set_memory_limit
-from spillway.microbatches import microbatches
-from spillway.pause import allow_eviction, forbid_eviction, pause, resident, resume
-from spillway.roles import unwatch, watch
+from spillway.planning import explain
 from spillway.statistics import stats
-from spillway.summary import memory_by_tag, memory_summary
-from spillway.tags import tag, tag_matches
-from spillway.trace import read_trace, record_trace
-
-# After all others: the module of the same name is imported by now, and the function takes its place.
-from spillway.recompute import recompute  # isort: skip
-from spillway.budget import offload  # isort: skip
-from spillway.planning import explain  # isort: skip
 
 if TYPE_CHECKING:
     from spillway.offload_model import OffloadModel
 
 __all__ = [
-    "ActivationOffloadingMixin",
     "BudgetError",
     "CPUOffload",
-    "NoOpManager",
-    "OffloadActivations",
     "OffloadModel",
     "__version__",
-    "allow_eviction",
     "checkpoint",
     "checkpoint_wrapper",
-    "disable_checkpointing",
     "explain",
-    "forbid_eviction",
-    "get_act_offloading_ctx_manager",
-    "get_lora_act_offloading_ctx_manager",
-    "is_checkpointing",
-    "is_recomputing",
-    "keep_on_device",
-    "library_path",
-    "memory_by_tag",
-    "memory_limit",
-    "memory_summary",
     "microbatches",
     "offload",
     "pause",
-    "pluggable_allocator",
-    "read_trace",
     "recompute",
-    "record_trace",
-    "resident",
     "resume",
-    "set_memory_limit",
     "stats",
     "step",
     "tag",
-    "tag_matches",
-    "unwatch",
     "use_allocator",
-    "watch",
 ]
 
 __version__ = "0.1.0"

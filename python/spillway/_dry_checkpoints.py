@@ -75,7 +75,7 @@ def _whole(path: Path) -> tuple[bytes, int] | None:
     return (header, whole) if size < whole else None
 
 
-def patch_load(torch: ModuleType) -> None:
+def patch_load(torch: Any) -> None:
     """Of torch: a file of torch.save that is not whole ends the program."""
     original = torch.load
 

@@ -57,7 +57,8 @@ def _on_gpu(node: fx.Node) -> bool:
 class _Fused(OperatorSupportBase):
     def is_node_supported(self, submodules: Any, node: fx.Node) -> bool:
         if node.target is operator.getitem:
-            return self.is_node_supported(submodules, node.args[0])
+            source = node.args[0]
+            return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
         target = node.target
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or not _on_gpu(node):
             return False
@@ -66,7 +67,9 @@ class _Fused(OperatorSupportBase):
 
 def _root(node: fx.Node) -> fx.Node:
     while _is_view(node):
-        node = node.args[0]
+        source = node.args[0]
+        assert isinstance(source, fx.Node)  # a view has a tensor
+        node = source
     return node
 
 
@@ -130,12 +133,13 @@ def _value(node: fx.Node) -> float:
     """What a small result of something larger holds: as of the operator alone."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet in (_aten.isnan, _aten.isinf):
-        return 1 - assumed().finite
-    return 0 if packet in (_aten.any, _aten.argmax, _aten.argmin) else assumed().value
+        return float(1 - assumed().finite)
+    return 0 if packet in (_aten.any, _aten.argmax, _aten.argmin) else float(assumed().value)
 
 
 def _offset(node: fx.Node) -> int:
-    return node.meta["val"].storage_offset() - _root(node).meta["val"].storage_offset()
+    offset: int = node.meta["val"].storage_offset() - _root(node).meta["val"].storage_offset()
+    return offset
 
 
 def _layout(node: fx.Node) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
@@ -211,7 +215,7 @@ def fused(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
     final = _fuse(module) if _is_plain(module) else module
 
     def run(arguments: list[Any]) -> Any:
-        return _dry_flex.Interpreter(final).boxed_run(arguments)
+        return _dry_flex.Interpreter(final).boxed_run(arguments)  # type: ignore[no-untyped-call]
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

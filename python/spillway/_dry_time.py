@@ -8,13 +8,15 @@ import os
 import sys
 import threading
 import time as _time
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
+from typing import Any
 
 __all__ = ["start"]
 
 _READ = 1e-6  # seconds that a reading takes: the code that waits for a time comes to an end
 _NAMES = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep")
-_REAL = {name: getattr(_time, name) for name in _NAMES}
+_REAL: dict[str, Callable[..., float]] = {name: getattr(_time, name) for name in _NAMES}
 
 
 def start() -> None:
@@ -85,10 +87,11 @@ class _Clock:
 
     def now(self) -> float:
         self.besides += _READ
-        return (self._now_ms() - self._began_ms) / 1e3 + self.besides
+        elapsed_ms: float = self._now_ms() - self._began_ms
+        return elapsed_ms / 1e3 + self.besides
 
 
-def _change(functions: dict) -> None:
+def _change(functions: dict[Any, tuple[str, Any]]) -> None:
     for name, function in functions.values():
         setattr(_time, name, function)
     program = vars(sys.modules["__main__"])

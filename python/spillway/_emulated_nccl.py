@@ -13,7 +13,7 @@ from spillway._substitutions import say
 # --- process groups
 
 
-def patch_groups(module: ModuleType) -> None:
+def patch_groups(module: Any) -> None:
     """`module`: torch.distributed.distributed_c10d."""
     original = module._new_process_group_helper
 
@@ -67,9 +67,17 @@ def _without_nccl(backend: str) -> str:
 
 def patch_devices(torch: ModuleType) -> None:
     """Replaces NCCL's calls by copies and sums. Callers see the same buffers, views and streams."""
-    for function in (_broadcast, _broadcast_out, _broadcast_coalesced):
-        setattr(torch._C, function.__name__, function)
-    for function in (_nccl_all_reduce, _nccl_reduce, _nccl_broadcast, _nccl_all_gather, _nccl_reduce_scatter):
+    functions: tuple[Callable[..., Any], ...] = (
+        _broadcast,
+        _broadcast_out,
+        _broadcast_coalesced,
+        _nccl_all_reduce,
+        _nccl_reduce,
+        _nccl_broadcast,
+        _nccl_all_gather,
+        _nccl_reduce_scatter,
+    )
+    for function in functions:
         setattr(torch._C, function.__name__, function)
     for name in ("_nccl_unique_id", "_nccl_init_rank"):
         setattr(torch._C, name, _refused(name))

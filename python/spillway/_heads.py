@@ -71,7 +71,7 @@ def keep_heads(model: torch.nn.Module, warn: bool) -> None:
         warnings.warn(
             f"Spillway found no output head in {type(model).__name__}, so its activations move like all "
             f"others. It looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}; name another one "
-            "with spillway.keep_on_device(module), or pass warn_if_no_head=False.",
+            "with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
             stacklevel=3,
         )
     keep_on_device(*heads)
@@ -108,8 +108,9 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     import torch
 
     while True:
-        if callable(getattr(model, "get_base_model", None)):  # PEFT
-            inner = model.get_base_model()
+        get_base_model = getattr(model, "get_base_model", None)  # PEFT's
+        if callable(get_base_model):
+            inner = get_base_model()
         else:
             names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__]
             inner = next((getattr(model, WRAPPERS[name]) for name in names if name in WRAPPERS), None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -36,13 +37,13 @@ def observe() -> None:
         setattr(torch.Tensor, method, _observed(runtime, getattr(torch.Tensor, method), method))
 
 
-def _observed(runtime: ctypes.CDLL, read, method: str):
+def _observed(runtime: ctypes.CDLL, read: Callable[..., Any], method: str) -> Callable[..., Any]:
     from torch import strided
 
     name = ctypes.create_string_buffer(f"Tensor.{method}".encode())  # the wrapper keeps it
 
     @functools.wraps(read)
-    def call(self, *args, **kwargs):
+    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.is_cpu and self.layout is strided and not self.is_nested:
             _tell(runtime, self, name)
         return read(self, *args, **kwargs)
@@ -50,7 +51,7 @@ def _observed(runtime: ctypes.CDLL, read, method: str):
     return call
 
 
-def _tell(runtime: ctypes.CDLL, tensor: torch.Tensor, name: ctypes.Array) -> None:
+def _tell(runtime: ctypes.CDLL, tensor: torch.Tensor, name: ctypes.Array[ctypes.c_char]) -> None:
     if tensor.numel() == 0:
         return
     item = tensor.element_size()

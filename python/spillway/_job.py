@@ -103,7 +103,7 @@ def _set_up(given: dict[str, str]) -> None:
     end_steps_with_optimizers()
     has_budget = "budget" in given or "time_limit" in given
     if "recompute" in given or (has_budget and os.environ.get("SPILLWAY_RECOMPUTE") != "0"):
-        from spillway.recompute import note_fused_steps
+        from spillway._recompute import note_fused_steps
 
         note_fused_steps()
     if "plans" in given:

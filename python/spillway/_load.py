@@ -8,9 +8,12 @@ import importlib
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from spillway._torch_versions import NEWEST, OLDEST
+
+if TYPE_CHECKING:
+    from spillway._glue import Glue
 
 SUPPORTED = f"torch {OLDEST} to {NEWEST}"
 RECOMPUTE = "pip install --no-build-isolation ."
@@ -63,7 +66,7 @@ def why_not(version: str) -> str:
 
 
 @functools.cache
-def glue() -> ModuleType:
+def glue() -> Glue:
     """The LibTorch layer, loaded once.
 
     Raises ImportError where there is none for this torch: a layer built for another minor version would
@@ -75,4 +78,4 @@ def glue() -> ModuleType:
     if wrong:
         raise ImportError(wrong)
     minor = "{}.{}".format(*_minor(torch.__version__))
-    return importlib.import_module(f"spillway.{built_for()[minor]}")
+    return cast("Glue", importlib.import_module(f"spillway.{built_for()[minor]}"))

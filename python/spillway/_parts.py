@@ -115,6 +115,7 @@ def directory_of(place: torch.device | str | os.PathLike[str]) -> str:
             pass
     elif not isinstance(place, os.PathLike):
         raise TypeError(wrong)
+    assert not isinstance(place, torch.device)  # returned or refused above
     directory = os.fsdecode(place)
     if not os.path.isdir(directory):
         raise ValueError(wrong)

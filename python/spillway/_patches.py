@@ -82,7 +82,7 @@ def _compile_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _patch_inductor_backend(module: ModuleType) -> None:
+def _patch_inductor_backend(module: Any) -> None:
     from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
 
     original = module.inductor
@@ -95,7 +95,7 @@ def _patch_inductor_backend(module: ModuleType) -> None:
     module.inductor = register_backend(inductor)
 
 
-def _patch_inductor(module: ModuleType) -> None:
+def _patch_inductor(module: Any) -> None:
     def refuse(exported: Any, *arguments: Any, **options: Any) -> Any:
         raise NotImplementedError(
             "torch._inductor.aoti_compile_and_package: "
@@ -108,7 +108,7 @@ def _patch_inductor(module: ModuleType) -> None:
 # --- torch.profiler
 
 
-def _patch_profiler(module: ModuleType) -> None:
+def _patch_profiler(module: Any) -> None:
     """CUPTI does not know the emulated GPU. Where it is not supported operators are timed by events."""
     original = module._supported_activities
     module._supported_activities = lambda: original() - {module.ProfilerActivity.CUDA}
@@ -149,15 +149,18 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         patch = self.waiting.get(name)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if patch else None
-        if spec is None or spec.loader is None:
+        if patch is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        loader: Any = None if spec is None else spec.loader
+        if loader is None:
             return None
         del self.waiting[name]
-        execute = spec.loader.exec_module
+        execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
             patch(module)
 
-        spec.loader.exec_module = exec_module
+        loader.exec_module = exec_module
         return spec

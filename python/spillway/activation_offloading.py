@@ -126,7 +126,7 @@ get_lora_act_offloading_ctx_manager = get_act_offloading_ctx_manager
 class ActivationOffloadingMixin:
     """For trainer classes with ``model``, ``args`` and ``training_step``, as ``transformers.Trainer``::
 
-        class OffloadingTrainer(spillway.ActivationOffloadingMixin, Trainer): ...
+        class OffloadingTrainer(spillway.compat.ActivationOffloadingMixin, Trainer): ...
 
     Each training step runs with its activations on the host, unless ``args.activation_offloading`` says no.
     Where the trainer has an offloading of its own for that option, as TRL's have, this one takes its place.

@@ -28,7 +28,7 @@ def use_allocator(limit: int | str | None = None) -> None:
 
     Args:
         limit: the most that is held on each GPU, in bytes or as text such as ``"20GiB"``, as
-            :func:`spillway.set_memory_limit` sets it for one; default: what ``SPILLWAY_MEMORY_LIMIT`` says.
+            :func:`spillway.memory.set_limit` sets it for one; default: what ``SPILLWAY_MEMORY_LIMIT`` says.
 
     With ``SPILLWAY_PLAN_REPLAY=1``, a training step that makes the same requests again gets the same
     addresses again, placed together (docs/allocator.md). Steps end at optimizers and by ``spillway.step()``.
@@ -62,8 +62,8 @@ def library_path() -> str:
 def pluggable_allocator() -> CUDAPluggableAllocator:
     """Spillway's heap behind PyTorch's pluggable allocator, with all functions that PyTorch can use::
 
-        torch.cuda.memory.change_current_allocator(spillway.pluggable_allocator())
-        pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())  # under PyTorch's own
+        torch.cuda.memory.change_current_allocator(spillway.memory.pluggable_allocator())
+        pool = torch.cuda.MemPool(spillway.memory.pluggable_allocator().allocator())  # under PyTorch's own
 
     ``use_allocator()`` serves the same memory and is to be preferred: PyTorch refuses statistics, snapshots,
     graphs and more for every pluggable allocator (docs/doors.md has the list). Without these functions

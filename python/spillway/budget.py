@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from spillway._arguments import flag, text_or_none
 from spillway._load import glue
 from spillway._plan_file import PlanFile
+from spillway._recompute import note_fused_steps
 from spillway._region import Region
 from spillway._scope import open_calls
 from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
-from spillway.recompute import note_fused_steps
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,8 @@ class BudgetRegion(Region):
         over_budget: str = "error",
     ) -> None:
         super().__init__()
-        self.tag = TAG if text_or_none("tag", tag) is None else tag
+        named = text_or_none("tag", tag)
+        self.tag = TAG if named is None else named
         if budget is None and time_limit is None:
             raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
         self.budget = _budget_of("auto" if budget is None else budget)
@@ -147,7 +148,7 @@ def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: 
         return make(share=make.AUTO, rest=True, **given)
     if isinstance(budget, float):
         return make(share=budget, **given)
-    return make(bytes=budget, **given)
+    return make(bytes=int(budget), **given)
 
 
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:

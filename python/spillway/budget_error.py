@@ -108,10 +108,11 @@ def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
     missed = glue().take_budget_miss(entered)
     if missed is None:
         return
-    (device, budget, smallest, lower_bound, *rest), only_warns, is_first, adapts = missed
+    (device, budget, smallest, lower_bound, begin, step, shape), only_warns, is_first, adapts = missed
     # The next step has the optimizer's states, and names a budget for all steps.
     only_warns = only_warns or (optimized and is_first)
-    arguments = (device, budget, smallest, lower_bound or is_first or _others_may_need_more(), *rest)
+    lower_bound = lower_bound or is_first or _others_may_need_more()
+    arguments = (device, budget, smallest, lower_bound, begin, step, shape)
     if only_warns:
         return warn(arguments, adapts)
     raise BudgetError(*arguments)

@@ -152,10 +152,9 @@ def _run(
         with _Counted("checkpointing"):
             return function(*args, **kwargs)
 
-    result: _Result = glue().checkpoint(
+    return glue().checkpoint(
         first, tensors, again, offload_to_cpu, preserve_rng_state, torch.cuda.is_initialized()
     )
-    return result
 
 
 def _in_function_transform() -> bool:
@@ -196,17 +195,18 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     # FairScale's takes any false value, such as an empty dictionary of options.
     offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False
     module.__dict__["_spillway_offload_to_cpu"] = offload
-    _out_of_the_compiler()  # for the code that compiles what is around it
-    if not hasattr(type(module), "_spillway_base"):
+    _out_of_the_compiler()  # for whoever compiles what is around it
+    kind: Any = type(module)
+    if not hasattr(kind, "_spillway_base"):
         # A forward of the object's own comes before its class's.
         if "forward" in module.__dict__:
             module.__dict__["_spillway_forward"] = module.__dict__.pop("forward")
-        module.__class__ = _checkpointed_class(type(module))
+        module.__class__ = _checkpointed_class(kind)
     return module
 
 
 @functools.cache
-def _checkpointed_class(base: type) -> type:
+def _checkpointed_class(base: Any) -> Any:
     """A class like `base`, of its layout, so that an object of the one can become one of the other."""
 
     @functools.wraps(base.forward)

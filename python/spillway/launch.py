@@ -176,9 +176,9 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     if not dry and env.get(assume.variable):
         raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs --shape-only")
     for setting in SETTINGS:
-        given = setting.option in OF_THE_VIRTUAL_CLOCK and env.get(setting.variable)
-        if given and not dry and env.get(clock.variable) != "virtual":
-            raise LaunchError(f"{named(setting)}={given}: needs --clock virtual")
+        value = env.get(setting.variable) if setting.option in OF_THE_VIRTUAL_CLOCK else None
+        if value and not dry and env.get(clock.variable) != "virtual":
+            raise LaunchError(f"{named(setting)}={value}: needs --clock virtual")
 
 
 def _setting(option: str) -> Setting:

@@ -9,9 +9,9 @@ from typing import Any
 
 from spillway._arguments import flag
 from spillway._load import glue
-from spillway.summary import device_index
+from spillway._summary import device_index
 
-__all__ = ["memory_limit", "set_memory_limit", "size_of"]
+__all__ = ["limit", "set_limit", "size_of"]
 
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
@@ -28,7 +28,7 @@ def size_of(name: str, value: Any, least: int = 1) -> int:
     if not least <= value < 2**63:
         allowed = "above 0" if least == 1 else f"at least {least}"
         raise ValueError(f"{name} must be {allowed} and at most what the device has, not {value} bytes")
-    return value
+    return int(value)
 
 
 def _require_ours() -> None:
@@ -39,7 +39,7 @@ def _require_ours() -> None:
         )
 
 
-def set_memory_limit(limit: int | str | None, device: Any = None, *, soft: bool = False) -> None:
+def set_limit(limit: int | str | None, device: Any = None, *, soft: bool = False) -> None:
     """Cap what Spillway's heap holds on one GPU, in bytes; None removes the cap.
 
     Beyond the cap memory is out as where the GPU has none: cached memory goes back, tags of
@@ -63,8 +63,8 @@ def set_memory_limit(limit: int | str | None, device: Any = None, *, soft: bool 
     glue().set_memory_limit(device_index(device), size, soft)
 
 
-def memory_limit(device: Any = None, *, soft: bool = False) -> int | None:
-    """What :func:`set_memory_limit`, ``use_allocator(limit=…)`` or ``SPILLWAY_MEMORY_LIMIT`` has set for one
+def limit(device: Any = None, *, soft: bool = False) -> int | None:
+    """What :func:`set_limit`, ``use_allocator(limit=…)`` or ``SPILLWAY_MEMORY_LIMIT`` has set for one
     GPU, in bytes; None for no limit."""
     _require_ours()
     return glue().memory_limit(device_index(device), soft) or None

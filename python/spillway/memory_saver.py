@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._arguments import flag
 from spillway._load import glue
+from spillway._pause import join_all
 from spillway._scope import Opening, Scope
-from spillway.pause import join_all
 
 if TYPE_CHECKING:
     import torch
@@ -184,7 +184,7 @@ class TorchMemorySaver:
                 self._pools[path] = glue().new_pool()
             return self._pools[path]
 
-    def _move(self, move: Any, what: list) -> None:
+    def _move(self, move: Any, what: list[Any]) -> None:
         # ValueError: there is no such memory. To torch_memory_saver's users that is no error.
         with contextlib.suppress(ValueError):
             move(what)

@@ -84,8 +84,8 @@ class OffloadModel(nn.Module):
         self._parts: tuple[nn.Module, ...] = tuple(parts)
         self._buffers_of_parts = [_places(part, "_buffers") for part in parts]
         self._parameters_of_parts = [place for part in parts for place in _places(part, "_parameters")]
-        self.register_state_dict_pre_hook(_settle)
-        self.register_load_state_dict_pre_hook(_before_loading)
+        self.register_state_dict_pre_hook(_settle)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_before_loading)  # type: ignore[no-untyped-call]
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """As ``model(*inputs, **kwargs)``. A list's modules get a tuple that the one before returns as
@@ -231,7 +231,8 @@ def _places(part: nn.Module, kind: str) -> list[_Place]:
 
 def _check_hooks() -> None:
     """Weights that autograd saves are loaded again by hooks, which reverse-mode transforms switch off."""
-    if torch.is_grad_enabled() and not torch._C._autograd._saved_tensors_hooks_is_enabled():
+    autograd: Any = torch._C._autograd
+    if torch.is_grad_enabled() and not autograd._saved_tensors_hooks_is_enabled():
         raise RuntimeError(
             "an OffloadModel cannot run where saved-tensor hooks are disabled, as inside torch.func.grad, "
             "vjp, jacrev and hessian: its weights are not on the GPU in the backward pass then. Use "

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spillway._load import glue
+from spillway._summary import device_index
 from spillway.report.sizes import size
-from spillway.summary import device_index
 
 __all__ = ["LIMITS", "Explanation", "PlanPoint", "explain"]
 

@@ -41,9 +41,9 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
     The folder is made where it is missing; it and the file can be read by the user alone. What cannot be
     written is logged, and the job goes on. With ``None`` only the page is written.
 
-    Memory gets roles as after ``spillway.watch()``, so that the report can say which module it was for. With
-    `operators`, the outermost operators and the nodes of backward passes are timed by two events each. With
-    `kernels`, those of this many steps are named and timed through CUPTI, which a profiler cannot have
+    Memory gets roles as after ``spillway.tags.watch()``, so that the report can name the module it was for.
+    With `operators`, the outermost operators and the nodes of backward passes are timed by two events each.
+    With `kernels`, those of so many steps are named and timed through CUPTI, which a profiler cannot have
     meanwhile; where one has it already, that is logged.
     """
     global _asked_in
@@ -79,8 +79,9 @@ def _leave_plans() -> None:
 def _wait_for_devices() -> None:
     import torch
 
+    native: Any = torch._C
     for index in range(torch.cuda.device_count()):
-        if torch._C._cuda_hasPrimaryContext(index):
+        if native._cuda_hasPrimaryContext(index):
             torch.cuda.synchronize(index)
 
 

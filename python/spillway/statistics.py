@@ -3,16 +3,46 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spillway._load import glue
+from spillway._stats_types import (
+    CannotHelp,
+    DeviceStats,
+    DriverStats,
+    HeapStats,
+    HostStats,
+    PauseStats,
+    PendingSources,
+    PinRefusals,
+    ResidencyStats,
+    SkippedStorages,
+    Stats,
+    StepStats,
+    TagStats,
+)
 from spillway.cannot_help import text
 
-__all__ = ["stats"]
+__all__ = [
+    "CannotHelp",
+    "DeviceStats",
+    "DriverStats",
+    "HeapStats",
+    "HostStats",
+    "PauseStats",
+    "PendingSources",
+    "PinRefusals",
+    "ResidencyStats",
+    "SkippedStorages",
+    "Stats",
+    "StepStats",
+    "TagStats",
+    "stats",
+]
 
 
-def stats() -> dict[str, Any]:
+def stats() -> Stats:
     """A snapshot of Spillway's counters. Sizes are bytes; all are integers unless said otherwise.
+
+    Its type, ``Stats``, and those of its parts are in ``spillway.statistics``.
 
     ``steps``
         training steps ended so far.
@@ -76,7 +106,7 @@ def stats() -> dict[str, Any]:
             what ``spillway.pause`` holds now: ``blocks``, ``paused_bytes``, ``on_host_bytes`` (with a copy);
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
-    snapshot: dict[str, Any] = glue().stats()
+    snapshot = glue().stats()
     if (why := snapshot["cannot_help"]) is not None:
         why["text"] = text(why["reason"], why["bytes"])
     return snapshot

@@ -7,14 +7,14 @@ import functools
 import os
 from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillway._files import check_regular
 from spillway._load import glue
 from spillway._scope import Opening, Scope
+from spillway._summary import device_index
 from spillway._text import printable
 from spillway.cpu_offload import end_steps_with_optimizers
-from spillway.summary import device_index
 
 __all__ = ["Recording", "Trace", "read_trace", "record_trace", "summary"]
 
@@ -86,7 +86,11 @@ class _Recorded(Scope, ContextDecorator):
         end_steps_with_optimizers()
         return functools.partial(glue().start_recording, *self._options), glue().stop_recording
 
-    def _entered(self) -> Recording:  # type: ignore[override]
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Recording: ...  # type: ignore[override]
+
+    def _entered(self) -> Recording:
         return self._seen
 
     def _left(self, _: BaseException | None) -> None:

@@ -204,11 +204,11 @@ def allocations(name, path):
     """Every allocation and free of the run: which block, how large, on which stream, in their order."""
     torch.manual_seed(0)
     spillway.use_allocator()
-    with spillway.record_trace(path):
+    with spillway.memory.record_trace(path):
         getattr(sys.modules[__name__], name)()
         torch.cuda.synchronize()
     blocks, found = {}, []
-    for kind, _, block, size, _, stream, _ in spillway.read_trace(path).events:
+    for kind, _, block, size, _, stream, _ in spillway.memory.read_trace(path).events:
         if kind in ("allocate", "free"):
             found.append((kind, blocks.setdefault(block, len(blocks)), size, stream))
     return found

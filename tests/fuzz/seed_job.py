@@ -15,7 +15,7 @@ from torch import nn
 def main(folder: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)).to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with spillway.record_trace(folder / "trace"):
+    with spillway.memory.record_trace(folder / "trace"):
         for _ in range(3):
             model(torch.ones(32, 64, device="cuda")).sum().backward()
             optimizer.step()

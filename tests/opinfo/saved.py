@@ -25,7 +25,7 @@ NOT_REPEATABLE = ("empty", "empty_like", "empty_permuted", "empty_strided", "new
 
 
 def everything(min_offload_size=0):
-    return spillway.OffloadActivations(min_offload_size=min_offload_size)
+    return spillway.compat.OffloadActivations(min_offload_size=min_offload_size)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ def run(manager):
     return [p.grad for p in net.parameters()]
 
 found = run(spillway.CPUOffload(1))
-equal = same(found, run(spillway.NoOpManager()))
+equal = same(found, run(spillway.compat.NoOpManager()))
 devices = spillway.stats()["devices"]
 report([equal, [devices[n]["residency"]["stashed_bytes"] > 0 for n in (0, 1)], unordered()])
 """
@@ -45,7 +45,7 @@ def run(manager):
 
 with Moved() as moved:
     found, on_host = run(spillway.CPUOffload(1))
-report([same(found, run(spillway.NoOpManager())[0]), moved.out, on_host, unordered()])
+report([same(found, run(spillway.compat.NoOpManager())[0]), moved.out, on_host, unordered()])
 """
 
 

@@ -9,10 +9,10 @@ CHANGE = "torch.cuda.memory.change_current_allocator({})\n"
 DOORS = {
     "native": BEGIN,
     "subclass": BEGIN + "spillway.use_allocator()\n",
-    "pluggable": BEGIN + CHANGE.format("spillway.pluggable_allocator()"),
+    "pluggable": BEGIN + CHANGE.format("spillway.memory.pluggable_allocator()"),
     # As in PyTorch's documentation, with nothing of ours but the library.
     "plain": "import torch, spillway\nmade = torch.cuda.memory.CUDAPluggableAllocator(\n"
-    '    spillway.library_path(), "spillway_malloc", "spillway_free")\n' + CHANGE.format("made"),
+    '    spillway.memory.library_path(), "spillway_malloc", "spillway_free")\n' + CHANGE.format("made"),
 }
 
 MODELS = ["demo", "resnet", "transformer"]
@@ -297,11 +297,11 @@ def test_spillways_own_functions_know_its_heap_under_every_door(door, program):
         DOORS[door]
         + """
 torch.ones(1, device="cuda")
-with spillway.record_trace() as seen, spillway.tag("state"):
+with spillway.memory.record_trace() as seen, spillway.tag("state"):
     state = torch.ones(1 << 20, device="cuda")
-summary = spillway.memory_summary()
+summary = spillway.memory.summary()
 paused = spillway.pause("state")
-away = spillway.memory_by_tag()
+away = spillway.memory.by_tag()
 spillway.resume("state")
 report([away, summary, seen.counts, paused, bool((state == 1).all())])
 """
@@ -323,7 +323,7 @@ torch.ones(1, device="cuda")
 with spillway.CPUOffload(0.5):
     pass
 try:
-    spillway.record_trace()
+    spillway.memory.record_trace()
 except RuntimeError as error:
     report([spillway.stats()["ours"], str(error)])
 """
@@ -351,7 +351,7 @@ def test_a_mempool_of_the_native_allocator_takes_its_memory_from_the_heap(progra
         BEGIN
         + """
 import gc
-pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())
+pool = torch.cuda.MemPool(spillway.memory.pluggable_allocator().allocator())
 with torch.cuda.use_mem_pool(pool):
     a = torch.full((1 << 20,), 3.0, device="cuda")
 def live():
@@ -366,11 +366,13 @@ report(facts + [live()])
 
 
 PLAIN_DOOR = """torch.cuda.memory.CUDAPluggableAllocator(
-    spillway.library_path(), "spillway_malloc", "spillway_free")"""
+    spillway.memory.library_path(), "spillway_malloc", "spillway_free")"""
 
 
 @pytest.mark.skipif(not EMULATED, reason="a device of a known size")
-@pytest.mark.parametrize("door", ["spillway.pluggable_allocator()", PLAIN_DOOR], ids=["pluggable", "plain"])
+@pytest.mark.parametrize(
+    "door", ["spillway.memory.pluggable_allocator()", PLAIN_DOOR], ids=["pluggable", "plain"]
+)
 @pytest.mark.parametrize("release", ["del pool", "del pool; torch.cuda.empty_cache()"])
 def test_the_memory_of_a_mempool_is_there_for_the_native_allocator_when_the_pool_has_ended(
     program, door, release
@@ -421,7 +423,7 @@ def test_bad_frees_are_refused_and_counted(door, program):
         DOORS[door]
         + """
 import ctypes
-library = ctypes.CDLL(spillway.library_path())
+library = ctypes.CDLL(spillway.memory.library_path())
 library.spillway_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 t = torch.ones(1 << 18, device="cuda")
 inside, foreign = t.data_ptr() + 512, torch.ones(4).data_ptr()

@@ -222,7 +222,7 @@ def test_spillway_itself_may_be_a_pools_own_allocator(program):
         USE
         + """
 import gc
-pool = torch.cuda.MemPool(spillway.pluggable_allocator().allocator())
+pool = torch.cuda.MemPool(spillway.memory.pluggable_allocator().allocator())
 with torch.cuda.use_mem_pool(pool):
     a = torch.full((1 << 18,), 2.0, device="cuda")
 total = a.sum().item()

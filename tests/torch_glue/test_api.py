@@ -46,14 +46,14 @@ def test_a_tag_that_is_no_string_is_refused():
 )
 def test_a_manager_names_the_option_that_it_refuses(options, error, text):
     with pytest.raises(error, match=text):
-        spillway.OffloadActivations(**options)
+        spillway.compat.OffloadActivations(**options)
 
 
 def test_a_manager_for_no_model_is_refused():
     with pytest.raises(TypeError, match="keep_on_device takes modules, not 3"):
-        spillway.keep_on_device(3)
+        spillway.memory.keep_on_device(3)
     with pytest.raises(TypeError, match="model must be a module, not 3"):
-        spillway.get_act_offloading_ctx_manager(3)
+        spillway.compat.get_act_offloading_ctx_manager(3)
 
 
 def test_importing_the_package_imports_no_torch(program):

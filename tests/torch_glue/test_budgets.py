@@ -22,9 +22,9 @@ step(spillway.CPUOffload(1, tag="warm"), rows=8)
 least = smallest(1, rows=1024)
 torch.cuda.empty_cache()
 limit = 6 << 20
-spillway.set_memory_limit(limit)
+spillway.memory.set_limit(limit)
 found = [error_of(spillway.offload(budget=1, recompute=False)), error_of(spillway.CPUOffload(1, tag="none"))]
-spillway.set_memory_limit(None)
+spillway.memory.set_limit(None)
 report([*found, limit, least, smallest(1, rows=1024)])
 """
 
@@ -105,7 +105,7 @@ MODEL = "spillway.offload(torch.nn.Sequential(*layers).cuda(), budget=total)"
     ("region", "loss", "named"),
     [
         ("spillway.offload(budget=total)", "chain(x)", True),
-        ("spillway.NoOpManager()", f"{MODEL}(x).sum()", True),
+        ("spillway.compat.NoOpManager()", f"{MODEL}(x).sum()", True),
         ("spillway.CPUOffload(1)", "chain(x)", False),
     ],
 )

@@ -105,16 +105,16 @@ def in_scope(make):
 
 SCOPES = {
     "a ratio": "lambda: spillway.CPUOffload(1.0, tag='ratio')",
-    "a manager": "lambda: spillway.OffloadActivations()",
-    "a manager that does nothing": "lambda: spillway.NoOpManager()",
+    "a manager": "lambda: spillway.compat.OffloadActivations()",
+    "a manager that does nothing": "lambda: spillway.compat.NoOpManager()",
     "recomputation": "lambda: spillway.recompute()",
     "a budget": "lambda: spillway.offload(budget='1GiB')",
     "a budget with a file": "lambda: spillway.offload(budget='1GiB', plans=folder + '/plans')",
     "a tag": "lambda: spillway.tag('outer/inner')",
-    "resident memory": "lambda: spillway.resident('paused')",
+    "resident memory": "lambda: spillway.memory.resident('paused')",
     "a step of micro-batches": "lambda: micro",
-    "no checkpoints": "lambda: spillway.disable_checkpointing()",
-    "a recording": "lambda: spillway.record_trace()",
+    "no checkpoints": "lambda: spillway.compat.disable_checkpointing()",
+    "a recording": "lambda: spillway.memory.record_trace()",
     "torch_memory_saver's region": "lambda: saver.region('weights')",
 }
 
@@ -191,10 +191,10 @@ def test_an_interrupt_in_a_second_run_leaves_a_batch_norm_its_statistics(program
 
 HOOKED = {
     "a budget": "spillway.offload(net, budget='1GiB')",
-    "kept modules": "spillway.keep_on_device(net[1])",
+    "kept modules": "spillway.memory.keep_on_device(net[1])",
     "a pipeline's stage": "micro.attach(net)",
     "named regions": "_named_regions.start({'1': 0.5})",
-    "roles": "spillway.watch()",
+    "roles": "spillway.tags.watch()",
 }
 
 IN_HOOKS = """
@@ -239,7 +239,7 @@ STEP_ROLES = """
 net = nn.Linear(4, 4).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
 net(torch.ones(4, 4, device="cuda")).sum().backward()
-spillway.watch()
+spillway.tags.watch()
 
 
 def after():

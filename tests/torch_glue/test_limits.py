@@ -29,7 +29,7 @@ def error_of(call, *arguments, **options):
     ids=["text", "bytes", "setting", "later"],
 )
 def test_beyond_the_limit_memory_is_out_and_below_it_work_goes_on(program, limit, settings):
-    later = "" if limit or settings else "spillway.set_memory_limit('16MiB')\n"
+    later = "" if limit or settings else "spillway.memory.set_limit('16MiB')\n"
     known, text, held = program(
         USE.format(limit)
         + ASK
@@ -39,7 +39,7 @@ with spillway.tag("first"):
     first = ask(12)
 text = error_of(ask, 8)
 second = ask(4)
-report([spillway.memory_limit(), text, torch.cuda.memory_reserved()])
+report([spillway.memory.limit(), text, torch.cuda.memory_reserved()])
 """,
         **DEVICE,
         **settings,
@@ -57,11 +57,11 @@ def test_beyond_the_limit_what_may_be_paused_is(program):
         + """
 with spillway.tag("offloadable"):
     first = ask(12).fill_(7)
-spillway.allow_eviction("offloadable")
+spillway.memory.allow_eviction("offloadable")
 second = ask(8)
 reserved = torch.cuda.memory_reserved()
 del second
-with spillway.resident("offloadable"):
+with spillway.memory.resident("offloadable"):
     report([reserved, bool((first.cpu() == 7).all())])
 """,
         **DEVICE,
@@ -78,12 +78,12 @@ live = ask(8).fill_(3)
 other = ask(24)
 del other
 cached = torch.cuda.memory_reserved()
-spillway.set_memory_limit("4MiB")
+spillway.memory.set_limit("4MiB")
 after = torch.cuda.memory_reserved()
-spillway.set_memory_limit(None)
+spillway.memory.set_limit(None)
 other = ask(24)
 del other
-spillway.set_memory_limit("4MiB", soft=True)
+spillway.memory.set_limit("4MiB", soft=True)
 soft = torch.cuda.memory_reserved()
 grown = ask(24)
 report([cached, after, soft, bool((live.cpu() == 3).all()) and torch.cuda.memory_reserved() == 32 * MiB])
@@ -101,12 +101,12 @@ def test_of_the_fraction_and_the_limit_the_smaller_counts(program):
 texts = []
 for fraction, limit in ((0.25, "32MiB"), (0.5, "16MiB")):
     torch.cuda.set_per_process_memory_fraction(fraction)
-    spillway.set_memory_limit(limit)
+    spillway.memory.set_limit(limit)
     texts.append(error_of(ask, 20))
     del_me = ask(16)
     del del_me
 torch.cuda.set_per_process_memory_fraction(1.0)
-report([texts, torch.cuda.get_per_process_memory_fraction(), spillway.memory_limit()])
+report([texts, torch.cuda.get_per_process_memory_fraction(), spillway.memory.limit()])
 """,
         **DEVICE,
     )
@@ -120,10 +120,10 @@ def test_what_is_no_limit_is_refused_with_the_range(program):
         + ASK
         + """
 ask(1)
-errors = [error_of(spillway.set_memory_limit, *each) for each in
+errors = [error_of(spillway.memory.set_limit, *each) for each in
           [(0,), (-1,), ("lots",), ("0",), (1.5,), (True,), ("65MiB",), ("16MiB", 9)]]
-errors += [error_of(spillway.set_memory_limit, "16MiB", soft=1), error_of(spillway.use_allocator, limit=0)]
-report([errors, spillway.memory_limit()])
+errors += [error_of(spillway.memory.set_limit, "16MiB", soft=1), error_of(spillway.use_allocator, limit=0)]
+report([errors, spillway.memory.limit()])
 """,
         **DEVICE,
     )
@@ -143,5 +143,5 @@ def test_a_limit_above_the_device_is_an_error_where_the_device_is_first_used(pro
 
 
 def test_pytorchs_own_memory_is_not_limited_here(program):
-    text = program("import torch, spillway" + ASK + "report(error_of(spillway.set_memory_limit, '1MiB'))")
+    text = program("import torch, spillway" + ASK + "report(error_of(spillway.memory.set_limit, '1MiB'))")
     assert text.startswith("RuntimeError") and "set_per_process_memory_fraction" in text

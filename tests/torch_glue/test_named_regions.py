@@ -169,7 +169,7 @@ def test_what_replaces_a_module_after_the_first_call_has_its_name(program):
 LEFT = """
 from spillway._load import glue
 _named_regions.start({"layers.?": 1})
-spillway.watch()
+spillway.tags.watch()
 
 
 def open_now():

@@ -27,7 +27,7 @@ def test_memory_goes_and_is_fetched_with_its_bits_at_its_addresses(program):
 at = m.data_ptr(), v.data_ptr()
 paused = spillway.pause("optimizer")
 gone = free() - before
-accounting = spillway.memory_by_tag()
+accounting = spillway.memory.by_tag()
 away = [accounting["tags"]["optimizer"]["away"], accounting["total"]["away"]]
 resumed = spillway.resume("optimizer")
 back = free() - before
@@ -87,13 +87,13 @@ errors = [
     error_of(spillway.resume, "unused"),
     error_of(spillway.resume, "optimizer"),
     error_of(spillway.pause, 3),
-    error_of(spillway.forbid_eviction, "optimizer"),
-    error_of(spillway.allow_eviction, ""),
+    error_of(spillway.memory.forbid_eviction, "optimizer"),
+    error_of(spillway.memory.allow_eviction, ""),
     error_of(spillway.pause, "", wait=False),
     error_of(spillway.resume, ""),
     error_of(spillway.pause, "optimizer", discard="no"),
     error_of(spillway.pause, "optimizer", wait=1),
-    error_of(spillway.resident("").__enter__),
+    error_of(spillway.memory.resident("").__enter__),
 ]
 unchanged = free() == before
 spillway.pause("optimizer")
@@ -147,7 +147,7 @@ spillway.pause("optimizer")
 with tag("hog"):
     hog = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
 texts = []
-for fetch in (lambda: spillway.resume("optimizer"), spillway.resident("optimizer").__enter__):
+for fetch in (lambda: spillway.resume("optimizer"), spillway.memory.resident("optimizer").__enter__):
     try:
         fetch()
     except torch.OutOfMemoryError as error:
@@ -228,11 +228,11 @@ def test_where_memory_runs_out_what_may_be_paused_makes_room(program):
     value, paused = program(
         HOLD
         + """
-spillway.allow_eviction("optimizer")
+spillway.memory.allow_eviction("optimizer")
 large = torch.ones(40 << 18, device="cuda")
 paused = spillway.stats()["devices"][0]["pauses"]["paused_bytes"]
 del large
-with spillway.resident("optimizer"):
+with spillway.memory.resident("optimizer"):
     value = state.mean().item()
 report([value, paused])
 """,
@@ -273,13 +273,13 @@ def test_where_the_limit_is_below_what_is_held_only_what_makes_up_for_that_helps
     text, paused = program(
         HOLD
         + """
-spillway.allow_eviction("activation")
-spillway.set_memory_limit("16MiB")
+spillway.memory.allow_eviction("activation")
+spillway.memory.set_limit("16MiB")
 try:
     torch.ones(1 << 18, device="cuda")
 except torch.OutOfMemoryError as error:
     text = str(error)
-report([text, spillway.memory_by_tag()["tags"]["activation/layers.0"]["away"]])
+report([text, spillway.memory.by_tag()["tags"]["activation/layers.0"]["away"]])
 """,
         **SHORT,
     )
@@ -292,8 +292,8 @@ def test_what_is_resident_is_not_paused(program):
         program(
             HOLD
             + """
-spillway.allow_eviction("optimizer")
-with spillway.resident("optimizer"):
+spillway.memory.allow_eviction("optimizer")
+with spillway.memory.resident("optimizer"):
     try:
         torch.ones(40 << 18, device="cuda")
         report("room")
@@ -314,7 +314,7 @@ def test_a_resume_pauses_what_may_be_paused_instead(program):
 spillway.pause("optimizer")
 with tag("cache"):
     cache = torch.full((40 << 18,), 7.0, device="cuda")
-spillway.allow_eviction("cache")
+spillway.memory.allow_eviction("cache")
 spillway.resume("optimizer")
 value = state.mean().item()
 spillway.pause("optimizer")

@@ -173,11 +173,11 @@ def train(seed, look=lambda *_: None):
 result = {}
 before = hooks()
 plain = train(1)
-spillway.watch()
-spillway.watch()
+spillway.tags.watch()
+spillway.tags.watch()
 
 def look(when, model, optimizer, x):
-    tags = spillway.memory_by_tag()["tags"]
+    tags = spillway.memory.by_tag()["tags"]
     result[when] = {name: each["allocated"] for name, each in tags.items() if each["allocated"]}
     result[when + " peaks"] = sorted(name for name, accounting in tags.items() if accounting["peak"])
     if when == "forward":
@@ -207,7 +207,7 @@ except KeyError:
 result["after an exception"] = glue.current_tag()
 
 def note_workspaces():
-    tags = spillway.memory_by_tag()["tags"]
+    tags = spillway.memory.by_tag()["tags"]
     names = "activation", "workspace/cublas"
     result["cublas"].append([tags[name]["allocated"] if name in tags else 0 for name in names])
 
@@ -237,7 +237,7 @@ whole = nn.Sequential(Noting(256, 256)).to("cuda")
 checkpoint(whole, torch.ones(4, 256, device="cuda", requires_grad=True), use_reentrant=False).sum().backward()
 result["recomputed"] = probe
 
-spillway.unwatch()
+spillway.tags.unwatch()
 result["hooks"] = hooks() == before
 model(torch.ones(4, 256, device="cuda"))
 result["unwatched"] = [glue.current_tag(), train(1) == plain]
@@ -309,20 +309,20 @@ def test_nothing_is_left_when_watching_ends(roles):
 
 
 SUMMARY = """
-before = spillway.memory_by_tag()
+before = spillway.memory.by_tag()
 with spillway.tag("kept"):
     kept = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
     odd = torch.empty(1000, dtype=torch.uint8, device="cuda")
 with spillway.tag("gone"):
     gone = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
 del gone
-accounting = spillway.memory_by_tag()
+accounting = spillway.memory.by_tag()
 try:
-    spillway.memory_by_tag(99)
+    spillway.memory.by_tag(99)
 except ValueError as error:
     refused = str(error)
 live = sum(tag["allocated"] for tag in accounting["tags"].values())
-report({"before": before, "accounting": accounting, "text": spillway.memory_summary(), "refused": refused,
+report({"before": before, "accounting": accounting, "text": spillway.memory.summary(), "refused": refused,
         "sum": live, "torch": torch.cuda.memory_allocated()})
 """
 
@@ -375,7 +375,7 @@ def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
         "import spillway, torch\n"
         "x = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"
         "with spillway.tag('named'):\n    y = torch.ones(1000, device='cuda')\n"
-        "report([spillway.memory_by_tag(), spillway.memory_summary()])"
+        "report([spillway.memory.by_tag(), spillway.memory.summary()])"
     )
     assert accounting["allocator"] == "native" and accounting["tags"] == {}
     assert accounting["total"]["allocated"] >= 3 << 20
@@ -384,4 +384,4 @@ def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
 
 
 def test_a_summary_before_there_is_any_memory_leaves_the_choice_of_the_allocator(program):
-    program("import spillway\nspillway.memory_summary()\nspillway.use_allocator()\nreport(None)\n")
+    program("import spillway\nspillway.memory.summary()\nspillway.use_allocator()\nreport(None)\n")

@@ -8,7 +8,7 @@ TAGGED = r"""
 import ctypes, json, torch, spillway
 from spillway._load import glue
 spillway.use_allocator()
-library = ctypes.CDLL(spillway.library_path())
+library = ctypes.CDLL(spillway.memory.library_path())
 tag = b"caf\xe9/\xff\xfe\xf0\x9f"
 shown = tag.decode("utf-8", "backslashreplace")
 assert library.spillway_tag_push(tag) == 0
@@ -30,8 +30,8 @@ SHOWN = r"""
 found = dict(
     current=current,
     of_tensor=glue().tag_of(held),
-    memory_by_tag=list(spillway.memory_by_tag()["tags"]),
-    summary=spillway.memory_summary(),
+    memory_by_tag=list(spillway.memory.by_tag()["tags"]),
+    summary=spillway.memory.summary(),
     out_of_memory=raised(lambda: torch.empty(1 << 50, dtype=torch.uint8, device="cuda")),
     paused=spillway.pause("*"),
     again=raised(lambda: spillway.pause("*")),
@@ -39,7 +39,7 @@ found = dict(
     resumed=spillway.resume("*"),
     total=held.sum().item(),
 )
-with spillway.record_trace() as seen:
+with spillway.memory.record_trace() as seen:
     library.spillway_tag_push(tag)
     born = torch.ones(1 << 20, device="cuda")
     library.spillway_tag_pop()

@@ -13,7 +13,7 @@ spillway.use_allocator()
 torch.manual_seed(0)
 path = {path!r}
 result = {{}}
-with spillway.record_trace(path) as recording:
+with spillway.memory.record_trace(path) as recording:
     with spillway.tag("model"):
         model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
@@ -24,7 +24,7 @@ with spillway.record_trace(path) as recording:
         optimizer.step()
         optimizer.zero_grad()
     try:
-        with spillway.record_trace():
+        with spillway.memory.record_trace():
             pass
     except RuntimeError as error:
         result["twice"] = str(error)
@@ -34,26 +34,26 @@ with spillway.record_trace(path) as recording:
 result["counts"] = recording.counts
 result["lifetimes"] = recording.lifetimes
 kept = torch.ones(1000, device="cuda")
-trace = spillway.read_trace(path)
+trace = spillway.memory.read_trace(path)
 result["complete"], result["granularity"] = trace.complete, trace.granularity
 result["kinds"] = {{kind: sum(event[0] == kind for event in trace.events)
                    for kind in ("allocate", "free", "use", "step")}}
-with spillway.record_trace(most=2) as short:
+with spillway.memory.record_trace(most=2) as short:
     for _ in range(5):
         torch.ones(1000, device="cuda")
 result["short"] = [short.counts, len(short.lifetimes)]
 try:
-    with spillway.record_trace():
+    with spillway.memory.record_trace():
         raise KeyError
 except KeyError:
     pass
-with spillway.record_trace() as again:
+with spillway.memory.record_trace() as again:
     pass
 result["again"] = again.counts["births"]
 for name, bad in (("path", dict(path="/nowhere/trace")), ("most", dict(most=-1)), ("empty", dict(path="")),
                   ("number", dict(path=3)), ("text", dict(most="2")), ("folder", dict(path="/"))):
     try:
-        spillway.record_trace(**bad)
+        spillway.memory.record_trace(**bad)
     except (TypeError, ValueError) as error:
         result[name] = type(error).__name__ + ": " + str(error)
 report(result)
@@ -158,7 +158,7 @@ def test_the_command_refuses_what_is_no_trace(tmp_path):
 def test_memory_of_pytorchs_allocator_is_not_recorded(program):
     text = program(
         "import spillway, torch\n"
-        "try:\n    with spillway.record_trace():\n        pass\n"
+        "try:\n    with spillway.memory.record_trace():\n        pass\n"
         "except RuntimeError as error:\n    report(str(error))"
     )
     assert "call spillway.use_allocator() before" in text

@@ -134,7 +134,7 @@ REGIONS = {
 }
 wrong = []
 for name, function in FUNCTIONS.items():
-    plain = gradients(function, spillway.NoOpManager)
+    plain = gradients(function, spillway.compat.NoOpManager)
     for region in REGIONS:
         for _ in range(3):
             found = gradients(function, REGIONS[region])

@@ -47,10 +47,12 @@ def arms() -> dict[str, Region]:
     found: dict[str, Region] = {
         "empty pair": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
         "stay: Spillway, ratio 0": same_each_time(spillway.CPUOffload(0.0, tag="stay")),
-        "stay: Spillway, below the size": same_each_time(spillway.OffloadActivations(min_offload_size=LARGE)),
-        "stay: Spillway, NoOpManager": same_each_time(spillway.NoOpManager()),
+        "stay: Spillway, below the size": same_each_time(
+            spillway.compat.OffloadActivations(min_offload_size=LARGE)
+        ),
+        "stay: Spillway, NoOpManager": same_each_time(spillway.compat.NoOpManager()),
         "move: Spillway, CPUOffload(1)": same_each_time(spillway.CPUOffload(1.0, tag="move")),
-        "move: Spillway, OffloadActivations": same_each_time(spillway.OffloadActivations()),
+        "move: Spillway, OffloadActivations": same_each_time(spillway.compat.OffloadActivations()),
         "move: PyTorch's save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
     }
     for name in ("torchtune", "trl"):

@@ -32,7 +32,7 @@ Manager = Callable[[nn.Module], AbstractContextManager]
 def arms() -> dict[str, Manager]:
     found: dict[str, Manager] = {
         "plain": lambda model: nullcontext(),
-        "Spillway, get_act_offloading_ctx_manager": spillway.get_act_offloading_ctx_manager,
+        "Spillway, get_act_offloading_ctx_manager": spillway.compat.get_act_offloading_ctx_manager,
         "Spillway, CPUOffload(1)": lambda model: spillway.CPUOffload(1.0, tag="all"),
         "Spillway, CPUOffload(1), no headroom": lambda model: spillway.CPUOffload(
             1.0, tag="on demand", prefetch_headroom=0

@@ -22,7 +22,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SHAPE_ONLY = "SPILLWAY_EMULATE_SHAPE_ONLY"
 
 
-class _Samples(click.ParamType):
+class _Samples(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -35,7 +35,7 @@ class _Samples(click.ParamType):
         return number
 
 
-class _Steps(click.ParamType):
+class _Steps(click.ParamType):  # type: ignore[type-arg]  # as above
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:

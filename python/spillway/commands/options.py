@@ -97,7 +97,7 @@ def _option(setting: Setting) -> Callable[[_Command], _Command]:
 
 def environment(emulate: str | None, preload: bool = True, **values: Any) -> dict[str, str]:
     """The environment. Raises LaunchError for a value that cannot be used."""
-    given = {
+    given: dict[str, Any] = {
         name: (",".join(value) if value else None) if isinstance(value, tuple) else value
         for name, value in values.items()
     }

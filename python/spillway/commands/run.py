@@ -53,7 +53,7 @@ def _files(_: click.Context, __: click.Parameter, begun: str) -> list[Completion
 @dry.questions
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=_files)
 @click.pass_context
-def run(context: click.Context, command: tuple[str, ...], **values: Any) -> None:
+def run(context: click.Context, /, command: tuple[str, ...], **values: Any) -> None:
     """Run a command under Spillway.
 
     Signals and the exit status are the command's own. With --check the status is 3 where the command

@@ -23,7 +23,7 @@ def trace(context: click.Context) -> None:
 @trace.command(epilog=_EXAMPLES)
 @click.argument("file")
 def show(file: str) -> None:
-    """Print a summary, as JSON, of a trace: of spillway.record_trace(), or of SPILLWAY_PRELOAD_TRACE."""
+    """Print a JSON summary of a trace by spillway.memory.record_trace() or SPILLWAY_PRELOAD_TRACE."""
     from spillway import preload_trace, trace
 
     try:

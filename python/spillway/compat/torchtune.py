@@ -15,7 +15,7 @@ __all__ = ["NoOpManager", "OffloadActivations", "get_act_offloading_ctx_manager"
 
 
 class OffloadActivations(activation_offloading.OffloadActivations):
-    """``spillway.OffloadActivations`` with its last two arguments in torchtune's order."""
+    """``spillway.compat.OffloadActivations`` with its last two arguments in torchtune's order."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class OffloadActivations(activation_offloading.OffloadActivations):
 def get_act_offloading_ctx_manager(
     model: torch.nn.Module, enable_activation_offloading: bool, use_streams: bool = True
 ) -> activation_offloading.OffloadActivations | NoOpManager:
-    """See ``spillway.get_act_offloading_ctx_manager``: the second argument is its ``enabled``."""
+    """See ``spillway.compat.get_act_offloading_ctx_manager``: the second argument is its ``enabled``."""
     return activation_offloading.get_act_offloading_ctx_manager(
         model, use_streams=use_streams, enabled=enable_activation_offloading
     )

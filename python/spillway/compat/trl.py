@@ -22,7 +22,7 @@ def get_act_offloading_ctx_manager(
     max_fwd_stash_size: int = 5,
     warn_if_no_head: bool = True,
 ) -> OffloadActivations | NoOpManager:
-    """See ``spillway.get_act_offloading_ctx_manager``."""
+    """See ``spillway.compat.get_act_offloading_ctx_manager``."""
     return activation_offloading.get_act_offloading_ctx_manager(
         model, use_pin_memory, use_streams, min_offload_size, max_fwd_stash_size, warn_if_no_head
     )

@@ -28,7 +28,7 @@ def run_arm(config: ArmConfig, on_step: Callable[[int], None]) -> dict[str, Any]
     environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic matrix products on a real GPU
     read, write = os.pipe()
     command = [sys.executable, "-m", "spillway.demo.train_arm", json.dumps(asdict(config)), str(write)]
-    result = None
+    result: dict[str, Any] | None = None
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, env=environment, pass_fds=[write], stdout=said, stderr=said)
         os.close(write)
@@ -125,4 +125,5 @@ def steady(result: dict[str, Any], plain: dict[str, Any], *counts: str) -> int |
         return None
     own = sum(result["steady"]["spillway"].get(count, 0) for count in counts)
     seen = [sum(of["steady"]["emulator"].get(count, 0) for count in counts) for of in (result, plain)]
-    return max(own, seen[0] - seen[1], 0)
+    most: int = max(own, seen[0] - seen[1], 0)
+    return most

@@ -48,11 +48,13 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return result
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.drop_attention(self.attend(self.norm_attention(x)))
-        return x + self.drop_mlp(self.down(self.act(self.up(self.norm_mlp(x)))))
+        result: Tensor = x + self.drop_mlp(self.down(self.act(self.up(self.norm_mlp(x)))))
+        return result
 
 
 class Gpt(nn.Module):

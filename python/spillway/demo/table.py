@@ -41,7 +41,8 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 def step_ms(arm: dict[str, Any]) -> float:
     """The median of the steady steps, or of all where there are too few."""
-    return median(arm["step_ms"][STEADY - 1 :] or arm["step_ms"])
+    steps: list[float] = arm["step_ms"]
+    return median(steps[STEADY - 1 :] or steps)
 
 
 def mebibytes(count: int) -> str:

@@ -47,7 +47,8 @@ class Arm:
             if config.allocator == "spillway":
                 spillway.use_allocator()
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        deterministic: Any = torch.utils.deterministic
+        deterministic.fill_uninitialized_memory = False
         torch.manual_seed(config.seed)
         size = SIZES[config.size]
         text = data.load(None if config.data is None else Path(config.data))
@@ -61,7 +62,10 @@ class Arm:
     def region(self) -> contextlib.AbstractContextManager[Any]:
         if self.spillway is None:
             return contextlib.nullcontext()
-        return self.spillway.CPUOffload(self.config.ratio, tag="demo")
+        region: contextlib.AbstractContextManager[Any] = self.spillway.CPUOffload(
+            self.config.ratio, tag="demo"
+        )
+        return region
 
     def away(self) -> int:
         return report.away(self.spillway.stats()) if self.spillway else 0

@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillway._files import replace
 from spillway._process import start_of
@@ -19,6 +19,9 @@ from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Accounting
 from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
+
+if TYPE_CHECKING:
+    from spillway._stats_types import CannotHelp, TagStats
 
 __all__ = ["start"]
 
@@ -137,7 +140,7 @@ class _Watch:
                     self.accounting.set_role(tensor.untyped_storage().data_ptr(), role)
 
     def _keep_peaks_over_resets(self) -> None:
-        c = self.torch._C
+        c: Any = self.torch._C
         reset = c._cuda_resetPeakMemoryStats
 
         def keep_and_reset(device: int) -> None:
@@ -191,7 +194,7 @@ class _Watch:
                 replace({Path(report) / f"{log}{SUFFIX}": text})
 
 
-def _cannot_help() -> dict[str, Any] | None:
+def _cannot_help() -> CannotHelp | None:
     """As spillway.stats() has it."""
     from spillway._load import glue
     from spillway.statistics import stats
@@ -211,19 +214,17 @@ def _plans() -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _tags() -> dict[str, Any]:
+def _tags() -> dict[str, TagStats]:
     """As in spillway.stats(); none where the program does not use Spillway."""
     from spillway._load import glue
 
-    tags: dict[str, Any] = glue().stats()["tags"] if glue.cache_info().currsize else {}
-    return tags
+    return glue().stats()["tags"] if glue.cache_info().currsize else {}
 
 
 def _timed_steps(tag: str) -> int:
     from spillway._load import glue
 
-    timed: int = glue().timed_steps(tag)
-    return timed
+    return glue().timed_steps(tag)
 
 
 def _budget_missed() -> str | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from html import escape
 
 from spillway.report.digest import Digest, Step
@@ -138,7 +139,12 @@ def step_chart(each: Digest, step: Step) -> str:
     return _svg("timeline", height, parts, f"Copies and stalls of step {step.number}")
 
 
-def _stairs(samples, heights, x, y):  # type: ignore[no-untyped-def]
+def _stairs(
+    samples: Sequence[tuple[int, int, int, dict[str, int]]],
+    heights: Sequence[float],
+    x: Callable[[int], float],
+    y: Callable[[float], float],
+) -> list[tuple[float, float]]:
     points = []
     for place, sample in enumerate(samples):
         at = x(sample[0])
@@ -148,7 +154,7 @@ def _stairs(samples, heights, x, y):  # type: ignore[no-untyped-def]
     return points
 
 
-def _grid(begin, end, top, bottom, y) -> str:  # type: ignore[no-untyped-def]
+def _grid(begin: int, end: int, top: float, bottom: int, y: Callable[[float], float]) -> str:
     parts = []
     for quarter in range(5):
         count = top * quarter / 4

@@ -182,11 +182,11 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
                 device.step_ended()
     for device in devices.values():
         device.note(stretch)
-    found = {index: device.usage for index, device in devices.items()}
+    usages = {index: device.usage for index, device in devices.items()}
     for index, peak in _later_peaks(log).items():
-        usage = found.setdefault(index, Usage(index))
+        usage = usages.setdefault(index, Usage(index))
         usage.later_peak = peak if peak > usage.peak.device else 0
-    return dict(sorted(found.items()))
+    return dict(sorted(usages.items()))
 
 
 def _later_peaks(log: RunLog) -> dict[int, int]:

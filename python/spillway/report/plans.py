@@ -55,7 +55,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def _explanation(found: dict[str, Any]) -> Explanation:
     """Raises LookupError, TypeError or ValueError for a value that no job writes."""
     plan = Explanation.from_dict(found)
-    for record in (plan, plan.chosen, *plan.curve):
+    records: list[Explanation | PlanPoint] = [plan, plan.chosen, *plan.curve]
+    for record in records:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
             allowed = _TYPES.get(str(field.type))

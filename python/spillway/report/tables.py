@@ -166,7 +166,7 @@ def steps(each: Digest) -> str:
     if not each.log.steps:
         return ""
     usage = each.first
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for step in each.steps:
         peaks = usage.steps[step.number] if step.number < len(usage.steps) else None
         length = step.end - step.begin

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from spillway.report.copies import BACK
@@ -13,7 +14,7 @@ __all__ = ["trace_document"]
 _STEPS, _FIRST_STREAM = 1, 10
 
 
-def trace_document(digests: list[Digest]) -> dict[str, Any]:
+def trace_document(digests: Sequence[Digest]) -> dict[str, Any]:
     """A process of the job is a process of the trace. Times are microseconds of the device's."""
     events: list[dict[str, Any]] = []
     for each in digests:
@@ -28,7 +29,8 @@ def trace_document(digests: list[Digest]) -> dict[str, Any]:
 
 def _process_events(each: Digest) -> list[dict[str, Any]]:
     process = each.log.about["process"]
-    begins = [span.begin for span in (*each.log.spans, *each.log.operators, *each.log.kernels)]
+    log = each.log
+    begins = [found.begin for spans in (log.spans, log.operators, log.kernels) for found in spans]
     origin = min([each.clock.at(0), *begins])
 
     def microseconds(time: int) -> float:

@@ -65,7 +65,7 @@ def a_gradient_that_views_what_was_fetched_keeps_its_values():
 
     with Moved() as moved:
         found = run(region("views"))
-    assert same_bits(found, run(spillway.NoOpManager())) and moved.out > 0 and moved.back > 0
+    assert same_bits(found, run(spillway.compat.NoOpManager())) and moved.out > 0 and moved.back > 0
 
 
 @case
@@ -89,8 +89,8 @@ def an_adapter_on_a_frozen_base_has_the_plain_gradients():
         return [p.grad for p in net.parameters()]
 
     with Moved() as moved:
-        found = run(spillway.OffloadActivations())
-    assert same(found, run(spillway.NoOpManager())) and moved.out > 0 and moved.back > 0
+        found = run(spillway.compat.OffloadActivations())
+    assert same(found, run(spillway.compat.NoOpManager())) and moved.out > 0 and moved.back > 0
     assert sum(grad is not None for grad in found) == 6
 
 
@@ -147,7 +147,7 @@ def device_memory_falls_by_the_bytes_that_moved_and_is_fetched_to_where_it_was()
         return after, moved.out
 
     network()(batch()).sum().backward()  # makes workspaces
-    plain, nothing = held(spillway.NoOpManager())
+    plain, nothing = held(spillway.compat.NoOpManager())
     less, moved = held(region("falls"))
     assert nothing == 0 and moved > 0 and plain - less == moved, (plain, less, moved)
 
@@ -228,7 +228,7 @@ def accumulated_gradients_equal_plain():
     for count in (1, 2):
         with Moved() as moved:
             found = run(region("accumulated"), count)
-        assert same(found, run(spillway.NoOpManager(), count)) and moved.out > 0
+        assert same(found, run(spillway.compat.NoOpManager(), count)) and moved.out > 0
 
 
 @case

@@ -43,7 +43,7 @@ def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed()
     recorded, least = all_again("again"), smallest()
     # PyTorch's allocator has memory that moves away back later than memory that is released.
     assert least < recorded if spillway.stats()["ours"] else least == recorded, (least, recorded)
-    expected = step(spillway.NoOpManager(), model=gated)[0]
+    expected = step(spillway.compat.NoOpManager(), model=gated)[0]
     for budget in {least, (least + recorded) // 2}:
         region = spillway.offload(budget=budget, tag=f"tight-{budget}")
         step(region, model=gated)
@@ -60,7 +60,7 @@ def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed()
 @case
 def a_budget_with_room_for_what_is_computed_from_moves_less():
     recorded, least = all_again("again-for-room"), smallest()
-    expected = step(spillway.NoOpManager(), model=gated)[0]
+    expected = step(spillway.compat.NoOpManager(), model=gated)[0]
     moved = {}
     for budget in (least, recorded):
         region = spillway.offload(budget=budget, tag=f"room-{budget}")

@@ -45,7 +45,7 @@ def auto_is_what_the_gpu_has_for_this_process():
 @case
 def a_time_limit_asks_for_the_least_memory_within_it():
     plain, least = measured()
-    expected = step(spillway.NoOpManager())[0]
+    expected = step(spillway.compat.NoOpManager())[0]
     gradient, peak = planned(spillway.offload(time_limit=100, recompute=False, tag="any-time"), 4)
     assert peak == least and same_bits(gradient, expected), (peak, least)
     spillway.step()
@@ -152,7 +152,7 @@ def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
         storages = {(storage, wanted) for _, _, storage, wanted in kept["times"]["marks"]}
         assert storages >= {(each, wanted) for each in range(len(kept["sizes"])) for wanted in (False, True)}
         assert last("second")["offloaded_bytes"] == moved < last("second")["offloadable_bytes"]
-        assert peak <= budget and same_bits(gradient, step(spillway.NoOpManager())[0])
+        assert peak <= budget and same_bits(gradient, step(spillway.compat.NoOpManager())[0])
 
 
 @case

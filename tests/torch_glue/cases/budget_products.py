@@ -49,8 +49,8 @@ def autocast():
     return torch.autocast("cuda", torch.bfloat16)
 
 
-def products_are_recomputed_bit_for_bit(dtype, around, bias):
-    expected = gradients(spillway.NoOpManager(), dtype, around, bias=bias)
+def products_are_computed_again_bit_for_bit(dtype, around, bias):
+    expected = gradients(spillway.compat.NoOpManager(), dtype, around, bias=bias)
     # The first step lets everything go that it can.
     actual = gradients(spillway.offload(budget="1GiB", tag="first"), dtype, around, bias=bias)
     assert same(expected, actual)
@@ -96,7 +96,7 @@ def without_a_budget_products_are_kept():
 
 @case
 def where_there_is_plenty_planned_steps_keep_them_with_the_same_bits():
-    expected = gradients(spillway.NoOpManager())
+    expected = gradients(spillway.compat.NoOpManager())
     region = spillway.offload(budget="1GiB", tag="plenty")
     for _ in range(4):
         actual = gradients(region)
@@ -141,7 +141,7 @@ def what_other_functions_made_of_a_product_is_left_alone():
         loss.backward()
         return [loss.detach(), x.grad.clone(), weight.grad.clone()]
 
-    assert same(step(spillway.NoOpManager()), step(spillway.offload(budget="1GiB", tag="odd")))
+    assert same(step(spillway.compat.NoOpManager()), step(spillway.offload(budget="1GiB", tag="odd")))
     spillway.step()
 
 
@@ -158,7 +158,7 @@ def a_bias_that_autocast_has_cast_may_change_between_the_passes():
         with torch.no_grad():
             net[0].bias.add_(1)
 
-    expected = gradients(spillway.NoOpManager(), around=autocast, edit=edit)
+    expected = gradients(spillway.compat.NoOpManager(), around=autocast, edit=edit)
     actual = gradients(spillway.offload(budget="1GiB", tag="cast-bias"), around=autocast, edit=edit)
     assert same(expected, actual)
     released = last("cast-bias")["left_to_recompute_bytes"]
@@ -203,8 +203,8 @@ def adapted(region, dtype, around, bias, rank, edits=False):
     return [loss.detach(), x.grad, *(each.grad for each in trained)]
 
 
-def products_with_what_is_frozen_are_recomputed_bit_for_bit(dtype, around, bias, rank):
-    expected = adapted(spillway.NoOpManager(), dtype, around, bias, rank)
+def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, bias, rank):
+    expected = adapted(spillway.compat.NoOpManager(), dtype, around, bias, rank)
     actual = adapted(spillway.offload(budget="1GiB", tag="frozen"), dtype, around, bias, rank)
     assert same(expected, actual)
     item = torch.empty(0, dtype=dtype).itemsize if around is contextlib.nullcontext else 2
@@ -236,7 +236,7 @@ for name, dtype, around, bias, rank in (
 def what_is_multiplied_after_an_edit_that_no_graph_has_seen_is_not_recomputed():
     for bias in (False, True):
         how = (torch.float32, contextlib.nullcontext, bias, 0, True)
-        expected = adapted(spillway.NoOpManager(), *how)
+        expected = adapted(spillway.compat.NoOpManager(), *how)
         actual = adapted(spillway.offload(budget="1GiB", tag="unseen"), *how)
         assert same(expected, actual)
         assert last("unseen")["left_to_recompute_bytes"] < 2 * product(ROWS_OF_ADAPTED), last("unseen")
@@ -285,7 +285,7 @@ def trained(region, tag=None, steps=20):
 
 @case
 def adapters_train_under_a_tight_budget_with_the_same_bits():
-    expected, peak, _ = trained(spillway.NoOpManager())
+    expected, peak, _ = trained(spillway.compat.NoOpManager())
     kept = 4 * 2 * product(ROWS_OF_ADAPTED, item=2)  # of what frozen layers and activations give
     budget = peak - kept // 2 + SCRATCH
     # So little is left beside workspaces that pages alone exceed it.
@@ -317,6 +317,6 @@ def a_bias_that_has_changed_before_the_product_was_saved_is_not_used():
 
     for around in (contextlib.nullcontext, autocast):
         for trained in (True, False):
-            expected = step(spillway.NoOpManager(), around, trained)
+            expected = step(spillway.compat.NoOpManager(), around, trained)
             assert same(expected, step(spillway.offload(budget="1GiB", tag="early"), around, trained))
             spillway.step()

@@ -42,7 +42,7 @@ def step(region, rows=64, model=chain):
 def measured():
     """The peak of a step where nothing moves, and that of one where everything does."""
     step(spillway.CPUOffload(1, tag="warm"))
-    plain = step(spillway.NoOpManager())[1]
+    plain = step(spillway.compat.NoOpManager())[1]
     return plain, smallest(1)
 
 
@@ -61,7 +61,7 @@ def smallest(budget, rows=64, model=chain):
 def a_planned_step_needs_at_most_its_budget_and_computes_the_same():
     plain, least = measured()
     assert least < plain
-    expected = step(spillway.NoOpManager())[0]
+    expected = step(spillway.compat.NoOpManager())[0]
     for budget in (least, (least + plain) // 2, plain):
         region = spillway.offload(budget=budget, recompute=False)
         for _ in range(4):
@@ -85,7 +85,7 @@ def a_planned_step_lies_less_than_one_tensor_below_its_budget():
 @case
 def a_budget_counts_what_is_fetched_in_part_by_what_is_fetched():
     step(spillway.CPUOffload(1, tag="warm"), model=upper_halves)
-    expected, plain = step(spillway.NoOpManager(), model=upper_halves)
+    expected, plain = step(spillway.compat.NoOpManager(), model=upper_halves)
     least = smallest(1, model=upper_halves)
     assert least < plain
     for budget in range(least, plain, (plain - least) // 5):
@@ -281,7 +281,7 @@ def a_retained_graph_keeps_its_budget():
         return x.grad.cpu(), torch.cuda.max_memory_allocated()
 
     twice(spillway.CPUOffload(1, tag="warm"))
-    expected, plain = twice(spillway.NoOpManager())
+    expected, plain = twice(spillway.compat.NoOpManager())
     try:
         twice(spillway.offload(budget=1))
     except spillway.BudgetError as error:

@@ -119,7 +119,7 @@ def an_exception_of_either_run_arrives_as_itself():
             raise AssertionError("it was to raise")
         except Mine:
             pass
-        assert not spillway.is_checkpointing() and not spillway.is_recomputing()
+        assert not spillway.compat.is_checkpointing() and not spillway.compat.is_recomputing()
         with Moved() as moved:
             (batch().requires_grad_() * 2).sigmoid().sum().backward()
         assert moved.out == 0

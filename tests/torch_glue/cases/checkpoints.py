@@ -68,7 +68,7 @@ def inputs_are_fetched_ahead_of_the_second_run():
     fetches = []
 
     def block(x):
-        if spillway.is_recomputing():
+        if spillway.compat.is_recomputing():
             fetches.append(residency()["fetches"])
         return x.sigmoid()
 
@@ -171,7 +171,7 @@ def nothing_is_run_again_that_needs_no_gradient():
 @case
 def checkpointing_can_be_switched_off():
     net = wrapped(blocks(), offload_to_cpu=True)
-    with Moved() as moved, spillway.disable_checkpointing():
+    with Moved() as moved, spillway.compat.disable_checkpointing():
         found = gradients(net, batch())
     assert same(found, gradients(blocks(), batch()))
     assert [block.runs for block in net] == [1, 1, 1] and moved.out == 0
@@ -179,7 +179,7 @@ def checkpointing_can_be_switched_off():
 
 @case
 def switches_that_end_in_another_order_leave_checkpointing_on():
-    first, second = spillway.disable_checkpointing(), spillway.disable_checkpointing()
+    first, second = spillway.compat.disable_checkpointing(), spillway.compat.disable_checkpointing()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -194,12 +194,12 @@ def functions_know_whether_they_run_for_the_first_time():
     seen = []
 
     def function(x):
-        seen.append((spillway.is_checkpointing(), spillway.is_recomputing()))
+        seen.append((spillway.compat.is_checkpointing(), spillway.compat.is_recomputing()))
         return x.sigmoid()
 
     spillway.checkpoint(function, batch().requires_grad_()).sum().backward()
     assert seen == [(True, False), (False, True)]
-    assert not spillway.is_checkpointing() and not spillway.is_recomputing()
+    assert not spillway.compat.is_checkpointing() and not spillway.compat.is_recomputing()
 
 
 @case

@@ -40,7 +40,7 @@ def gradients(model, region, steps=3):
 def a_compiled_part_inside_a_region(backend):
     torch._dynamo.reset()
     with Moved() as plainly:
-        expected = gradients(Model(backend).cuda(), spillway.NoOpManager())
+        expected = gradients(Model(backend).cuda(), spillway.compat.NoOpManager())
     with Moved() as moved:
         found = gradients(Model(backend).cuda(), spillway.CPUOffload(1, tag=f"compiled {backend}"))
     assert plainly.out == 0 < moved.back

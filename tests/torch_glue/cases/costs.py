@@ -50,10 +50,10 @@ def asked(region):
 
 @case
 def a_tensor_that_stays_asks_the_driver_for_nothing():
-    plain, _ = asked(spillway.NoOpManager())
+    plain, _ = asked(spillway.compat.NoOpManager())
     for region in (
         spillway.CPUOffload(0, tag="costs, ratio 0"),
-        spillway.OffloadActivations(min_offload_size=NBYTES + 1),
+        spillway.compat.OffloadActivations(min_offload_size=NBYTES + 1),
     ):
         found, moved = asked(region)
         assert found == plain and moved.out == 0, (found, plain)
@@ -63,7 +63,7 @@ def a_tensor_that_stays_asks_the_driver_for_nothing():
 
 @case
 def a_tensor_that_moves_costs_one_copy_each_way_and_few_calls():
-    plain, _ = asked(spillway.NoOpManager())
+    plain, _ = asked(spillway.compat.NoOpManager())
     found, moved = asked(spillway.CPUOffload(1, tag="costs, moved"))
     assert (moved.out, moved.stashes) == (TENSORS * NBYTES, TENSORS)
     assert moved.back <= moved.out and moved.fetches <= TENSORS

@@ -61,7 +61,7 @@ TRANSFORMS = {
 
 
 def offloaded():
-    return spillway.OffloadActivations(min_offload_size=0)
+    return spillway.compat.OffloadActivations(min_offload_size=0)
 
 
 def in_region(region):
@@ -101,7 +101,7 @@ WAYS = {
     "in a budget": in_region(lambda: spillway.offload(budget=plenty(), tag="transformed")),
     "offloaded inside": region_inside(offloaded),
     "recomputed inside": region_inside(spillway.recompute),
-    "kept inside": region_inside(spillway.NoOpManager),
+    "kept inside": region_inside(spillway.compat.NoOpManager),
     "tagged inside": region_inside(lambda: spillway.tag("inside")),
     "checkpointed": wrapped(),
     "checkpointed on the host": wrapped(offload_to_cpu=True),

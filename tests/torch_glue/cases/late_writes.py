@@ -16,7 +16,7 @@ COUNT = 1 << 14
 
 
 def offloaded():
-    return spillway.OffloadActivations(min_offload_size=0)
+    return spillway.compat.OffloadActivations(min_offload_size=0)
 
 
 def gradient(forward, seed=5):

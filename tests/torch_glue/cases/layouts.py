@@ -62,7 +62,7 @@ def overlapping_windows_are_fetched():
 @case
 def a_tensor_without_elements_and_one_without_dimensions_are_fetched():
     seen = []
-    with spillway.OffloadActivations(min_offload_size=1), Moved() as moved:
+    with spillway.compat.OffloadActivations(min_offload_size=1), Moved() as moved:
         graph = save(seen, torch.empty(0, 64, device="cuda"), torch.tensor(3.0, device="cuda"))
     torch.cuda.synchronize()
     spillway.step()

@@ -53,7 +53,7 @@ def gradients(net, manager, rows=32):
 
 
 def plain(head="lm_head"):
-    return gradients(model(head), spillway.NoOpManager())
+    return gradients(model(head), spillway.compat.NoOpManager())
 
 
 # A block saves its linear layer's input and its GELU's; the first input is no activation of the model's, but
@@ -71,7 +71,7 @@ def peak(stash):
     spillway.step()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    with spillway.OffloadActivations(max_fwd_stash_size=stash):
+    with spillway.compat.OffloadActivations(max_fwd_stash_size=stash):
         for _ in range(4):
             x = net.blocks(x)
     most = torch.cuda.max_memory_allocated() - before
@@ -83,7 +83,7 @@ def peak(stash):
 def everything_moves_but_what_the_head_saves():
     for head in ("lm_head", "output", "score", "classifier", "head", "embed_out"):
         net = model(head)
-        found, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+        found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
         assert moved.out == WITHOUT_HEAD, (head, moved.out, WITHOUT_HEAD)
         assert same(found, plain(head)[0])
 
@@ -91,7 +91,7 @@ def everything_moves_but_what_the_head_saves():
 @case
 def without_a_managed_head_everything_moves():
     net = model()
-    found, moved = gradients(net, spillway.OffloadActivations())
+    found, moved = gradients(net, spillway.compat.OffloadActivations())
     assert moved.out == WITH_HEAD, (moved.out, WITH_HEAD)
     assert same(found, plain()[0])
 
@@ -111,7 +111,7 @@ def the_head_of_a_wrapped_model_is_found():
 
     for wrap in (nn.DataParallel, Adapter, lambda net: nn.DataParallel(Adapter(net))):
         net = wrap(model())
-        found, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+        found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
         assert moved.out == WITHOUT_HEAD and same(found, plain()[0])
 
 
@@ -119,7 +119,7 @@ def the_head_of_a_wrapped_model_is_found():
 def a_head_that_the_model_names_itself_is_found():
     net = model("final")
     net.get_output_embeddings = lambda: net.final
-    _, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
     assert moved.out == WITHOUT_HEAD
 
 
@@ -129,7 +129,7 @@ def a_part_that_is_called_module_is_no_wrapper():
     net.module = nn.Linear(WIDTH, WIDTH).cuda()  # unused here, and without a head
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        manager = spillway.get_act_offloading_ctx_manager(net)
+        manager = spillway.compat.get_act_offloading_ctx_manager(net)
     with Moved() as moved:
         with manager:
             loss = net(batch()).square().sum()
@@ -150,7 +150,7 @@ def a_model_that_cannot_name_its_head_is_searched():
 
     net = model()
     net.get_output_embeddings = raises
-    _, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
     assert moved.out == WITHOUT_HEAD
 
 
@@ -166,16 +166,16 @@ def a_head_tied_to_the_embedding_is_found():
 
     net = model("unheard_of")
     net.output = Tied(net.unheard_of[2].weight)
-    spillway.get_act_offloading_ctx_manager(net)
+    spillway.compat.get_act_offloading_ctx_manager(net)
     assert net.output.linear._forward_hooks and not net.unheard_of._forward_hooks
 
 
 @case
 def a_second_manager_changes_nothing_in_the_model():
     net = model()
-    spillway.get_act_offloading_ctx_manager(net)
+    spillway.compat.get_act_offloading_ctx_manager(net)
     hooks = len(net.lm_head._forward_hooks)
-    _, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net))
+    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
     assert len(net.lm_head._forward_hooks) == hooks == 1 and moved.out == WITHOUT_HEAD
 
 
@@ -184,7 +184,7 @@ def a_model_without_a_head_is_warned_about_once_and_only_then():
     def warned(net, **options):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            spillway.get_act_offloading_ctx_manager(net, **options)
+            spillway.compat.get_act_offloading_ctx_manager(net, **options)
         return [str(one.message) for one in caught]
 
     assert warned(model()) == []
@@ -197,8 +197,8 @@ def a_model_without_a_head_is_warned_about_once_and_only_then():
 @case
 def a_module_can_be_kept_on_the_device():
     net = model("unheard_of")
-    spillway.keep_on_device(net.unheard_of, net.blocks[0])
-    found, moved = gradients(net, spillway.get_act_offloading_ctx_manager(net, warn_if_no_head=False))
+    spillway.memory.keep_on_device(net.unheard_of, net.blocks[0])
+    found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net, warn_if_no_head=False))
     assert moved.out == WITHOUT_HEAD - 2 * ACTIVATION
     assert same(found, plain("unheard_of")[0])
 
@@ -206,7 +206,7 @@ def a_module_can_be_kept_on_the_device():
 @case
 def a_head_that_raises_leaves_nothing_behind():
     net = model()
-    manager = spillway.get_act_offloading_ctx_manager(net)
+    manager = spillway.compat.get_act_offloading_ctx_manager(net)
     good, net.lm_head[1].forward = net.lm_head[1].forward, None
     try:
         gradients(net, manager)
@@ -229,16 +229,16 @@ def a_head_that_raises_leaves_nothing_behind():
 @case
 def not_enabled_is_a_manager_that_moves_nothing():
     net = model()
-    manager = spillway.get_act_offloading_ctx_manager(net, enabled=False)
-    assert isinstance(manager, spillway.NoOpManager) and not net.lm_head._forward_hooks
+    manager = spillway.compat.get_act_offloading_ctx_manager(net, enabled=False)
+    assert isinstance(manager, spillway.compat.NoOpManager) and not net.lm_head._forward_hooks
     assert gradients(net, manager)[1].out == 0
 
 
 @case
 def a_no_op_manager_inside_keeps_its_part():
     inputs = torch.randn(32, WIDTH, device="cuda", requires_grad=True)
-    with Moved() as moved, spillway.OffloadActivations():
-        with spillway.NoOpManager():
+    with Moved() as moved, spillway.compat.OffloadActivations():
+        with spillway.compat.NoOpManager():
             inner = (inputs * 2).sigmoid()
         (inner * 2).tanh().sum().backward()
     assert moved.out == ACTIVATION  # tanh's result; sigmoid's stays
@@ -248,7 +248,7 @@ def a_no_op_manager_inside_keeps_its_part():
 def the_managers_decorate_functions():
     net = model()
 
-    @spillway.OffloadActivations()
+    @spillway.compat.OffloadActivations()
     def forward(x):
         return net(x)
 
@@ -261,14 +261,14 @@ def the_managers_decorate_functions():
 def the_smallest_size_is_in_bytes_and_counts():
     net = model()
     for least, expected in ((ACTIVATION, WITH_HEAD - 32 * 8 * 4), (ACTIVATION + 1, 0), (0, WITH_HEAD)):
-        _, moved = gradients(net, spillway.OffloadActivations(min_offload_size=least))
+        _, moved = gradients(net, spillway.compat.OffloadActivations(min_offload_size=least))
         assert moved.out == expected, (least, moved.out)
 
 
 @case
 def pinned_memory_or_not_moves_the_same_bytes_and_gives_the_same_results():
     for pinned in (True, False):
-        manager = spillway.OffloadActivations(use_pin_memory=pinned)
+        manager = spillway.compat.OffloadActivations(use_pin_memory=pinned)
         found, moved = gradients(model(), manager)
         assert manager.use_pin_memory is pinned
         assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0]), pinned
@@ -276,13 +276,13 @@ def pinned_memory_or_not_moves_the_same_bytes_and_gives_the_same_results():
 
 @case
 def without_streams_the_results_are_the_same():
-    found, moved = gradients(model(), spillway.OffloadActivations(use_streams=False))
+    found, moved = gradients(model(), spillway.compat.OffloadActivations(use_streams=False))
     assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0])
 
 
 @case
 def several_forward_passes_may_come_before_their_backward_passes():
-    net, manager = model(), spillway.OffloadActivations()
+    net, manager = model(), spillway.compat.OffloadActivations()
     a, b = torch.randn(2, 32, WIDTH, device="cuda")
 
     def total(first, second):
@@ -304,7 +304,7 @@ def several_forward_passes_may_come_before_their_backward_passes():
 @case
 def the_backward_pass_may_run_inside():
     net = model()
-    with Moved() as moved, spillway.OffloadActivations():
+    with Moved() as moved, spillway.compat.OffloadActivations():
         net(batch()).square().sum().backward()
     assert moved.out == WITH_HEAD and moved.back > 0
     assert same([p.grad for p in net.parameters()], plain()[0])
@@ -312,7 +312,7 @@ def the_backward_pass_may_run_inside():
 
 @case
 def a_branch_that_is_never_used_leaves_nothing():
-    net, manager = model(), spillway.OffloadActivations(min_offload_size=1)
+    net, manager = model(), spillway.compat.OffloadActivations(min_offload_size=1)
     for _ in range(3):
         with manager:
             with Moved() as moved:
@@ -330,7 +330,7 @@ def a_branch_that_is_never_used_leaves_nothing():
 @case
 def managers_and_managed_models_can_be_copied():
     net = model()
-    manager = spillway.get_act_offloading_ctx_manager(net)
+    manager = spillway.compat.get_act_offloading_ctx_manager(net)
     with manager:
         counterpart = pickle.loads(pickle.dumps(manager))
     assert repr(counterpart) == repr(manager) == repr(copy.deepcopy(manager))
@@ -352,7 +352,7 @@ def a_trainer_class_gets_it_from_the_mixin():
             loss.backward()
             return loss.detach()
 
-    class Offloading(spillway.ActivationOffloadingMixin, Trainer):
+    class Offloading(spillway.compat.ActivationOffloadingMixin, Trainer):
         pass
 
     net = model()
@@ -379,7 +379,7 @@ def the_mixin_takes_the_place_of_a_trainers_own_offloading():
                 loss = self.model(inputs).square().sum()
             loss.backward()
 
-    class Offloading(spillway.ActivationOffloadingMixin, Trainer):
+    class Offloading(spillway.compat.ActivationOffloadingMixin, Trainer):
         pass
 
     net = model()
@@ -395,8 +395,8 @@ def each_project_finds_its_own_order_of_arguments():
     assert (tuned.max_fwd_stash_size, tuned.min_offload_size) == (7, 2048)
     transformer = trl.OffloadActivations(True, True, 2048, 7)
     assert (transformer.max_fwd_stash_size, transformer.min_offload_size) == (7, 2048)
-    assert isinstance(torchtune.get_act_offloading_ctx_manager(model(), False), spillway.NoOpManager)
+    assert isinstance(torchtune.get_act_offloading_ctx_manager(model(), False), spillway.compat.NoOpManager)
     manager = torchtune.get_act_offloading_ctx_manager(model(), True, use_streams=False)
-    assert isinstance(manager, spillway.OffloadActivations) and not manager.use_streams
+    assert isinstance(manager, spillway.compat.OffloadActivations) and not manager.use_streams
     assert trl.get_act_offloading_ctx_manager(model(), max_fwd_stash_size=2).max_fwd_stash_size == 2
-    assert spillway.OffloadActivations().update_model_params(model()) is None
+    assert spillway.compat.OffloadActivations().update_model_params(model()) is None

@@ -25,7 +25,7 @@ class Layer(nn.Module):
         self.at_second_run = lambda: None
 
     def forward(self, x):
-        if spillway.is_recomputing():
+        if spillway.compat.is_recomputing():
             self.at_second_run()
         return self.linear(x).tanh()
 

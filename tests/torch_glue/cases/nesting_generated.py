@@ -54,9 +54,9 @@ def within(context):
 AROUND = {
     "CPUOffload": within(lambda: spillway.CPUOffload(1.0, tag="all")),
     "half": within(lambda: spillway.CPUOffload(0.5, tag="half")),
-    "OffloadActivations": within(lambda: spillway.OffloadActivations(min_offload_size=0)),
+    "OffloadActivations": within(lambda: spillway.compat.OffloadActivations(min_offload_size=0)),
     "recompute": within(spillway.recompute),
-    "NoOpManager": within(spillway.NoOpManager),
+    "NoOpManager": within(spillway.compat.NoOpManager),
     "tag": within(lambda: spillway.tag("named")),
     "python hooks": within(lambda: saved_tensors_hooks(torch.Tensor.detach, lambda t: t)),
     "checkpoint": lambda function, x: spillway.checkpoint(function, x),

@@ -40,7 +40,7 @@ def running_statistics_stay_from_the_first_step_on():
     for forwards in (2, 2, 3):
         with Moved() as moved:
             found = step(net, spillway.CPUOffload(1, tag="statistics"), forwards)
-        assert same(found, step(plain, spillway.NoOpManager(), forwards))
+        assert same(found, step(plain, spillway.compat.NoOpManager(), forwards))
         totals = last("statistics")
         assert moved.out == totals["offloaded_bytes"] == totals["offloadable_bytes"] > 0
         assert totals["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
@@ -48,7 +48,7 @@ def running_statistics_stay_from_the_first_step_on():
 
 @case
 def running_statistics_stay_within_a_budget():
-    expected = step(network(), spillway.NoOpManager())
+    expected = step(network(), spillway.compat.NoOpManager())
     with Moved() as moved:
         found = step(network(), spillway.offload(budget=plenty(), tag="budget for statistics"))
     assert same(found, expected)
@@ -84,7 +84,7 @@ def running_statistics_of_another_model_under_the_same_tag_stay():
     loss.backward()
     with Moved() as moved:
         found = step(network(), spillway.CPUOffload(1, tag=tag))
-    assert same(found, step(network(), spillway.NoOpManager())) and moved.out > 0
+    assert same(found, step(network(), spillway.compat.NoOpManager())) and moved.out > 0
     assert last(tag)["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
@@ -92,5 +92,5 @@ def running_statistics_of_another_model_under_the_same_tag_stay():
 def running_statistics_of_a_model_that_is_evaluated_stay():
     with Moved() as moved:
         found = step(network().eval(), spillway.CPUOffload(1, tag="evaluated"))
-    assert same(found, step(network().eval(), spillway.NoOpManager())) and moved.out > 0
+    assert same(found, step(network().eval(), spillway.compat.NoOpManager())) and moved.out > 0
     assert last("evaluated")["skipped"]["referenced_elsewhere"]["storages"] == 2

@@ -56,8 +56,8 @@ def checkpoints_and_regions_inside_a_part_have_its_weights_and_hold_no_slot():
             lambda y: checkpoint(f, y, use_reentrant=False), x, use_reentrant=False
         ),
         "ratio": in_region(lambda: spillway.CPUOffload(offload_ratio=0.5, tag="inside")),
-        "all": in_region(lambda: spillway.OffloadActivations(min_offload_size=0)),
-        "none": in_region(spillway.NoOpManager),
+        "all": in_region(lambda: spillway.compat.OffloadActivations(min_offload_size=0)),
+        "none": in_region(spillway.compat.NoOpManager),
         "torch's host": in_region(torch.autograd.graph.save_on_cpu),
     }
     plain = train(wrapped_inside(None).cuda(), steps=2)
@@ -166,7 +166,7 @@ def checkpoints_and_regions_inside_a_part_work_under_autocast():
     for wrap in (
         spillway.checkpoint,
         lambda f, x: checkpoint(f, x, use_reentrant=False),
-        in_region(lambda: spillway.OffloadActivations(min_offload_size=0)),
+        in_region(lambda: spillway.compat.OffloadActivations(min_offload_size=0)),
         in_region(torch.autograd.graph.save_on_cpu),
     ):
         net = spillway.OffloadModel(wrapped_inside(wrap), "cuda", num_slices=6)

@@ -171,7 +171,7 @@ def no_step_moves_more_than_its_share_however_their_lengths_change():
     for ratio in (0.1, 0.5, 0.9):
         tag = f"unrolled {ratio}"
         for steps in (10, 10, 4, 10, 3, 10, 1, 7, 2, 10):
-            expected = unrolled(cell, steps, spillway.NoOpManager())
+            expected = unrolled(cell, steps, spillway.compat.NoOpManager())
             found = unrolled(cell, steps, spillway.CPUOffload(ratio, tag=tag))
             step = last(tag)
             share = ratio * step["offloadable_bytes"]
@@ -193,7 +193,7 @@ def what_waits_for_its_turn_and_is_saved_twice_is_fetched_in_both_places():
         z.sum().backward()
         return x.grad.cpu()
 
-    expected = step(spillway.NoOpManager())
+    expected = step(spillway.compat.NoOpManager())
     for _ in range(4):
         assert same_bits(step(spillway.CPUOffload(0.4, tag="twice")), expected)
     assert 0 < last("twice")["fetched_bytes"] <= last("twice")["offloaded_bytes"]

@@ -270,11 +270,15 @@ def results_of_any_size_have_plains_gradients():
     for shape in shapes:
         for dtype in (torch.float32, torch.float16, torch.float64):
             found = []
-            for region in (spillway.NoOpManager, spillway.OffloadActivations):
+            for region in (spillway.compat.NoOpManager, spillway.compat.OffloadActivations):
                 count = torch.Size(shape).numel()
                 x = torch.linspace(-1, 1, count, device="cuda").to(dtype).reshape(shape).requires_grad_()
-                around = region() if region is spillway.NoOpManager else region(min_offload_size=0)
-                inside = contextlib.nullcontext() if region is spillway.NoOpManager else spillway.recompute()
+                around = region() if region is spillway.compat.NoOpManager else region(min_offload_size=0)
+                inside = (
+                    contextlib.nullcontext()
+                    if region is spillway.compat.NoOpManager
+                    else spillway.recompute()
+                )
                 with around, inside:
                     loss = F.relu(x * 2).sum()
                 loss.backward()

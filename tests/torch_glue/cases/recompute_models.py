@@ -177,7 +177,7 @@ def both(outer, inner):
 def other_ways_around_and_inside_have_the_same_bits():
     plain = blocks_trained(keeping)
     ways = {
-        "manager": lambda: spillway.OffloadActivations(),
+        "manager": lambda: spillway.compat.OffloadActivations(),
         "micro-batches": lambda: spillway.microbatches(activation_loading_horizon=1),
         "budget": lambda: spillway.offload(budget=plenty()),
     }

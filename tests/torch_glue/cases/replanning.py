@@ -57,7 +57,7 @@ def plans_ever_new_shapes_leave_nothing_on_the_device_or_the_host():
 def a_model_that_is_given_another_budget_has_that_one_and_no_more_hooks():
     net = network()
     torch.cuda.reset_peak_memory_stats()
-    expected = [grad.clone() for grad in step(net, 64, spillway.NoOpManager())]
+    expected = [grad.clone() for grad in step(net, 64, spillway.compat.NoOpManager())]
     less = torch.cuda.max_memory_allocated() - 1
     net.zero_grad()
     spillway.offload(net, budget="1GiB", tag="given first")

@@ -88,7 +88,7 @@ def nested_tensors_stay_and_are_counted():
         loss.backward()
         return [leaf.grad for leaf in leaves]
 
-    expected = gradients(spillway.NoOpManager())
+    expected = gradients(spillway.compat.NoOpManager())
     with Moved() as moved:
         assert same(gradients(spillway.CPUOffload(1, tag="nested")), expected)
     assert last("nested")["skipped"]["not_strided"]["storages"] > 0 and moved.out >= 2 * NBYTES
@@ -173,8 +173,8 @@ def jagged_nested_tensors_train_in_regions_and_checkpoints():
         (
             inside(lambda: spillway.CPUOffload(1.0, tag="jagged")),
             inside(spillway.recompute),
-            inside(lambda: spillway.OffloadActivations(min_offload_size=0)),
-            inside(spillway.NoOpManager),
+            inside(lambda: spillway.compat.OffloadActivations(min_offload_size=0)),
+            inside(spillway.compat.NoOpManager),
             lambda x: spillway.checkpoint(work, x),
             lambda x: spillway.checkpoint(work, x, offload_to_cpu=True),
         )

@@ -91,7 +91,8 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
         discard: the contents need not be fetched: nothing is copied, and they are unspecified afterwards.
         wait: False returns at once, and the copies go on beside the program: a :class:`Pausing`, whose
             ``wait()`` gives the report or raises the errors below, as does the next :func:`resume` or
-            :class:`resident` of anything, which joins it. From the call on nothing may use the tensors.
+            :class:`~spillway.memory.resident` of anything, which joins it. From the call on nothing may use
+            the tensors.
 
     Returns:
         ``blocks`` that were paused and their ``bytes``, ``copied_bytes``, and ``released_bytes``, which
@@ -105,8 +106,7 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
     """
     what = (_named(tag), flag("discard", discard))
     if flag("wait", wait):
-        report: dict[str, int] = glue().pause_all([what])
-        return report
+        return glue().pause_all([what])
     if not tag:
         glue().pause_all([what])  # refuses it
     going_on = Pausing(*what)
@@ -131,19 +131,18 @@ def resume(tag: str) -> dict[str, int]:
     """
     name = _named(tag)
     join_all()
-    report: dict[str, int] = glue().resume_all([name])
-    return report
+    return glue().resume_all([name])
 
 
 def allow_eviction(tag: str) -> None:
     """Where the device runs out of memory, let Spillway pause what is under `tag`.
 
-    You promise that the code that uses that memory fetches it before, with :func:`resume` or inside
-    :class:`resident`::
+    You promise that whoever uses that memory brings it back before, with :func:`resume` or inside
+    :class:`~spillway.memory.resident`::
 
-        spillway.allow_eviction("optimizer")
+        spillway.memory.allow_eviction("optimizer")
         ...
-        with spillway.resident("optimizer"):
+        with spillway.memory.resident("optimizer"):
             optimizer.step()
 
     Raises:
@@ -161,7 +160,8 @@ def forbid_eviction(tag: str) -> None:
     glue().forbid_eviction(_named(tag))
 
 
-class resident(Scope, ContextDecorator):  # noqa: N801: reads as a verb, like torch.no_grad
+# In lower case, as torch.no_grad: it is used like a function.
+class resident(Scope, ContextDecorator):
     """A region in which everything under `tag` is on the device and stays there, eviction allowed or not.
 
     What is paused is fetched at the entry, as with :func:`resume`, whose errors it raises.

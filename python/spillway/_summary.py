@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from spillway._load import glue
+from spillway._stats_types import Stats
 
-__all__ = ["memory_by_tag", "memory_summary"]
+__all__ = ["by_tag", "device_index", "summary"]
 
 
 def device_index(device: Any) -> int:
@@ -25,7 +26,7 @@ def device_index(device: Any) -> int:
     return index
 
 
-def memory_by_tag(device: Any = None) -> dict[str, Any]:
+def by_tag(device: Any = None) -> dict[str, Any]:
     """The memory of one GPU by tag, as numbers. Sizes are bytes.
 
     ``allocator`` (str)
@@ -68,9 +69,9 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
         {"pool": pool, "stream": stream, "bytes": free} for pool, stream, free in glue().cached_memory(index)
     ]
     on_device = stats["devices"].get(index)
-    heap = on_device["heap"] if on_device else None
     total = dict.fromkeys(_TOTALS, 0)
-    if heap is not None:
+    if on_device is not None:
+        heap = on_device["heap"]
         total = {
             "allocated": heap["allocated_bytes"] - heap["evicted_bytes"],
             "cached": heap["cached_bytes"],
@@ -91,7 +92,7 @@ def memory_by_tag(device: Any = None) -> dict[str, Any]:
 _TOTALS = ("allocated", "cached", "away", "held", "peak", "reserved_peak", "rounding", "stranded", "pending")
 
 
-def _of_another(index: int, stats: dict[str, Any]) -> dict[str, Any]:
+def _of_another(index: int, stats: Stats) -> dict[str, Any]:
     import torch
 
     known = torch.cuda.memory_stats(index) if stats["allocator"] in ("native", "cudaMallocAsync") else {}
@@ -120,12 +121,12 @@ def _size(count: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
-def memory_summary(device: Any = None) -> str:
-    """``memory_by_tag`` as a table to print: a line per tag, largest first, then what is cached, and totals.
+def summary(device: Any = None) -> str:
+    """``by_tag`` as a table to print: a line per tag, largest first, then what is cached, and totals.
 
     ``torch.cuda.memory_summary()`` stays PyTorch's.
     """
-    accounting = memory_by_tag(device)
+    accounting = by_tag(device)
     total = accounting["total"]
     emulated = " (emulated)" if glue().stats()["emulated"] else ""
     lines = [f"GPU {accounting['device']}{emulated}, memory of the allocator '{accounting['allocator']}'"]

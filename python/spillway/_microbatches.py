@@ -20,6 +20,8 @@ from spillway._scope import Opening, Scope, open_calls
 if TYPE_CHECKING:
     import torch
 
+    from spillway._glue import Glue
+
 __all__ = ["Microbatches", "microbatches"]
 
 _log = logging.getLogger("spillway")
@@ -110,7 +112,7 @@ class Microbatches(Scope):
         return self._horizon
 
     @functools.cached_property
-    def _engine(self) -> Any:
+    def _engine(self) -> Glue.Microbatches:
         return glue().Microbatches(self._horizon)
 
     def _opening(self) -> Opening:

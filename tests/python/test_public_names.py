@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public names: few at the top level, the others in modules by subject, each name with one meaning."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import spillway
+
+PACKAGE = Path(spillway.__file__).parent
+
+NAMES = {
+    "spillway": {
+        "BudgetError",
+        "CPUOffload",
+        "OffloadModel",
+        "__version__",
+        "checkpoint",
+        "checkpoint_wrapper",
+        "explain",
+        "microbatches",
+        "offload",
+        "pause",
+        "recompute",
+        "resume",
+        "stats",
+        "step",
+        "tag",
+        "use_allocator",
+    },
+    "spillway.memory": {
+        "allow_eviction",
+        "by_tag",
+        "forbid_eviction",
+        "keep_on_device",
+        "library_path",
+        "limit",
+        "pluggable_allocator",
+        "read_trace",
+        "record_trace",
+        "resident",
+        "set_limit",
+        "summary",
+    },
+    "spillway.tags": {"matches", "unwatch", "watch"},
+    "spillway.compat": {
+        "ActivationOffloadingMixin",
+        "NoOpManager",
+        "OffloadActivations",
+        "disable_checkpointing",
+        "get_act_offloading_ctx_manager",
+        "get_lora_act_offloading_ctx_manager",
+        "is_checkpointing",
+        "is_recomputing",
+    },
+}
+
+
+def submodules(package: Path) -> set[str]:
+    """Names of the modules and packages in a folder."""
+    files = {file.stem for file in package.glob("*.py")}
+    return files | {folder.parent.name for folder in package.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_module_exports_exactly_its_names(module: str) -> None:
+    assert set(importlib.import_module(module).__all__) == NAMES[module]
+
+
+def test_the_top_level_stays_small() -> None:
+    assert len(NAMES["spillway"] - {"__version__"}) <= 15
+
+
+def test_the_top_level_holds_no_other_public_object() -> None:
+    """Submodules are attributes of their package; anything else is an alias that was left."""
+    others = set(vars(spillway)) - NAMES["spillway"] - submodules(PACKAGE)
+    assert {name for name in others if not name.startswith("_")} <= {"Any", "TYPE_CHECKING", "annotations"}
+
+
+def test_each_name_has_one_home() -> None:
+    all_names = [name for names in NAMES.values() for name in names]
+    assert len(all_names) == len(set(all_names))
+
+
+def test_no_public_module_shares_its_name_with_a_public_object() -> None:
+    """A submodule that is imported replaces an attribute of the same name in its package."""
+    public = {name for names in NAMES.values() for name in names}
+    assert not public & {name for name in submodules(PACKAGE) if not name.startswith("_")}
+
+
+def test_every_name_can_be_imported_and_is_documented() -> None:
+    pytest.importorskip("torch")  # OffloadModel is a torch.nn.Module
+    for module, names in NAMES.items():
+        for name in names - {"__version__"}:
+            assert getattr(importlib.import_module(module), name).__doc__, f"{module}.{name}"
+
+
+def test_the_modules_of_public_names_come_with_the_package() -> None:
+    for module in ("memory", "tags", "compat"):
+        assert getattr(spillway, module).__name__ == f"spillway.{module}"
