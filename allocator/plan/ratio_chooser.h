@@ -37,9 +37,9 @@ class Ratio {
   std::uint64_t numerator_;
 };
 
-/// Decides which of a step's offloadable storages are offloaded, from the first step on. Their
-/// bytes are at most the ratio of all offloadable bytes and less than one storage below it (law 7).
-/// Pure: no clock, no CUDA.
+/// Chooses which of a step's offloadable storages move, so that their bytes are at most the ratio
+/// of all offloadable bytes and less than one storage below it (invariant 7 in docs/invariants.md),
+/// from the first step on. Pure: no clock, no CUDA.
 ///
 /// At any point of a step at most the ratio of the bytes so far has been offloaded. A storage is
 /// offloaded when the bytes seen so far allow it; until then it waits.

@@ -28,9 +28,9 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Releases the memory of allocated blocks by tag, and restores it at the same addresses. Regime
-/// R2: the caller ensures that no work uses the blocks in between. An access to a paused block
-/// faults.
+/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
+/// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
+/// between. A block that is touched while it is paused faults.
 ///
 /// A pause or a resume has two parts. The first may fail and then changes nothing; the second does
 /// not fail. Several devices are thus paused all or none.

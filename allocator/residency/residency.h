@@ -45,8 +45,8 @@ struct Return {
   driver::DevicePtr destination;
 };
 
-/// Offloads and fetches storages under regime R2: no work on the bytes can be submitted while they
-/// are offloaded. Makes no decisions.
+/// Carries out moves of storages of quiescent memory (docs/invariants.md: no new work on the bytes
+/// can be issued while they are offloaded). Decides nothing.
 ///
 /// Threads: safe for different stashes; two threads must not use one stash at once.
 /// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
@@ -56,11 +56,11 @@ class Residency {
   Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& offloaded)
       : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
-  /// Begins copying `size` bytes at `source` to the host. The device block may be freed at any time
-  /// afterwards; in our heap it then has the copy's fence (law 2). If `source` is not in our heap,
-  /// the caller keeps it alive until Stash::written has passed.
-  /// Stream: after work submitted to `producer`; no wait.
-  /// Errors: kOutOfHostMemory, kDriver; nothing has changed then.
+  /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
+  /// afterwards: in our heap it then carries the copy's fence (invariant 2 in docs/invariants.md).
+  /// Where `source` is not in our heap, the caller must keep it alive until Stash::written has
+  /// passed. Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory,
+  /// kDriver; nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
   /// As above, for several parts of one storage, all or none; one fence for all.
   /// Requires: at least one.
@@ -81,7 +81,7 @@ class Residency {
   /// Marks the stash as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(Stash& stash, bool offloaded);
 
-  /// Ends the stash: returns its slot with the fences of its last copies (law 4).
+  /// Ends the stash: its slot goes back with the fences of its last copies (invariant 4).
   void drop(Stash stash);
 
   [[nodiscard]] ResidencyStats stats() const;

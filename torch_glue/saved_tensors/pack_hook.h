@@ -33,9 +33,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
   void call_pack_hook(const at::Tensor& tensor) override;
 
-  /// Stream: usable on the current stream; no host wait.
-  /// Errors: c10::Error, with the tensor's name, if it was changed in place since its save (law 9);
-  /// errors of SavedStorage::fetch.
+  /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
+  /// changed in place since it was saved (invariant 9 in docs/invariants.md), with its name, and
+  /// those of SavedStorage::fetch.
   at::Tensor call_unpack_hook() override;
 
   /// As call_unpack_hook, for callers that hold locks: the error has no name.

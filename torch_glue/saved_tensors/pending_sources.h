@@ -14,8 +14,9 @@
 
 namespace spillway {
 
-/// Keeps storages of other allocators alive until the copy that reads them has passed (law 2).
-/// Blocks of Spillway's heap carry the fence themselves and are never added.
+/// Storages of other allocators that a copy still reads: held until it has passed (invariant 2 in
+/// docs/invariants.md). Memory of Spillway's own heap never comes here: its blocks carry the fence
+/// themselves.
 ///
 /// Threads: safe; no lock is held while a storage is freed.
 /// Ownership: one per process, never destroyed.

@@ -20,10 +20,11 @@ namespace spillway {
 
 class UnpackOrder;
 
-/// One storage that autograd saves, with all tensors that view it: one decision, and one host copy
-/// of each byte that they cover (law 5). The decision and its statistics refer to the whole
-/// storage, which leaves the device; only the covered bytes are copied. The hooks of its tensors
-/// share its ownership; the last one frees the host copy (law 8).
+/// One storage that autograd saves, however many tensors view it: one decision, and each byte that
+/// they cover at most once on the host (invariant 5 in docs/invariants.md). The decision, and what
+/// is counted for it, is about the storage's bytes, which leave the device; copied is what its
+/// tensors cover. The hooks of its tensors own it together; the last one ends the host copy
+/// (invariant 8).
 ///
 /// It is identified by the storage object; a weak reference prevents reuse of its address.
 ///
@@ -57,11 +58,11 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const Decision* decided = nullptr;  // set if decided before, because it could be recomputed
   };
 
-  /// Saves a tensor for a hook. True: its bytes are being copied to the host, or the entry holds
-  /// the storage because it may have to be offloaded later; the hook need not keep it. False: the
-  /// hook keeps it. Other storages that are due with this one are offloaded too.
-  /// Stream: the copy is ordered after work submitted to the stream (law 1). `round` belongs to the
-  /// hook from now on, until remove_hook().
+  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
+  /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
+  /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
+  /// the stream has been given (invariant 1). `round` is the hook's own from here on, until
+  /// remove_hook().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -89,9 +90,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Stream: no wait.
   Bytes reclaim();
 
-  /// Reports the unpack by a hook that keeps its tensor. The first one detects whether the storage
-  /// is referenced elsewhere. A step's plan is thus right from its second time on, whatever its
-  /// first one offloaded (law 6).
+  /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
+  /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
+  /// first one moved (invariant 6).
   void kept_is_used();
 
   /// Number in the run log (RunLog); zero if it is off.
