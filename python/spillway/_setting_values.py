@@ -149,15 +149,15 @@ def tag_ratios(name: str, value: str) -> dict[str, float]:
     """Shares by pattern. Raises LaunchError for text that is not a list such as "mlp=0.8,attn*=0.5"."""
     found: dict[str, float] = {}
     for item in value.split(","):
-        pattern, equals, ratio = item.partition("=")
+        pattern, equals, share = item.partition("=")
         if not equals or not re.fullmatch(r"[\w.*?/ -]+", pattern):
             raise LaunchError(
                 f"{name}={value}: expected PATTERN=SHARE such as 'mlp=0.8', with a pattern of module names"
             )
-        ratio(f"{name}={pattern}", ratio)
+        ratio(f"{name}={pattern}", share)
         if pattern in found:
             raise LaunchError(f"{name}={value}: {pattern} has two ratios")
-        found[pattern] = float(ratio)
+        found[pattern] = float(share)
     return found
 
 

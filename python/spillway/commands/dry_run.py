@@ -18,7 +18,7 @@ _EXAMPLES = examples(
     (
         "spillway dry-run h200 --budget 20GiB -- python train.py",
         "spillway dry-run h100 --samples-per-step 8 --steps 3 -- python train.py",
-        "spillway dry-run h200 --compare plain,checkpoint,ratio=0.5 -- python train.py",
+        "spillway dry-run h200 --compare plain,recompute,ratio=0.5 -- python train.py",
     )
 )
 _GROUP = "Dry run"

@@ -33,7 +33,7 @@ class Command(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             # A reader of this page knows --help.
-            if not isinstance(param, click.Option) or param is self.get_help_option(ctx):
+            if not isinstance(param, click.Option) or set(param.opts) & set(ctx.help_option_names):
                 continue
             if (row := param.get_help_record(ctx)) is not None:
                 rows.setdefault(getattr(param, "group", _OTHER), []).append(row)
