@@ -273,7 +273,7 @@ def profile(check: Check, limit: float) -> int:
 
 def budgets(check: Check, limit: float) -> int:
     """Budgets of a model at full size in measured time, beside plain and other ways; dry as an H200's."""
-    dry = ["-m", "spillway", "run", "--emulate", "h200", "--shape-only", "--", python()]
+    dry = ["-m", "spillway", "dry-run", "h200", "--", python()]
     peers = CARRIED / "peers"  # packages to compare with, where they were brought along
     ways = ["checkpoint"]
     if not check.dry_run:

@@ -3,7 +3,7 @@
 
 Nothing here knows of Spillway. On any machine a dry run says what it needs on a GPU:
 
-    spillway run --emulate h200 --shape-only -- python examples/dry_run_trainer.py
+    spillway dry-run h200 -- python examples/dry_run_trainer.py
 """
 
 import argparse

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loader that copies the next batch on a stream of its own, with a mistake that most runs do not show.
 
-spillway run --emulate --check -- python examples/find_a_race.py           # names the race
-spillway run --emulate --check -- python examples/find_a_race.py --fixed   # finds none
+spillway emulate --check -- python examples/find_a_race.py           # names the race
+spillway emulate --check -- python examples/find_a_race.py --fixed   # finds none
 """
 
 import sys

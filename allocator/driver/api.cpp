@@ -54,7 +54,7 @@ Result<Api> load(Lookup lookup) {
     return SPILLWAY_ERROR(Code::kNoDriver,                                                       \
                           "cu" #name                                                             \
                           " was not found: is an NVIDIA driver installed? Without a GPU, start " \
-                          "the program with `spillway run --emulate`");                          \
+                          "the program with `spillway emulate`");                                \
   }
 #define SPILLWAY_CU_OPTIONAL(name, version) \
   api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));

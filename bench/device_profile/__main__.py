@@ -38,7 +38,7 @@ def main() -> int:
     document, emulated = options.file, options.dry_run
     if document.suffix != ".toml":
         parser.error(f"{document}: expected a name that ends in .toml")
-    prefix = ("-m", "spillway", "run", "--emulate", emulated, "--shape-only", "--", sys.executable)
+    prefix = ("-m", "spillway", "dry-run", emulated, "--", sys.executable)
     command = (sys.executable, *(prefix if emulated else ()), *PROBE)
     try:
         measured = running.measured("probe", command, os.environ)

@@ -49,7 +49,7 @@ class Session:
 
     def _dry(self, profile: str, name: str, *arguments: str) -> dict[str, Any]:
         """The same in a dry run with that profile, on every machine alike."""
-        dry = ["-m", "spillway", "run", "--emulate", profile, "--shape-only", "--"]
+        dry = ["-m", "spillway", "dry-run", profile, "--"]
         text = self._run([sys.executable, *dry, *_probing(name, *arguments)], dict(os.environ))
         return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 

@@ -32,11 +32,11 @@ def missing(case: Case) -> str:
 def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What the program has measured of its last step. Raises CaseFailed."""
     program = str(ROOT / "bench" / "predictions" / "programs" / f"{case.program}.py")
-    spillway = [sys.executable, "-m", "spillway", "run"]
+    spillway = [sys.executable, "-m", "spillway"]
     if dry:
-        spillway += ["--emulate", case.profile, "--shape-only", *case.run, "--"]
+        spillway += ["dry-run", case.profile, *case.run, "--"]
     elif case.run:
-        spillway += [*case.run, "--"]
+        spillway += ["run", *case.run, "--"]
     else:
         spillway = []
     command = [*spillway, sys.executable, program, *case.arguments]

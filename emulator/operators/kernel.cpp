@@ -222,7 +222,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
       name_,
       " has no shapes without values, and its ",
       largest,
-      " bytes are too many to compute: run this without --shape-only, or ",
+      " bytes are too many to compute: use spillway emulate, or ",
       assumption_for(name_).empty() ? "use another operator" : "say what to assume: --assume ",
       assumption_for(name_));
   const bool captured = runtime.capturing(call.stream) != 0;

@@ -30,7 +30,7 @@ static uint64_t held(void) {
 int main(int arguments, char** argument) {
   cudaStream_t stream;
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
-    fprintf(stderr, "no GPU: run this under `spillway run --emulate --`\n");
+    fprintf(stderr, "no GPU: run this under `spillway emulate --`\n");
     return 1;
   }
 

@@ -51,7 +51,7 @@ def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **o
     try:
         child = subprocess.Popen(list(command), executable=program, env=env, preexec_fn=end_with, **options)
     except OSError as error:
-        print(f"spillway run: {printable(program)}: {error.strerror}", file=sys.stderr)
+        print(f"spillway: {printable(program)}: {error.strerror}", file=sys.stderr)
         return None
     _forward_signals(child)
     return child.wait()

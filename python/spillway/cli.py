@@ -15,9 +15,11 @@ from spillway.launch import LaunchError
 
 BAD_USAGE = 2
 
-# Each is a module of spillway.commands with a click command of its name, imported when it is asked for.
+# Each is a module of spillway.commands with a click command of its name (_ for -), imported on first use.
 COMMANDS = {
     "run": "Run a command under Spillway.",
+    "emulate": "Run a command on the emulated GPU.",
+    "dry-run": "Predict a command's peak memory and step time at full size.",
     "env": "Print what `run` would set, for a shell to evaluate.",
     "doctor": "Look at this machine for what Spillway needs.",
     "bench": "Measure copies, their overlap with kernels, and what Spillway's parts cost.",
@@ -42,7 +44,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"spillway.commands.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"spillway.commands.{module}"), module)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -166,15 +166,17 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     kernels = _setting("kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
         raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
-    shape_only, clock, assume = map(_setting, ("shape_only", "clock", "assume"))
-    dry = _is_on(env, shape_only)
+    clock, assume = map(_setting, ("clock", "assume"))
+    dry = _is_on(env, _setting("shape_only"))
     for setting in SETTINGS if dry else ():
         why = RULED_OUT_IN_A_DRY_RUN.get(setting.option)
         if why and (env.get(clock.variable) == "real" if setting is clock else _is_on(env, setting)):
             given = f"{named(setting)}=real" if setting is clock else named(setting)
-            raise LaunchError(f"{given}: {why.format(named(shape_only))}: leave one out")
+            raise LaunchError(
+                f"{given}: {why}: {'leave it out' if setting.option in options else 'unset it'}"
+            )
     if not dry and env.get(assume.variable):
-        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs --shape-only")
+        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs a dry run: spillway dry-run")
     for setting in SETTINGS:
         value = env.get(setting.variable) if setting.option in OF_THE_VIRTUAL_CLOCK else None
         if value and not dry and env.get(clock.variable) != "virtual":

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 JOB = HERE / "job.py"
 # Round figures: a product is its FLOPs by 1e15 a second, everything else next to nothing.
 RATES = ("--rates", "memory=1e18,half=1e15,single=1e15,product=1")
-DRY = ("--emulate", "--shape-only", "--memory", "64GiB", *RATES)
+DRY = ("dry-run", "--memory", "64GiB", *RATES)
 
 
 def spillway(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def spillway(*arguments: str | Path, **environment: str) -> subprocess.Completed
 
 def run_dry(*options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The job of job.py, by what `environment` makes of it."""
-    return spillway("run", *DRY, *options, "--", sys.executable, JOB, **environment)
+    return spillway(*DRY, *options, "--", sys.executable, JOB, **environment)
 
 
 def asked(folder: Path, *options: str | Path, **environment: str) -> tuple[dict[str, Any], str, str]:

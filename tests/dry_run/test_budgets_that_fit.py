@@ -19,12 +19,12 @@ from conftest import spillway
 
 JOB = Path(__file__).parent / "budget_job.py"
 SEEDS = range(int(os.environ.get("BUDGET_SEEDS", "4")))  # more on request
-DRY = ("--emulate", "h200", "--shape-only")
+DRY = ("dry-run", "h200")
 PAGE = 2 << 20
 
 
 def job(seed: int, *options: str, lengths: str = "") -> subprocess.CompletedProcess[str]:
-    return spillway("run", *DRY, *options, "--", sys.executable, JOB, str(seed), *filter(None, [lengths]))
+    return spillway(*DRY, *options, "--", sys.executable, JOB, str(seed), *filter(None, [lengths]))
 
 
 def reserved(result: subprocess.CompletedProcess[str]) -> list[int]:
@@ -121,7 +121,7 @@ def test_what_an_evaluation_reserves_is_not_the_next_step_s(tmp_path: Path) -> N
     script = tmp_path / "train.py"
     script.write_text(EVALUATES)
 
-    result = spillway("run", *DRY, "--budget", "150MiB", "--", sys.executable, script)
+    result = spillway(*DRY, "--budget", "150MiB", "--", sys.executable, script)
 
     assert result.returncode == 0, result.stderr[-2000:]
 

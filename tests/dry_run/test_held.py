@@ -55,9 +55,7 @@ main(int(sys.argv[1]))
 
 @cache
 def steps(budget: int) -> dict[str, Any]:
-    result = spillway(
-        "run", "--emulate", "h200", "--shape-only", "--", sys.executable, "-c", JOB, str(budget)
-    )
+    result = spillway("dry-run", "h200", "--", sys.executable, "-c", JOB, str(budget))
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[0])
     return found

@@ -118,9 +118,7 @@ def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
 
 
 def test_a_profile_is_named() -> None:
-    page = spillway(
-        "run", "--emulate", "h200", "--shape-only", "--", sys.executable, JOB, JOB_STEPS="1", JOB_LAYERS="1"
-    ).stderr
+    page = spillway("dry-run", "h200", "--", sys.executable, JOB, JOB_STEPS="1", JOB_LAYERS="1").stderr
     assert page.startswith("Dry run on NVIDIA H200 (139.8 GiB)\n")
     assert "(the first and only one)" in page
 
@@ -159,13 +157,13 @@ torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
 def test_memory_in_pieces_hides_how_much_would_be_missing(tmp_path: Path) -> None:
     script, output = tmp_path / "pieces.py", tmp_path / "answer.json"
     script.write_text(IN_PIECES)
-    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script)
+    result = spillway(*DRY, "--json", output, "--", sys.executable, script)
     device = device_of(json.loads(output.read_text()))
     assert device["out_of_memory"]["missing_bytes"] is None
     assert device["out_of_memory"]["allocated_bytes"] == 3 * (21 << 29)
     assert "not in one piece (expandable_segments:True can help)" in " ".join(result.stderr.split())
     config = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script, **config)
+    result = spillway(*DRY, "--json", output, "--", sys.executable, script, **config)
     assert (result.returncode, json.loads(output.read_text())["runs"][0]["fits"]) == (0, True)
     assert json.loads(output.read_text())["runs"][0]["processes"][0]["expandable_segments"] is True
 
@@ -195,7 +193,7 @@ for size in (1 << 40, 1 << 41):
 def test_of_equal_peaks_and_ends_of_memory_the_first_is_reported(tmp_path: Path) -> None:
     script, output = tmp_path / "twice.py", tmp_path / "answer.json"
     script.write_text(TWICE)
-    result = spillway("run", *DRY, "--json", output, "--", sys.executable, script)
+    result = spillway(*DRY, "--json", output, "--", sys.executable, script)
     assert result.returncode == 0, result.stderr
     device = device_of(json.loads(output.read_text()))
     assert device["peak_allocated_bytes"] == 1 << 30
@@ -215,14 +213,14 @@ def test_the_program_s_end_is_the_run_s(ends: str, status: int) -> None:
 
 
 def test_without_a_use_of_the_gpu_one_line_says_so() -> None:
-    result = spillway("run", "--emulate", "--shape-only", "--", "true")
+    result = spillway("dry-run", "--", "true")
     assert (result.returncode, result.stdout) == (0, "")
     assert result.stderr.startswith("spillway: this dry run has no figures: no Python process")
     assert result.stderr.count("\n") == 1
 
 
 def test_what_runs_for_real_says_nothing() -> None:
-    result = spillway("run", "--emulate", "--", "true")
+    result = spillway("emulate", "--", "true")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -230,7 +228,7 @@ def test_modules_whose_parameters_have_no_shape_yet_are_no_obstacle() -> None:
     program = (
         "import torch; torch.nn.LazyLinear(8).cuda()(torch.ones(4, 4096, device='cuda')).sum().backward()"
     )
-    result = spillway("run", *DRY, "--", sys.executable, "-c", program)
+    result = spillway(*DRY, "--", sys.executable, "-c", program)
     assert result.returncode == 0, result.stderr
     assert "fits    yes" in result.stderr
 
@@ -270,9 +268,7 @@ def test_a_program_s_lines_are_known_in_folders_of_any_name(tmp_path: Path) -> N
     program.parent.mkdir(parents=True)
     program.write_text(JOB.read_text())
     output = tmp_path / "answer.json"
-    result = spillway(
-        "run", "--emulate", "--shape-only", "--json", output, "--", sys.executable, program, JOB_STEPS="1"
-    )
+    result = spillway("dry-run", "--json", output, "--", sys.executable, program, JOB_STEPS="1")
     assert result.returncode == 0
     largest = device_of(json.loads(output.read_text()))["largest_at_peak"]
     assert all("train.py:" in each["lines"].split(", ")[0] for each in largest if each["bytes"] > 1 << 20)
@@ -291,8 +287,8 @@ optimizer.step()
 
 def test_states_for_which_memory_ended_are_optimizer_states(tmp_path: Path) -> None:
     output = tmp_path / "answer.json"
-    arguments = ("--emulate", "--shape-only", "--memory", "400MiB", "--json", output)
-    result = spillway("run", *arguments, "--", sys.executable, "-c", ADAM)
+    arguments = ("dry-run", "--memory", "400MiB", "--json", output)
+    result = spillway(*arguments, "--", sys.executable, "-c", ADAM)
     assert result.returncode == 1
     device = device_of(json.loads(output.read_text()))
     assert device["out_of_memory"]["times"] >= 1

@@ -19,11 +19,9 @@ RATES = "memory=1e18,half=1e15,single=1e15,product=1,peers={}"
 
 
 def run(what: str, *options: str | Path, peers: float = PEERS) -> Any:
-    dry = ("--emulate", "--shape-only", "--memory", "64GiB", "--devices", str(RANKS))
+    dry = ("dry-run", "--memory", "64GiB", "--devices", str(RANKS))
     ranks = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
-    done = spillway(
-        "run", *dry, "--rates", RATES.format(peers), *options, "--", *ranks, HERE / "ranks.py", what
-    )
+    done = spillway(*dry, "--rates", RATES.format(peers), *options, "--", *ranks, HERE / "ranks.py", what)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

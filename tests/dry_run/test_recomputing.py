@@ -19,7 +19,7 @@ LEAST = {"llama": 0.43, "gpt2-xl": 0.40, "vit": 0.37, "resnet50": 0.35, "unet": 
 
 @cache
 def step(model: str, way: str) -> dict[str, Any]:
-    result = spillway("run", "--emulate", "h200", "--shape-only", "--", sys.executable, PROBE, model, way)
+    result = spillway("dry-run", "h200", "--", sys.executable, PROBE, model, way)
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[0])
     return found

@@ -88,7 +88,7 @@ print(json.dumps([mm.count, mm.device_time_total / 1e6, mm.self_device_time_tota
 
 
 def printed(program: str) -> tuple[Any, str]:
-    result = spillway("run", *DRY, "--", sys.executable, "-c", program)
+    result = spillway(*DRY, "--", sys.executable, "-c", program)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout), result.stderr
 

@@ -45,7 +45,7 @@ def launched(python, tmp_path, *command):
     return python(
         "-c",
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from spillway.cli import main; sys.exit(main())",
-        *("run", "--emulate", "--", *command),
+        *("emulate", "--", *command),
         LD_PRELOAD=None,
         SPILLWAY_EMULATE=None,
     )

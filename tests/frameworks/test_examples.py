@@ -12,8 +12,8 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 RIGHT = "[0.0, 2.0, 4.0, 6.0]\n"
 
 
-def emulated(python, *options, example="find_a_race.py", arguments=(), **environment):
-    command = ("-m", "spillway", "run", "--emulate", *options, "--", sys.executable, EXAMPLES / example)
+def emulated(python, *options, verb="emulate", example="find_a_race.py", arguments=(), **environment):
+    command = ("-m", "spillway", verb, *options, "--", sys.executable, EXAMPLES / example)
     outside = {"LD_PRELOAD": None, "SPILLWAY_EMULATE": None, "SPILLWAY_EMULATE_RNG": None}
     return python(*command, *arguments, **outside, **environment)
 
@@ -76,7 +76,7 @@ def test_a_trainer_moves_its_activations(python):
 
 
 def peak_of_a_dry_trainer(python, *arguments):
-    done = emulated(python, "h200", "--shape-only", example="dry_run_trainer.py", arguments=arguments)
+    done = emulated(python, "h200", verb="dry-run", example="dry_run_trainer.py", arguments=arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return float(re.search(r"^1\.24 billion parameters, peak ([\d.]+) GiB$", done.stdout, re.MULTILINE)[1])
 

@@ -34,12 +34,12 @@ def test_a_program_trains_to_the_bits_of_a_cpu_run(schedule):
 
 def test_the_launcher_runs_a_program():
     bare = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
-    there = run(sys.executable, "-m", "spillway", "run", "--emulate", "--", TRAIN, "cuda", **bare)
+    there = run(sys.executable, "-m", "spillway", "emulate", "--", TRAIN, "cuda", **bare)
     assert (there.returncode, there.stderr) == (0, "")
     assert there.stdout == run(TRAIN, "cpu").stdout
 
 
-LAUNCHER = (sys.executable, "-m", "spillway", "run", "--emulate")
+LAUNCHER = (sys.executable, "-m", "spillway", "emulate")
 BARE = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
 
 

@@ -13,14 +13,14 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def _run(folder: Path, *options: str) -> None:
+def _run(verb: str, folder: Path, *options: str) -> None:
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
     }
     job = [sys.executable, str(HERE / "seed_job.py"), str(folder)]
     report = ["--report", str(folder / "report")]
     done = subprocess.run(
-        [sys.executable, "-m", "spillway", "run", "--emulate", *options, *report, "--", *job],
+        [sys.executable, "-m", "spillway", verb, *options, *report, "--", *job],
         env=clean | {"SPILLWAY_PRELOAD_TRACE": str(folder / "calls")},
         capture_output=True,
         text=True,
@@ -36,7 +36,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "dry/report" the log and the answer of a dry run."""
     folder = tmp_path_factory.mktemp("seeds")
     clock = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
-    _run(folder, *clock, "--budget", "50%", "--operators", "--plans", str(folder / "plans"))
+    _run("emulate", folder, *clock, "--budget", "50%", "--operators", "--plans", str(folder / "plans"))
     (folder / "dry").mkdir()
-    _run(folder / "dry", "--shape-only", "--ratio", "0.5")
+    _run("dry-run", folder / "dry", "--ratio", "0.5")
     return folder

@@ -45,12 +45,12 @@ def done(command: list[str], env: dict[str, str]) -> Done:
 
 
 def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> Done:
-    """`spillway run --emulate OPTIONS -- python scripts/SCRIPT.py`, on the real GPU without --emulate; one
+    """`spillway emulate OPTIONS -- python scripts/SCRIPT.py`, or `spillway run` on a real GPU; one
     that is for several ranks runs under torchrun."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py")]
     if script == "ddp":
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         options = ("--devices", "2", *options)
-    emulated = ["--emulate", "--memory", "1GiB"] if EMULATED else []
-    launcher = [sys.executable, "-m", "spillway", "run", *emulated, *options, "--"]
+    verb = ["emulate", "--memory", "1GiB"] if EMULATED else ["run"]
+    launcher = [sys.executable, "-m", "spillway", *verb, *options, "--"]
     return done(launcher + command, environment(folder) | changes)

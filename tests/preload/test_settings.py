@@ -243,7 +243,7 @@ def test_an_isolated_interpreter_that_has_the_package(tmp_path: Path) -> None:
     shutil.copytree(SCRIPTS.parent / "probe", site, dirs_exist_ok=True)
     others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site / "torch.pth").write_text("\n".join(sorted(others)))
-    command = [str(python), "-m", "spillway", "run", "--emulate", "--ratio", "0.5", "--"]
+    command = [str(python), "-m", "spillway", "emulate", "--ratio", "0.5", "--"]
     ours = done([*command, str(python), "-I", SCRIPT], environment(tmp_path) | {"PYTHONPATH": ""})
     assert ours.status == 0, ours.stderr
     assert ours.moved[-1] > 0
@@ -262,7 +262,7 @@ def test_a_path_with_spaces(tmp_path: Path) -> None:
     probe = os.pathsep.join([str(package.parent), str(SCRIPTS.parent / "probe")])
     script = tmp_path / "with a space" / "my script.py"
     shutil.copy(SCRIPT, script)
-    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--ratio", "0.5", "--"]
+    command = [sys.executable, "-m", "spillway", "emulate", "--ratio", "0.5", "--"]
     ours = done([*command, sys.executable, str(script)], environment(tmp_path) | {"PYTHONPATH": probe})
     assert ours.status == 0, ours.stderr
     assert ours.moved[-1] > 0

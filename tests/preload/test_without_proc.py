@@ -36,7 +36,7 @@ def _mounts_are_permitted() -> None:
 
 @pytest.mark.parametrize("options", [["--ratio", "0.5"], ["--budget", "1GiB"], []])
 def test_a_job_runs_as_elsewhere(options: list[str], tmp_path: Path) -> None:
-    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", *options, "--"]
+    launcher = [sys.executable, "-m", "spillway", "emulate", *options, "--"]
 
     ours = done([*WITHOUT_PROC, *launcher, sys.executable, "-c", JOB], environment(tmp_path))
 

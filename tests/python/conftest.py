@@ -29,8 +29,9 @@ def spillway(*arguments: str | Path, **environment: str) -> subprocess.Completed
     )
 
 
-def seen_by_command(*options: str | Path, **environment: str) -> dict[str, str]:
-    result = spillway("run", *options, "--", *SHOW, **environment)
+def seen_by_command(*arguments: str | Path, **environment: str) -> dict[str, str]:
+    """The environment of a command under `spillway ARGUMENTS -- COMMAND`."""
+    result = spillway(*arguments, "--", *SHOW, **environment)
     assert result.returncode == 0, result.stderr
     seen: dict[str, str] = json.loads(result.stdout)
     return seen
@@ -48,7 +49,7 @@ def assert_refused(result: subprocess.CompletedProcess[str], said: str) -> None:
 
 
 def assert_nothing_starts(started: Path, options: list[str], said: str) -> None:
-    """`run --emulate` with these options is refused, and its command, which would make `started`, not run."""
-    result = spillway("run", "--emulate", *options, "--", "touch", started)
+    """`emulate` refuses these options and does not run its command, which would create `started`."""
+    result = spillway("emulate", *options, "--", "touch", started)
     assert_refused(result, said)
     assert not started.exists()

@@ -19,15 +19,19 @@ def broken_log(folder: Path) -> None:
     (folder / "7-1.spillway").write_text('{"spillway_run_log": 1}\n')
 
 
-RUN = ("run", "--emulate")
+RUN = ("emulate",)
 # What is asked, what the line begins with, and what is there before.
 CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] = {
-    "no command": ((), "spillway: expected a command: run, env", None),
+    "no command": ((), "spillway: expected a command: run, emulate", None),
     "unknown command": (("train",), "spillway: no such command 'train'", None),
     "unknown option": (("--speed",), "spillway: no such option '--speed'", None),
-    "unknown option of a command": ((*RUN, "--speed", "--", "true"), "spillway run: no such option", None),
-    "no program": ((*RUN, "--ratio", "1", "--"), "spillway run: expected a command after --", None),
-    "no size": ((*RUN, "--budget", "lots", "--", "true"), "spillway run: --budget=lots: expected", None),
+    "unknown option of a command": (
+        (*RUN, "--speed", "--", "true"),
+        "spillway emulate: no such option",
+        None,
+    ),
+    "no program": ((*RUN, "--ratio", "1", "--"), "spillway emulate: expected a command after --", None),
+    "no size": ((*RUN, "--budget", "lots", "--", "true"), "spillway emulate: --budget=lots: expected", None),
     "no size for env": (("env", "--budget", "20GB"), "spillway env: --budget=20GB: expected", None),
     "no trace": (
         ("trace", "show", "in"),
@@ -45,11 +49,15 @@ CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] =
     "no log to explain": (("explain", "in"), "spillway explain: in: holds no log of a run", Path.mkdir),
     "nothing to watch": (("top", "in"), "spillway top: in: ", Path.mkdir),
     "unknown benchmark": (("bench", "--emulate", "speed"), "spillway bench: speed: unknown group", None),
-    "no GPU": (("run", "--", "touch", "started"), "spillway run: there is no GPU here: add --emulate", None),
+    "no GPU": (
+        ("run", "--", "touch", "started"),
+        "spillway run: there is no GPU here: use spillway emulate",
+        None,
+    ),
     "no GPU for benchmarks": (("bench",), "spillway bench: there is no GPU here: add --emulate", None),
     "another Spillway": (
         (*RUN, "--", "touch", "started"),
-        "spillway run: /else/libspillway_preload.so is",
+        "spillway emulate: /else/libspillway_preload.so is",
         None,
     ),
 }

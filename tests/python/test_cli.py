@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,32 +24,34 @@ from conftest import (
 )
 from spillway import launch
 from spillway.cli import COMMANDS
+from spillway.commands.options import DRY_RUN, EMULATED
+from spillway.settings import JOB, SETTINGS
 
 
 def test_the_shim_comes_before_the_emulator_and_both_before_the_rest() -> None:
-    env = seen_by_command("--emulate", LD_PRELOAD="libm.so.6")
+    env = seen_by_command("emulate", LD_PRELOAD="libm.so.6")
     assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}:libm.so.6"
 
 
 def test_what_was_preloaded_may_be_separated_by_spaces_and_colons() -> None:
-    env = seen_by_command("--emulate", LD_PRELOAD=f" libm.so.6 {launch.EMULATOR}:libdl.so.2  libc.so.6")
+    env = seen_by_command("emulate", LD_PRELOAD=f" libm.so.6 {launch.EMULATOR}:libdl.so.2  libc.so.6")
     assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}:libm.so.6:libdl.so.2:libc.so.6"
 
 
-def test_without_emulate_only_the_shim_is_preloaded() -> None:
-    env = seen_by_command(SPILLWAY_DISABLE="1")  # so that it starts without a GPU, too
+def test_run_preloads_only_the_shim_is_preloaded() -> None:
+    env = seen_by_command("run", SPILLWAY_DISABLE="1")  # so that it starts without a GPU, too
     assert env["LD_PRELOAD"] == str(launch.SHIM)
     assert "SPILLWAY_EMULATE" not in env
 
 
 def test_a_run_inside_a_run_preloads_nothing_twice() -> None:
-    env = seen_by_command("--emulate", LD_PRELOAD=f"{launch.SHIM}:{launch.EMULATOR}")
+    env = seen_by_command("emulate", LD_PRELOAD=f"{launch.SHIM}:{launch.EMULATOR}")
     assert env["LD_PRELOAD"] == f"{launch.SHIM}:{launch.EMULATOR}"
 
 
 def test_options_become_the_emulator_s_settings() -> None:
     env = seen_by_command(
-        "--emulate",
+        "emulate",
         "--schedule",
         "late",
         "--check",
@@ -77,26 +80,26 @@ def test_options_become_the_emulator_s_settings() -> None:
 
 
 def test_the_package_s_own_tree_is_first_on_the_path() -> None:
-    env = seen_by_command("--emulate", PYTHONPATH=f"elsewhere{os.pathsep}{launch.PACKAGE.parent}")
+    env = seen_by_command("emulate", PYTHONPATH=f"elsewhere{os.pathsep}{launch.PACKAGE.parent}")
     assert env["PYTHONPATH"] == f"{launch.PACKAGE.parent}{os.pathsep}elsewhere"
 
 
 def test_the_command_s_arguments_are_its_own() -> None:
     result = spillway(
-        *("run", "--emulate", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])"),
+        *("emulate", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])"),
         *("--emulate", "--", "-x"),
     )
     assert result.stdout == "['--emulate', '--', '-x']\n"
 
 
 def test_the_exit_status_is_the_command_s() -> None:
-    assert spillway("run", "--emulate", "--", sys.executable, "-c", "raise SystemExit(41)").returncode == 41
+    assert spillway("emulate", "--", sys.executable, "-c", "raise SystemExit(41)").returncode == 41
 
 
 def test_a_signal_reaches_the_command() -> None:
     wait = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     with subprocess.Popen(
-        [sys.executable, "-m", "spillway", "run", "--emulate", "--", sys.executable, "-c", wait],
+        [sys.executable, "-m", "spillway", "emulate", "--", sys.executable, "-c", wait],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -122,7 +125,7 @@ print(len(here.recv(100)), "interrupts", flush=True)
 def test_the_terminal_s_interrupt_reaches_a_checked_command_once() -> None:
     process, terminal = pty.fork()
     if process == 0:
-        run = [sys.executable, "-m", "spillway", "run", "--emulate", "--check", "--"]
+        run = [sys.executable, "-m", "spillway", "emulate", "--check", "--"]
         os.execv(sys.executable, [*run, sys.executable, "-c", COUNT_INTERRUPTS])
     with open(terminal, "r+b", buffering=0) as screen:
         seen = b""
@@ -145,12 +148,12 @@ sys.stdin.read()
 
 @pytest.mark.parametrize(
     "options",
-    [("--check",), ("--shape-only",), ("--shape-only", "--compare", "plain,recompute")],
+    [("emulate", "--check"), ("dry-run",), ("dry-run", "--compare", "plain,recompute")],
     ids=lambda options: options[-1],
 )
 def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...], tmp_path: Path) -> None:
     """And what the launcher left is removed by the next one."""
-    run = [sys.executable, "-m", "spillway", "run", "--emulate", *options, "--", sys.executable, "-c", WAIT]
+    run = [sys.executable, "-m", "spillway", *options, "--", sys.executable, "-c", WAIT]
     environment = clean_environment() | {"TMPDIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(run, env=environment, **pipes) as launcher:
@@ -161,7 +164,7 @@ def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...],
         os.close(command)
     assert ended
     assert len(list(tmp_path.iterdir())) == 1
-    last = spillway("run", "--emulate", "--check", "--", "true", TMPDIR=str(tmp_path))
+    last = spillway("emulate", "--check", "--", "true", TMPDIR=str(tmp_path))
     assert last.returncode == 0, last.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -192,34 +195,46 @@ def test_a_bad_option_is_one_line_and_starts_nothing(tmp_path: Path, options: li
 
 
 def test_a_bad_inherited_setting_is_named() -> None:
-    result = spillway("run", "--emulate", "--", "true", SPILLWAY_EMULATE_SCHEDULE="soon")
+    result = spillway("emulate", "--", "true", SPILLWAY_EMULATE_SCHEDULE="soon")
     assert result.returncode == 2
     assert "SPILLWAY_EMULATE_SCHEDULE=soon: expected one of eager, late" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [
+        ("--emulate", "emulate"),
+        ("--shape-only", "dry-run"),
+        *((setting.flag, "emulate") for setting in SETTINGS if setting.option in EMULATED),
+        *((flag, "dry-run") for flag in ("--assume", "--compare", "--json", "--steps", "--samples-per-step")),
+    ],
+)
+def test_run_names_the_command_that_has_an_option(option: str, command: str) -> None:
+    said = f"spillway run: no such option '{option}': use spillway {command} (see"
+    assert_refused(spillway("run", option, "--", "true"), said)
+
+
 @pytest.mark.parametrize("options", [["--schedule", "late"], ["--check"], ["--memory", "1GiB"]])
 def test_an_option_of_the_emulated_gpu_needs_it(options: list[str]) -> None:
-    result = spillway("run", *options, "--", "true")
-    assert result.returncode == 2
-    assert f"{options[0]} needs --emulate" in result.stderr
+    assert_refused(spillway("env", *options), f"{options[0]} needs --emulate")
 
 
 def test_a_command_that_is_not_there_is_127() -> None:
-    result = spillway("run", "--emulate", "--", "no-such-command")
+    result = spillway("emulate", "--", "no-such-command")
     assert result.returncode == 127
-    assert result.stderr == "spillway run: no-such-command was not found\n"
+    assert result.stderr == "spillway emulate: no-such-command was not found\n"
 
 
 def test_a_command_that_cannot_be_run_is_126(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("words")
-    result = spillway("run", "--emulate", "--", text)
+    result = spillway("emulate", "--", text)
     assert result.returncode == 126
-    assert result.stderr == f"spillway run: {text} is not executable\n"
+    assert result.stderr == f"spillway emulate: {text} is not executable\n"
 
 
 def test_no_command_is_a_mistake() -> None:
-    result = spillway("run", "--emulate")
+    result = spillway("emulate")
     assert result.returncode == 2
     assert "expected a command" in result.stderr
 
@@ -229,8 +244,8 @@ def test_no_command_is_a_mistake() -> None:
     [
         (
             [],
-            "spillway: expected a command: run, env, doctor, bench, report, explain, top, trace "
-            "(see spillway --help)",
+            "spillway: expected a command: run, emulate, dry-run, env, doctor, bench, report, explain, top, "
+            "trace (see spillway --help)",
         ),
         (["trace"], "spillway trace: expected a command: show (see spillway trace --help)"),
         (["trace", "hide"], "spillway trace: no such command 'hide' (see spillway trace --help)"),
@@ -255,6 +270,47 @@ def test_help_has_examples(command: str) -> None:
     assert re.search(rf"Examples?:\s.*spillway {command}", result.stdout, re.DOTALL)
 
 
+JOB_COMMANDS = ("run", "emulate", "dry-run")
+
+
+def flags_of(page: str) -> set[str]:
+    return set(re.findall(r"^  (--[a-z0-9-]+)", page, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+def test_help_fits_a_screen_and_ends_with_three_examples(command: str) -> None:
+    lines = spillway(command, "--help", COLUMNS="80").stdout.splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 80
+    assert lines[-4].strip() == "Examples:"
+    assert all(re.match(rf" +spillway {command} .*-- ", line) for line in lines[-3:])
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+def test_examples_of_the_help_are_accepted(command: str) -> None:
+    for line in spillway(command, "--help").stdout.splitlines()[-3:]:
+        options = shlex.split(line)[2:]
+        given = options[: options.index("--")]
+        result = spillway(command, *given, "--", "true", SPILLWAY_DISABLE="1")
+        assert result.returncode == 0, result.stderr
+
+
+def test_help_lists_the_options_of_its_command_by_group() -> None:
+    pages = {command: spillway(command, "--help").stdout for command in JOB_COMMANDS}
+    flags = {command: flags_of(page) for command, page in pages.items()}
+    job = {setting.flag for setting in JOB}
+    assert flags["run"] == job
+    assert flags["emulate"] == job | {each.flag for each in SETTINGS if each.option in EMULATED}
+    asked = {"--samples-per-step", "--steps", "--compare", "--json"}
+    assert flags["dry-run"] == job | asked | {each.flag for each in SETTINGS if each.option in DRY_RUN}
+    headings = {command: re.findall(r"^(\w.*):$", page, re.MULTILINE) for command, page in pages.items()}
+    assert headings == {
+        "run": ["Memory", "Report"],
+        "emulate": ["Emulated GPU", "Virtual clock", "Debugging", "Memory", "Report"],
+        "dry-run": ["Dry run", "Emulated GPU", "Virtual clock", "Memory", "Report"],
+    }
+
+
 def test_help_says_how_to_complete() -> None:
     result = spillway("--help")
     assert result.returncode == 0
@@ -274,10 +330,13 @@ def test_a_short_h_asks_for_help_too(command: str) -> None:
         ("run --rati", "plain,--ratio"),
         ("bench copy o", "plain,overlap"),
         ("bench --emulate h100 al", "plain,alloc"),
-        ("run --emulate h", "plain,h100 plain,h200"),
+        ("emulate h100 --sched", "plain,--schedule"),
+        ("emulate h", "plain,h100 plain,h200"),
+        ("dry-run --ratio 0.5 h", "plain,h100 plain,h200"),
         ("env --emulate a100-4", "plain,a100-40g"),
-        ("run --emulate mi", "file,mi"),  # a profile of one's own
-        ("run --emulate h100 -- python tr", "file,tr"),
+        ("emulate mi", "file,mi"),  # a profile of one's own
+        ("emulate h100 -- python tr", "file,tr"),
+        ("dry-run -- h", "file,h"),
         ("run --ratio 0.5 -- h", "file,h"),
     ],
 )

@@ -87,7 +87,7 @@ def test_no_driver_is_a_problem_that_names_the_emulated_gpu(
     with_driver(monkeypatch, None)
     (found,) = gpu.driver()
     assert found.level is Level.PROBLEM
-    assert "--emulate" in found.advice
+    assert "spillway emulate" in found.advice
     assert levels(gpu.devices()) == {"GPU": Level.PROBLEM}
 
 

@@ -14,7 +14,11 @@ from conftest import assert_nothing_starts, assert_refused, seen_by_command, set
 def test_a_job_needs_a_gpu_or_the_emulated_one(options: tuple[str, ...], tmp_path: Path) -> None:
     started = tmp_path / "started"
     result = spillway("run", *options, "--", "touch", started, CUDA_VISIBLE_DEVICES="")
-    assert_refused(result, "spillway run: there is no GPU here: add --emulate, or see spillway doctor\n")
+    assert_refused(
+        result,
+        "spillway run: there is no GPU here: use spillway emulate or spillway dry-run, "
+        "or see spillway doctor\n",
+    )
     assert not started.exists()
 
 
@@ -25,7 +29,7 @@ def test_disabled_a_job_needs_no_gpu() -> None:
 
 def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
     env = seen_by_command(
-        *("--emulate", "--ratio", "0.5", "--tag-ratio", "mlp=0.8", "--tag-ratio", "attention.*=0.25"),
+        *("emulate", "--ratio", "0.5", "--tag-ratio", "mlp=0.8", "--tag-ratio", "attention.*=0.25"),
         *("--allocator", "torch", "--report", str(tmp_path / "out"), "--recompute"),
     )
     assert settings_of(env) == {
@@ -80,7 +84,7 @@ def test_a_bad_option_of_a_job_is_one_line(tmp_path: Path, options: list[str], s
 
 
 def test_a_budget_of_a_mebibyte_is_one() -> None:
-    assert seen_by_command("--emulate", "--budget", "1MiB")["SPILLWAY_BUDGET"] == "1MiB"
+    assert seen_by_command("emulate", "--budget", "1MiB")["SPILLWAY_BUDGET"] == "1MiB"
 
 
 @pytest.mark.parametrize(
@@ -103,15 +107,15 @@ def test_a_budget_of_a_mebibyte_is_one() -> None:
             {"SPILLWAY_REPORT": "out", "SPILLWAY_REPORT_KERNELS": "3"},
             "SPILLWAY_REPORT_KERNELS: needs a GPU",
         ),
-        ([], {"SPILLWAY_EMULATE_ASSUME": "finite"}, "SPILLWAY_EMULATE_ASSUME=finite: needs --shape-only"),
+        ([], {"SPILLWAY_EMULATE_ASSUME": "finite"}, "SPILLWAY_EMULATE_ASSUME=finite: needs a dry run"),
         ([], {"SPILLWAY_EMULATE_LATENCY": "3us"}, "SPILLWAY_EMULATE_LATENCY=3us: needs --clock virtual"),
     ],
 )
 def test_a_variable_that_is_in_the_way_is_named(
     options: list[str], inherited: dict[str, str], said: str
 ) -> None:
-    result = spillway("run", "--emulate", *options, "--", "true", **inherited)
-    assert_refused(result, f"spillway run: {said}")
+    result = spillway("emulate", *options, "--", "true", **inherited)
+    assert_refused(result, f"spillway emulate: {said}")
     if options:
         assert result.stderr.endswith(" the environment, and only one of the two can be: unset it\n")
 
@@ -119,6 +123,6 @@ def test_a_variable_that_is_in_the_way_is_named(
 def test_the_folder_of_a_report_is_the_job_s_to_make(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "there"
     code = f"import os; raise SystemExit(os.path.exists({str(folder.parent)!r}))"
-    result = spillway("run", "--emulate", "--report", folder, "--", sys.executable, "-c", code)
+    result = spillway("emulate", "--report", folder, "--", sys.executable, "-c", code)
     assert (result.returncode, result.stderr) == (0, "")
     assert not list(tmp_path.iterdir())

@@ -21,19 +21,19 @@ PATHS = {
     "loop itself": b"loop",
     "not UTF-8": b"missing/\xff\xfe",
 }
-DRY = (b"run", b"--emulate", b"--shape-only")
-RUN = (b"run", b"--emulate", b"--budget", b"1GiB")
+DRY = (b"dry-run",)
+RUN = (b"emulate", b"--budget", b"1GiB")
 # Commands, {} the path; what the line names beside the path.
 COMMANDS = {
     "--plans": (*RUN, b"--plans", b"{}", b"--", b"true"),
     "--json": (*DRY, b"--json", b"{}", b"--", b"true"),
-    "mine": (b"run", b"--emulate", b"{}.toml", b"--", b"true"),
+    "mine": (b"emulate", b"{}.toml", b"--", b"true"),
     "top": (b"top", b"{}"),
     "report": (b"report", b"{}"),
     "explain": (b"explain", b"{}"),
     "trace": (b"trace", b"show", b"{}"),
     "bench": (b"bench", b"--emulate", b"--json", b"{}", b"overlap"),
-    "run": (b"run", b"--emulate", b"--", b"{}"),
+    "run": (b"emulate", b"--", b"{}"),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_folder_s_name_need_not_be_text(work):
     folder, argument = b"out-\xff\n\x1b[31m", b"\xfe\x1b[31m"
     script = b"import torch; torch.zeros(9, device='cuda')"
     job = spillway(
-        *(b"run", b"--emulate", b"--ratio", b"1", b"--report", folder, b"--"),
+        *(b"emulate", b"--ratio", b"1", b"--report", folder, b"--"),
         *(os.fsencode(sys.executable), b"-c", script, argument),
     )
     assert (job.returncode, job.stderr) == (0, b"")

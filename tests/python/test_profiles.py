@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SHOW, assert_refused, seen_by_command, settings_of, spillway
+from conftest import assert_refused, seen_by_command, settings_of, spillway
 from spillway import launch, profiles
 
 H100 = {
@@ -87,7 +87,7 @@ def test_a_file_that_is_like_a_profile_has_that_one_s_others(tmp_path: Path) -> 
 
 
 def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
-    seen = settings_of(seen_by_command("--emulate", "h100", "--shape-only"))
+    seen = settings_of(seen_by_command("dry-run", "h100"))
     assert seen.pop("SPILLWAY_EMULATE_ANSWERS")  # a private folder of this run
     assert seen == {name: each for name, each in H100.items() if name != "SPILLWAY_EMULATE_CLOCK"} | {
         "SPILLWAY_EMULATE_SHAPE_ONLY": "1"
@@ -97,34 +97,54 @@ def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--clock", "real"), "--clock=real: --shape-only needs the virtual clock"),
-        (("--poison",), "--poison: touches every byte, and --shape-only none"),
         (("--assume", "nonzero=3"), "--assume: nonzero=3: expected NAME=NUMBER"),
         (("--assume", "finite=0.5"), "--assume: finite=0.5: expected NAME=NUMBER"),
-        (("--check",), "--check: looks at what operators touch, and with --shape-only none does"),
+        (("--clock", "real"), "no such option '--clock'"),
+        (("--poison",), "no such option '--poison'"),
+        (("--check",), "no such option '--check'"),
     ],
 )
 def test_what_a_dry_run_rules_out_is_refused(options: tuple[str, ...], said: str) -> None:
-    assert_refused(spillway("run", "--emulate", "--shape-only", *options, "--", "true"), said)
+    assert_refused(spillway("dry-run", *options, "--", "true"), said)
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "said"),
+    [
+        (("--clock", "real"), "CLOCK", "=real: a dry run needs the virtual clock"),
+        (("--poison",), "POISON", ": a dry run has no device memory to fill"),
+        (("--check",), "CHECK", ": a dry run accesses no device memory"),
+    ],
+)
+def test_variables_that_a_dry_run_rules_out_are_refused(
+    options: tuple[str, ...], variable: str, said: str
+) -> None:
+    value = {f"SPILLWAY_EMULATE_{variable}": "real" if variable == "CLOCK" else "1"}
+    inherited = spillway("dry-run", "--", "true", **value)
+    assert_refused(inherited, f"SPILLWAY_EMULATE_{variable}{said}")
+    assert inherited.stderr.endswith(": unset it\n")
+    given = spillway("emulate", *options, "--", "true", SPILLWAY_EMULATE_SHAPE_ONLY="1")
+    assert_refused(given, f"{options[0]}{said}")
+    assert given.stderr.endswith(": leave it out\n")
 
 
 def test_a_program_finds_the_profile_s_memory() -> None:
     code = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
-    result = spillway("run", "--emulate", "l4", "--", sys.executable, "-c", code)
+    result = spillway("emulate", "l4", "--", sys.executable, "-c", code)
     granules = int(22.03 * 2**30) // 2**21
     assert (result.returncode, result.stdout) == (0, f"{granules * 2**21}\n"), result.stderr
 
 
 def test_a_profile_gives_memory_and_with_the_virtual_clock_the_link() -> None:
-    assert settings_of(seen_by_command("--emulate", "h100")) == emulated(
+    assert settings_of(seen_by_command("emulate", "h100")) == emulated(
         MEMORY="79.11GiB", CUDA_CONTEXT="0.5GiB", CAPABILITY="9.0", MULTIPROCESSORS="132"
     )
-    assert settings_of(seen_by_command("--emulate", "h100", *VIRTUAL)) == H100
-    assert settings_of(seen_by_command("--emulate=h100", *VIRTUAL)) == H100
+    assert settings_of(seen_by_command("emulate", "h100", *VIRTUAL)) == H100
+    assert settings_of(seen_by_command("emulate", *VIRTUAL, "h100")) == H100
 
 
 def test_a_file_of_one_s_own_is_a_profile(mine: Path) -> None:
-    assert settings_of(seen_by_command("--emulate", mine, *VIRTUAL)) == emulated(
+    assert settings_of(seen_by_command("emulate", mine, *VIRTUAL)) == emulated(
         MEMORY="3GiB", CLOCK="virtual", LINK_H2D="2GiB", LINK_D2H="1000000", LATENCY="5us"
     )
 
@@ -132,44 +152,45 @@ def test_a_file_of_one_s_own_is_a_profile(mine: Path) -> None:
 def test_options_win_over_a_profile_and_a_profile_over_what_is_inherited() -> None:
     options = ("--memory", "2GiB", "--latency", "9us")
     assert settings_of(
-        seen_by_command("--emulate", "h100", *VIRTUAL, *options, SPILLWAY_EMULATE_LINK_D2H="1GiB")
+        seen_by_command("emulate", "h100", *VIRTUAL, *options, SPILLWAY_EMULATE_LINK_D2H="1GiB")
     ) == H100 | {"SPILLWAY_EMULATE_MEMORY": "2GiB", "SPILLWAY_EMULATE_LATENCY": "9us"}
 
 
 def test_the_variable_names_a_profile_for_what_no_other_variable_says() -> None:
     inherited = {"SPILLWAY_EMULATE_PROFILE": "h100", "SPILLWAY_EMULATE_LATENCY": "9us"}
-    seen = settings_of(seen_by_command("--emulate", *VIRTUAL, **inherited))
+    seen = settings_of(seen_by_command("emulate", *VIRTUAL, **inherited))
     assert seen == H100 | {"SPILLWAY_EMULATE_LATENCY": "9us"}  # it alone is of the launcher, and gone
-    seen = settings_of(seen_by_command("--emulate", "l4", SPILLWAY_EMULATE_PROFILE="h100"))
+    seen = settings_of(seen_by_command("emulate", "l4", SPILLWAY_EMULATE_PROFILE="h100"))
     assert seen == emulated(MEMORY="22.03GiB", CUDA_CONTEXT="0.5GiB", CAPABILITY="8.9", MULTIPROCESSORS="58")
 
 
-@pytest.mark.parametrize("before", [(), ("--memory", "2GiB"), ("--check",)])
-def test_a_word_that_is_no_profile_is_the_command(before: tuple[str, ...]) -> None:
-    result = spillway("run", *before, "--emulate", *SHOW)
-    assert result.returncode == 0, result.stderr
-    assert '"SPILLWAY_EMULATE": "1"' in result.stdout
-    assert ('"SPILLWAY_EMULATE_MEMORY"' in result.stdout) == ("--memory" in before)
+@pytest.mark.parametrize("command", ["emulate", "dry-run"])
+@pytest.mark.parametrize("words", [("l4", "--memory", "2GiB"), ("--memory", "2GiB", "l4")])
+def test_the_profile_is_one_word_anywhere_before_the_command(command: str, words: tuple[str, ...]) -> None:
+    seen = settings_of(seen_by_command(command, *words))
+    assert (seen["SPILLWAY_EMULATE_MEMORY"], seen["SPILLWAY_EMULATE_CAPABILITY"]) == ("2GiB", "8.9")
 
 
-def test_a_word_that_is_neither_a_profile_nor_a_command_is_reported_both() -> None:
-    result = spillway("run", "--emulate", "h1000", "--ratio", "0.5", "--", "true")
-    assert (result.returncode, result.stdout) == (2, "")
-    known = "a100-40g, a100-80g, h100, h200, l4, l40s, rtx4090"
-    assert result.stderr == f"spillway run: h1000 was not found, and is no profile: known are {known}\n"
+@pytest.mark.parametrize("command", ["emulate", "dry-run"])
+def test_words_before_the_command_that_are_no_profile_are_refused(command: str, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    run = ("--", "touch", started)
+    known = "a100-40g, a100-80g, h100, h200, l4, l40s, rtx4090, and files that end in .toml"
+    wrong = spillway(command, "h1000", "--ratio", "0.5", *run)
+    assert_refused(wrong, f"spillway {command}: h1000: unknown profile; known are {known}\n")
+    two = spillway(command, "h100", "h200", *run)
+    assert_refused(two, f"spillway {command}: h200: expected at most one profile before --")
+    assert_refused(spillway(command, "", *run), f"spillway {command}: ''")
+    assert not started.exists()
 
 
-@pytest.mark.parametrize("options", [("--emulate", "--"), ("--emulate", "h100"), ("--emulate", "--check")])
-def test_a_command_that_is_not_right_behind_emulate_was_meant_as_one(options: tuple[str, ...]) -> None:
-    result = spillway("run", *options, "h1000")
-    assert (result.returncode, result.stderr) == (127, "spillway run: h1000 was not found\n")
-
-
-def test_a_profile_s_name_among_the_command_s_words_is_its_own() -> None:
-    result = spillway(
-        "run", "--emulate", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--emulate", "h100"
-    )
-    assert result.stdout == "['--emulate', 'h100']\n"
+@pytest.mark.parametrize(
+    "words", [(), ("h100",), (sys.executable, "-c", ""), ("--ratio", "0.5"), ("h100", "--")]
+)
+@pytest.mark.parametrize("command", ["emulate", "dry-run"])
+def test_the_command_stands_behind_two_dashes(command: str, words: tuple[str, ...]) -> None:
+    said = f"spillway {command}: expected a command after --, as in: spillway {command} -- python train.py"
+    assert_refused(spillway(command, *words), said)
 
 
 def test_env_knows_profiles_too() -> None:
@@ -208,18 +229,18 @@ def test_a_file_that_is_no_profile_is_one_line_and_starts_nothing(
     assert change[0] in MINE
     mine.write_text(MINE.replace(*change))
     started = mine.with_name("started")
-    assert_refused(spillway("run", "--emulate", mine, "--", "touch", started), f"{mine}: {said}")
+    assert_refused(spillway("emulate", mine, "--", "touch", started), f"{mine}: {said}")
     assert not started.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "inherited", "said"),
+    ("words", "inherited", "said"),
     [
-        (["--emulate=h99"], {}, "h99: unknown profile; known are a100-40g, "),
-        (["--emulate="], {}, "--emulate=: expected a profile; known are a100-40g, "),
-        (["--emulate", "/nowhere/a.toml"], {}, "/nowhere/a.toml: no such file or directory"),
-        (["--emulate"], {"SPILLWAY_EMULATE_PROFILE": "h99"}, "h99: unknown profile; known are a100-40g, "),
+        (["emulate", "/nowhere/a.toml", "--", "true"], {}, "/nowhere/a.toml: no such file or directory"),
+        (["emulate", "--", "true"], {"SPILLWAY_EMULATE_PROFILE": "h99"}, "h99: unknown profile; known are"),
+        (["env", "--emulate=h99"], {}, "h99: unknown profile; known are a100-40g, "),
+        (["env", "--emulate="], {}, "--emulate=: expected a profile; known are a100-40g, "),
     ],
 )
-def test_an_unknown_profile_is_one_line(arguments: list[str], inherited: dict[str, str], said: str) -> None:
-    assert_refused(spillway("run", *arguments, "--", "true", **inherited), said)
+def test_an_unknown_profile_is_one_line(words: list[str], inherited: dict[str, str], said: str) -> None:
+    assert_refused(spillway(*words, **inherited), said)

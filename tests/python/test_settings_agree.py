@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from spillway import limits, settings
+from spillway import _setting_values, limits
 
 TABLE = Path(__file__).parents[1] / "base/numbers.inc"
 TEXTS = re.findall(r'^(SIZE|NUMBER|INTEGER)\("(.*)", ([01])\)$', TABLE.read_text(), re.MULTILINE)
@@ -28,7 +28,11 @@ def test_the_table_has_texts_of_each_kind():
 
 @pytest.mark.parametrize(("kind", "text", "accepted"), TEXTS)
 def test_the_launcher_accepts_what_the_library_accepts(kind, text, accepted):
-    read = {"SIZE": settings._size, "NUMBER": settings._ratio, "INTEGER": settings._whole(1, 8)}[kind]
+    read = {
+        "SIZE": _setting_values.size,
+        "NUMBER": _setting_values.ratio,
+        "INTEGER": _setting_values.integer(1, 8),
+    }[kind]
 
     assert _accepts(read, text) == (accepted == "1")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run under `spillway run --emulate --check`, each in a process of its own."""
+"""Programs that run under `spillway emulate --check`, each in a process of its own."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def checked():
         chosen = [f"--{name}={value}" for name, value in options.items()]
         path = [str(HERE), os.environ.get("PYTHONPATH", "")]
         return subprocess.run(
-            [sys.executable, "-m", "spillway", "run", "--emulate", "--check", *chosen, "--", sys.executable]
+            [sys.executable, "-m", "spillway", "emulate", "--check", *chosen, "--", sys.executable]
             + [str(each) for each in arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
             capture_output=True,

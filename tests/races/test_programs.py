@@ -43,7 +43,7 @@ def test_a_report_gives_status_3_behind_both_operations_lines(checked):
 
 
 def test_a_process_whose_launcher_does_not_check_ends_with_its_own_count():
-    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--"]
+    launcher = [sys.executable, "-m", "spillway", "emulate", "--"]
     command = ["env", "SPILLWAY_EMULATE_CHECK=1", sys.executable, "-c", RACE]
     path = os.pathsep.join([str(PROGRAMS.parent), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path}

@@ -26,7 +26,7 @@ def clean_environment() -> dict[str, str]:
 
 def command(folder: Path | None, *options: str) -> list[str]:
     report = ["--report", str(folder)] if folder else []
-    run = [sys.executable, "-m", "spillway", "run", "--emulate", *CLOCK, *options, *report]
+    run = [sys.executable, "-m", "spillway", "emulate", *CLOCK, *options, *report]
     return [*run, "--", sys.executable, str(JOB)]
 
 

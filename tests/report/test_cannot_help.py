@@ -23,7 +23,7 @@ def run(
     where: str, *options: str, steps: int = 5, grows: int = 1000, limit: int | None = None
 ) -> tuple[dict[str, Any], str]:
     """What the job printed, and its stderr, of a run without arithmetic."""
-    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", *options, "--"]
+    command = [sys.executable, "-m", "spillway", "dry-run", *options, "--"]
     result = subprocess.run(
         [*command, sys.executable, str(JOB), where, str(steps), str(grows)],
         env=clean_environment() | ({} if limit is None else {"SPILLWAY_MEMORY_LIMIT": str(limit)}),
@@ -79,7 +79,7 @@ def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
         "with spillway.CPUOffload(offload_ratio=1.0, tag='job'):\n"
         f"    runpy.run_path({str(JOB)!r}, run_name='__main__')\n"
     )
-    launcher = [sys.executable, "-m", "spillway", "run", "--emulate", "--shape-only", "--"]
+    launcher = [sys.executable, "-m", "spillway", "dry-run", "--"]
     result = subprocess.run(
         [*launcher, sys.executable, script, "optimizer", "6"],
         env=clean_environment(),

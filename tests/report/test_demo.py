@@ -31,7 +31,7 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "spillway", "run", "--emulate", *CLOCK, "--report", folder / "out", "--"]
+    command = [sys.executable, "-m", "spillway", "emulate", *CLOCK, "--report", folder / "out", "--"]
     command += [sys.executable, "-m", "spillway.demo", "--device", "emulated", "--steps", "3"]
     told = folder / "demo.json"
     done = subprocess.run(

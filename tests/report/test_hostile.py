@@ -88,8 +88,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "out/7-1.plans.json": ("report", "explain"),
     "out/7-1.dry.json": ("report",),
     "trace": ("trace", "show", "trace"),
-    "mine.toml": ("run", "--emulate", "mine.toml", "--", "true"),
-    "plans": ("run", "--emulate", "--budget", "1GiB", "--plans", "plans", "--", "true"),
+    "mine.toml": ("emulate", "mine.toml", "--", "true"),
+    "plans": ("emulate", "--budget", "1GiB", "--plans", "plans", "--", "true"),
 }
 READERS = [
     (place, command)

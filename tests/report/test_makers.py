@@ -27,8 +27,7 @@ def test_the_maker_is_no_view(tmp_path):
         sys.executable,
         "-m",
         "spillway",
-        "run",
-        "--emulate",
+        "emulate",
         "--ratio",
         "1",
         "--report",
@@ -48,7 +47,7 @@ def test_a_program_may_lie_in_folders_of_the_libraries_names(tmp_path):
     program.parent.mkdir(parents=True)
     program.write_text(SOURCE)
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "spillway", "run", "--emulate", "--ratio", "1", "--report", folder, "--"]
+    command = [sys.executable, "-m", "spillway", "emulate", "--ratio", "1", "--report", folder, "--"]
     subprocess.run([*command, sys.executable, program], env=clean_environment(), check=True)
     (path,) = folder.glob("*.spillway")
     lines = {line for site in digest(read_log(path)).sites for line in site.lines}

@@ -55,8 +55,7 @@ void count(const at::Scalar& value) {
                               " times. A dry run computes no values: a loop that waits for another "
                               "one never ends. Say what "
                               "it is to read, --assume value=NUMBER or finite=0, end earlier, "
-                              "--steps=N, or run this without "
-                              "--shape-only");
+                              "--steps=N, or use spillway emulate");
 }
 
 at::Scalar scalar_of(at::ScalarType type, double value) {

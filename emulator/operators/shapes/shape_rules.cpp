@@ -169,11 +169,12 @@ void loss(const c10::OperatorHandle& op, c10::Stack& stack) {
 void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const at::Tensor repeats = stack[0].toTensor();
   const auto size = stack[1].toOptional<int64_t>();
-  TORCH_CHECK_NOT_IMPLEMENTED(size || repeats.storage().nbytes() <= kSmallBytes,
-                              "aten::repeat_interleave.Tensor: its size is the sum of ",
-                              repeats.numel(),
-                              " values that nothing computed: give it output_size, or run this "
-                              "without --shape-only");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      size || repeats.storage().nbytes() <= kSmallBytes,
+      "aten::repeat_interleave.Tensor: its size is the sum of ",
+      repeats.numel(),
+      " values that a dry run does not compute: give it output_size, or use "
+      "spillway emulate");
   stack = {at::empty({size.value_or(0)}, repeats.options())};
 }
 
@@ -184,10 +185,9 @@ void bincount(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
   const auto type = !weights || !weights->defined()        ? at::kLong
                     : weights->scalar_type() == at::kFloat ? at::kFloat
                                                            : at::kDouble;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
-      "aten::bincount: its size is the largest of the values, which nothing "
-      "computed: give it minlength, or run this without --shape-only");
+  TORCH_CHECK_NOT_IMPLEMENTED(bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
+                              "aten::bincount: its size is the largest of the values, which a dry "
+                              "run does not compute: give it minlength, or use spillway emulate");
   stack = {at::empty({bins}, meta(type))};
 }
 

@@ -14,7 +14,7 @@ import click
 
 from spillway._files import can_be_written
 from spillway.bench import programs
-from spillway.commands import options, wide_console
+from spillway.commands import emulate_option, options, wide_console
 from spillway.doctor import gpu
 
 _EXAMPLES = """\b
@@ -33,13 +33,13 @@ def _groups_beginning(_: click.Context, __: click.Parameter, begun: str) -> list
     return [name for name in programs.GROUPS if name.startswith(begun)]
 
 
-@click.command(cls=options.Command, epilog=_EXAMPLES)
+@click.command(cls=emulate_option.Command, epilog=_EXAMPLES)
 @click.argument(
     "groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...", shell_complete=_groups_beginning
 )
 @click.option("--json", "target", metavar="FILE", help="Where the results go; default: a new file here.")
 @click.option("--filter", metavar="REGEX", help="Only benchmarks whose name fits.")
-@options.emulation(*_EMULATED)
+@emulate_option.emulation(*_EMULATED)
 def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **values: Any) -> None:
     """Measure copies, their overlap with kernels, and what Spillway's parts cost.
 
@@ -66,10 +66,10 @@ def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **val
     click.echo(f"{document['device']}: results in {path}")
 
 
-def _environment(**values: Any) -> dict[str, str]:
-    if values["emulate"] is not None or os.environ.get("SPILLWAY_EMULATE") == "1":
+def _environment(emulate: str | None, **values: Any) -> dict[str, str]:
+    if emulate is not None or os.environ.get("SPILLWAY_EMULATE") == "1":
         values["clock"] = values["clock"] or os.environ.get("SPILLWAY_EMULATE_CLOCK") or "virtual"
-    return options.environment(preload=False, **values)
+    return options.environment(emulate is not None, emulate or None, preload=False, **values)
 
 
 def _target(given: str | None, emulated: bool) -> Path:

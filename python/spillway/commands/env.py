@@ -7,17 +7,20 @@ from typing import Any
 
 import click
 
-from spillway.commands import options
+from spillway.commands import emulate_option, options
 
 
-@click.command(cls=options.Command, epilog='Example: eval "$(spillway env --ratio 0.5)" && python train.py')
-@options.shared
-def env(**values: Any) -> None:
+@click.command(
+    cls=emulate_option.Command, epilog='Example: eval "$(spillway env --ratio 0.5)" && python train.py'
+)
+@options.job
+@emulate_option.emulation(*options.EMULATED)
+def env(emulate: str | None, **values: Any) -> None:
     """Print what `run` would set, for a shell to evaluate.
 
-    These are the variables that `spillway run` with the same options would set, or take away.
+    With --emulate: what `spillway emulate` would set.
     """
-    environment = options.environment(**values)
+    environment = options.environment(emulate is not None, emulate or None, **values)
     for name in sorted(os.environ.keys() - environment.keys()):
         click.echo(f"unset {name}")
     for name in sorted(environment):

@@ -10,7 +10,7 @@ _EXAMPLES = """\b
 Examples:
   spillway run --budget 20GiB --report out -- python train.py
   spillway explain out
-  spillway run --emulate h200 --shape-only --budget 20GiB --report out -- python train.py
+  spillway dry-run h200 --budget 20GiB --report out -- python train.py
   spillway explain out --json
 """
 

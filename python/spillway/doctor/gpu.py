@@ -15,7 +15,7 @@ from spillway.report.sizes import size
 
 #: The driver interface that torch's CUDA 13 wheels need (cuDriverGetVersion).
 NEEDED = 13000
-EMULATE = "or run on the emulated GPU: spillway run --emulate"
+EMULATE = "or run on the emulated GPU: spillway emulate"
 PCI = Path("/sys/bus/pci/devices")
 
 # Values of CUdevice_attribute.

@@ -83,6 +83,6 @@ def write_document(answers: Sequence[Answer], question: Question) -> int:
     try:
         Path(question.output).write_text(text + "\n")
     except OSError as error:
-        print(f"spillway run: --json {printable(question.output)}: {reason_of(error)}", file=sys.stderr)
+        print(f"spillway dry-run: --json {printable(question.output)}: {reason_of(error)}", file=sys.stderr)
         return 1
     return 0

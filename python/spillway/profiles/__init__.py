@@ -61,7 +61,8 @@ def read(given: str) -> Profile:
     """The profile of a name, or of a file whose name ends in .toml. Raises LaunchError."""
     if not is_profile(given):
         raise LaunchError(
-            f"{given}: unknown profile; known are {', '.join(names())}, and files that end in .toml"
+            f"{given or repr(given)}: unknown profile; known are {', '.join(names())}, "
+            "and files that end in .toml"
         )
     found = _load(given)
     if "like" in found:

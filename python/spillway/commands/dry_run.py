@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import click
+
+from spillway.commands import emulated_job, options, program
+from spillway.commands.help import Option, examples
+
+_HELP = f"""Predict a command's peak memory and step time at full size.
+
+Nothing is computed and no GPU is needed. PROFILE is the GPU to predict: {emulated_job.PROFILES}.
+"""
+_EXAMPLES = examples(
+    (
+        "spillway dry-run h200 --budget 20GiB -- python train.py",
+        "spillway dry-run h100 --samples-per-step 8 --steps 3 -- python train.py",
+        "spillway dry-run h200 --compare plain,recompute,ratio=0.5 -- python train.py",
+    )
+)
+_GROUP = "Dry run"
+
+
+class _Samples(click.ParamType):
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise click.ClickException(f"--samples-per-step={value}: expected a number above 0, such as 8")
+        return number
+
+
+class _Steps(click.ParamType):
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if not re.fullmatch("[0-9]{1,9}", str(value)) or int(value) < 1:
+            raise click.ClickException(f"--steps={value}: expected an integer above 0, such as 3")
+        return int(value)
+
+
+@click.command("dry-run", cls=emulated_job.Command, help=_HELP, epilog=_EXAMPLES)
+@emulated_job.profile
+@click.option(
+    "--samples-per-step",
+    cls=Option,
+    group=_GROUP,
+    type=_Samples(),
+    metavar="N",
+    help="Sequences or tokens in a step, for a rate.",
+)
+@click.option(
+    "--steps",
+    cls=Option,
+    group=_GROUP,
+    type=_Steps(),
+    metavar="N",
+    help="End after N steps of the first optimizer.",
+)
+@click.option(
+    "--compare",
+    cls=Option,
+    group=_GROUP,
+    metavar="A,B,…",
+    help="Compare plain,checkpoint,recompute,ratio=,budget=.",
+)
+@click.option(
+    "--json",
+    "output",
+    cls=Option,
+    group=_GROUP,
+    metavar="FILE",
+    help="Write the figures to FILE, too; - for stdout.",
+)
+@options.emulated_gpu(*options.DRY_RUN)
+@options.job
+@click.pass_context
+def dry_run(
+    context: click.Context,
+    command: tuple[str, ...],
+    profile: str | None,
+    samples_per_step: float | None,
+    steps: int | None,
+    compare: str | None,
+    output: str | None,
+    **values: Any,
+) -> None:
+    env = options.environment(emulate=True, profile=profile, shape_only=True, **values)
+    program.start(
+        context, command, env, program.question_of(env, profile, samples_per_step, steps, compare, output)
+    )

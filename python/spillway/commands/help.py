@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help in groups: each option stands under its heading, and all options share one column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+_OTHER = "Options"
+
+
+class Option(click.Option):
+    """An option with the heading that it stands under."""
+
+    def __init__(self, *arguments: Any, group: str = _OTHER, **values: Any) -> None:
+        super().__init__(*arguments, **values)
+        self.group = group
+
+
+class Command(click.Command):
+    """A command whose help lists its options by group. `usage` is what follows the command's name."""
+
+    def __init__(self, *arguments: Any, usage: str | None = None, **values: Any) -> None:
+        super().__init__(*arguments, **values)
+        self.usage = usage
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [self.usage] if self.usage else super().collect_usage_pieces(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            # A reader of this page knows --help.
+            if not isinstance(param, click.Option) or set(param.opts) & set(ctx.help_option_names):
+                continue
+            if (row := param.get_help_record(ctx)) is not None:
+                rows.setdefault(getattr(param, "group", _OTHER), []).append(row)
+        width = max((len(term) for group in rows.values() for term, _ in group), default=0)
+        for heading, group in rows.items():
+            with formatter.section(heading):
+                formatter.write_dl([(term.ljust(width), text) for term, text in group])
+
+
+def examples(lines: Sequence[str]) -> str:
+    """The epilog of a command's help."""
+    return "\b\nExamples:\n" + "".join(f"  {line}\n" for line in lines)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the command of `run`, `emulate` and `dry-run`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from spillway import profiles
+from spillway._files import can_be_written, reason_of
+from spillway._text import printable
+from spillway.checked_run import run_checked
+from spillway.commands.interpreters import is_python, torch_without_cuda
+from spillway.doctor import gpu
+from spillway.dry_run.alternatives import parse
+from spillway.dry_run.question import Question
+from spillway.settings import PROFILE
+
+BAD_USAGE = 2
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+
+def start(
+    context: click.Context, command: Sequence[str], env: dict[str, str], question: Question | None = None
+) -> None:
+    """Becomes the command, or runs it to its end where its accesses are checked or it runs dry; ends this
+    process with its status. The environment may ask for a dry run without a `question`.
+
+    Raises ClickException where nothing can be started.
+    """
+    if not command:
+        raise click.UsageError(
+            f"expected a command after --, as in: {context.command_path} -- python train.py"
+        )
+    if env.get("SPILLWAY_DISABLE") != "1":
+        if not (_emulated(env) or gpu.device_count()):
+            raise click.ClickException(
+                "there is no GPU here: use spillway emulate or spillway dry-run, or see spillway doctor"
+            )
+        if env.get("SPILLWAY_REPORT"):
+            _try_folder(Path(env["SPILLWAY_REPORT"]))
+        if question is None and _is_dry(env):
+            question = question_of(env)
+    sys.exit(_status_of(context.command_path, command, env, question))
+
+
+def _emulated(env: Mapping[str, str]) -> bool:
+    return env.get("SPILLWAY_EMULATE") == "1"
+
+
+def _is_dry(env: Mapping[str, str]) -> bool:
+    return _emulated(env) and env.get("SPILLWAY_EMULATE_SHAPE_ONLY") == "1"
+
+
+def question_of(
+    env: Mapping[str, str],
+    profile: str | None = None,
+    samples: float | None = None,
+    steps: int | None = None,
+    compare: str | None = None,
+    output: str | None = None,
+) -> Question:
+    """The question of a dry run with this environment. Raises ClickException or LaunchError for an unusable
+    value."""
+    if output is not None and output != "-" and not can_be_written(Path(output)):
+        raise click.ClickException(f"--json {output}: cannot be written: name a file in a folder that can be")
+    given = profile or os.environ.get(PROFILE)
+    alternatives = () if compare is None else tuple(parse(compare, env))
+    return Question(profiles.read(given).name if given else "", samples, steps, alternatives, output)
+
+
+def _try_folder(folder: Path) -> None:
+    """ClickException where the job could not write into it. Leaves nothing behind: the job makes it."""
+    missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
+    try:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        finally:
+            for each in missing:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+    except OSError as error:
+        raise click.ClickException(f"--report {folder}: cannot be written: {reason_of(error)}") from None
+
+
+def _status_of(caller: str, command: Sequence[str], env: dict[str, str], question: Question | None) -> int:
+    """Becomes the command; returns only where that fails, where the command's accesses are checked, and where
+    there is a `question` to answer."""
+
+    def refused(text: str, status: int) -> int:
+        print(f"{caller}: {text}", file=sys.stderr)
+        return status
+
+    program = shutil.which(command[0], path=env.get("PATH"))
+    if program is None:
+        if os.path.exists(command[0]) and os.sep in command[0]:
+            return refused(f"{printable(command[0])} is not executable", NOT_EXECUTABLE)
+        return refused(f"{printable(command[0])} was not found", NOT_FOUND)
+    if _emulated(env) and is_python(program) and (version := torch_without_cuda()):
+        return refused(f"torch {version} has no CUDA build: install one that has", BAD_USAGE)
+    if _emulated(env) and env.get("SPILLWAY_EMULATE_CHECK") == "1":
+        return run_checked(program, command, env)
+    if question is not None and env.get("SPILLWAY_DISABLE") != "1":
+        return _answer(program, command, env, question)
+    try:
+        os.execve(program, list(command), env)
+    except OSError as error:
+        return refused(f"{printable(program)}: {error.strerror}", NOT_EXECUTABLE)
+
+
+def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
+    """The exit status, with the page or the table on stderr."""
+    from spillway.dry_run.compare import compare
+    from spillway.dry_run.run import run_dry
+
+    if question.alternatives:
+        return compare(program, command, env, question)
+    return run_dry(program, command, env, question)
