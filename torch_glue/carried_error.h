@@ -52,7 +52,7 @@ class CarriedError : public python_error {
   /// Waits briefly for threads that still reference an error, so that their frames are freed when a
   /// step begins.
   /// Requires: the Python lock, which is released during the wait.
-  static void let_go() {
+  static void release() {
     if (alive() == 0) return;
     {
       const pybind11::gil_scoped_release released;

@@ -184,14 +184,13 @@ class Heap {
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
   /// Holds the allocated blocks with these tags that are evicted, or those that are not. Until
-  /// let_go() a free of a held block is deferred, so that it can be copied, evicted or restored.
-  /// Blocks that are already held are omitted.
-  std::vector<HeapBlockInfo> hold(std::span<const TagId> tags, bool evicted);
+  /// unpin_blocks() a free of a held block is deferred, so that it can be copied, evicted or
+  /// restored. Blocks that are already held are omitted.
+  std::vector<HeapBlockInfo> pin_blocks(std::span<const TagId> tags, bool evicted);
 
-  /// Ends hold() for these blocks. Frees the blocks that their owners freed in the meantime and
-  /// returns them.
-  /// Requires: the blocks are held.
-  std::vector<driver::DevicePtr> let_go(std::span<const driver::DevicePtr> blocks);
+  /// Ends pin_blocks() for these blocks. Frees the blocks that their owners freed in the meantime
+  /// and returns them. Requires: the blocks are held.
+  std::vector<driver::DevicePtr> unpin_blocks(std::span<const driver::DevicePtr> blocks);
 
   /// Fences after which the device has finished all work submitted so far to these blocks' streams
   /// and other users.

@@ -107,12 +107,12 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
   if (!accounting.has_target()) return std::nullopt;
   trim_cached();
   Bytes room = accounting.room_to_target();
-  Bytes made_again;  // allocated twice until the last step's block is freed
+  Bytes remade;  // allocated twice until the last step's block is freed
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
     if (request.end == BlockEnd::kNone) remade += request.size;
   }
-  double_buffered = made_again.count();
+  double_buffered = remade.count();
   // Until then, blocks that the next step frees strand more memory.
   if (accounting.target() > beside_plans) room = std::max(room, accounting.target() - beside_plans);
   replay.room = room;

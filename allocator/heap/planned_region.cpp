@@ -176,8 +176,8 @@ void PlannedRegion::fall_back() {
   ++counts_.plan_mismatches;
 }
 
-/// As give_back, for frees that the cursor does not match.
-bool PlannedRegion::give_back_checked(driver::DevicePtr at) {
+/// As release, for frees that the cursor does not match.
+bool PlannedRegion::release_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
   if (block == nullptr || block->held) return false;

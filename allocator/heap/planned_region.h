@@ -76,8 +76,8 @@ class PlannedRegion final : public Region {
   }
 
   /// Frees a block. Returns false if it is not allocated, or is held.
-  bool give_back(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
-    return course_.give(at) || give_back_checked(at);
+  bool release(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
+    return course_.give(at) || release_checked(at);
   }
 
   /// take for a request that is exactly the next planned event. Null for any other request, and if
@@ -88,8 +88,8 @@ class PlannedRegion final : public Region {
     return course_.take(requested, tag);
   }
 
-  /// give_back if the free is exactly the next planned event, as take_next.
-  bool give_back_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
+  /// release if the free is exactly the next planned event, as take_next.
+  bool release_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
 
   /// Ends the step. Returns false if it did not match the plan.
   bool end_step() SPILLWAY_REQUIRES(mutex);

@@ -14,7 +14,7 @@ constexpr std::uint64_t kAlikeShare = 1024;
 /// converging, and after two the heap has trimmed what it can.
 constexpr int kMaxOver = 3;
 /// Attempts before the best measured margin is chosen.
-constexpr int kMaxInVain = 3;
+constexpr int kMaxNeedlessly = 3;
 /// Fragmentation is at most this share of a budget, or of the bytes that a step allocates within
 /// it, and at most a page per storage. Measured with models of 10^8 to 10^10 parameters, in steps
 /// with planned addresses and without.

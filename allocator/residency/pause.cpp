@@ -31,7 +31,7 @@ Result<PauseManager::Blocks> PauseManager::begin_pause(std::span<const TagId> ta
                                                        Contents contents) {
   Blocks blocks;
   // While the blocks are held, no address gets another owner and no memory is released.
-  for (const HeapBlockInfo& block : heap_.hold(tags, false))
+  for (const HeapBlockInfo& block : heap_.pin_blocks(tags, false))
     blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
   sort_by_address(blocks);
   Status status = leave(blocks, contents);
@@ -79,8 +79,8 @@ Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
 
 Bytes PauseManager::finish_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  const Result<Bytes> given_back = heap_.evict(all);
-  SPILLWAY_CHECK(given_back.ok());  // it fails only for blocks that are not allocated
+  const Result<Bytes> released = heap_.evict(all);
+  SPILLWAY_CHECK(released.ok());  // it fails only for blocks that are not allocated
   {
     const Lock lock(mutex_);
     for (const Block& block : blocks) {

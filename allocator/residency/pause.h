@@ -28,7 +28,7 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
+/// Takes the memory of live blocks offloaded, by tag, and fetches it at the same addresses:
 /// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
 /// between. A block that is touched while it is paused faults.
 ///
@@ -111,7 +111,7 @@ class PauseManager {
   void keep(Blocks blocks);
   /// Ends the hold on these blocks. Those that their owners freed meanwhile are freed now, with
   /// their copies.
-  void let_go(std::span<const driver::DevicePtr> blocks);
+  void unpin(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);
   void drop_copy(Block block);
   void count(const Block& block) SPILLWAY_REQUIRES(mutex_);

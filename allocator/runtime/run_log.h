@@ -73,7 +73,7 @@ class RunLog {
   /// Logs the offload of a storage to a host copy. It counts as offloaded once its block is freed.
   void moved(const Move& move);
   /// Logs the fetch of a storage into a new block.
-  void came_back(std::uint64_t storage, DeviceId device, std::uint64_t address);
+  void was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t address);
   /// Logs that a storage is unreferenced.
   void ended(std::uint64_t storage);
   /// Logs the origin of an offloaded storage: an operator and a line of the program. Either may be

@@ -72,9 +72,9 @@ struct PauseRequest {
 /// Result of a pause or a resume, over all devices.
 struct PauseReport {
   std::uint64_t blocks = 0;
-  Bytes bytes;       // as requested by their owners
-  Bytes copied;      // to or from the host
-  Bytes given_back;  // released to the driver by a pause
+  Bytes bytes;     // as requested by their owners
+  Bytes copied;    // to or from the host
+  Bytes released;  // released to the driver by a pause
 };
 
 /// Joins the stages of a process: one DeviceRuntime per device, one ratio per tag, and the

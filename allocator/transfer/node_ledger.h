@@ -36,7 +36,7 @@ class NodeLedger {
 
   /// Subtracts `size` from this process's entry. If the file cannot be written, the bytes are
   /// subtracted when the process ends.
-  void give_back(Bytes size);
+  void release(Bytes size);
 
   [[nodiscard]] const std::string& path() const { return path_; }
 

@@ -100,12 +100,12 @@ enum spillway_pause_flag {
  * their addresses stay. A pattern is a path, which also matches all paths under it, or a path
  * with "*" in its components. The contents are kept in host memory, unless `flags` is
  * SPILLWAY_PAUSE_DISCARD. Requires: no work uses the blocks until the resume; an access faults.
- * `*given_back` (may be null) gets the bytes released to the driver. Stream: ordered after the
+ * `*released` (may be null) gets the bytes released to the driver. Stream: ordered after the
  * work submitted to the blocks' streams and those of spillway_use. The host waits for that work
  * and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT for an empty pattern and if no memory
  * matches; SPILLWAY_NOT_READY if all of it is paused; SPILLWAY_OUT_OF_HOST_MEMORY;
  * SPILLWAY_DRIVER_ERROR. All or nothing. */
-SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* given_back);
+SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* released);
 
 /* Restores paused memory with its contents; any stream may use it afterwards. Stream: the host
  * waits for the copies. Errors: as spillway_pause, and SPILLWAY_OUT_OF_DEVICE_MEMORY. All or

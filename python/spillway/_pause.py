@@ -137,7 +137,7 @@ def resume(tag: str) -> dict[str, int]:
 def allow_eviction(tag: str) -> None:
     """Where the device runs out of memory, let Spillway pause what is under `tag`.
 
-    You promise that whoever uses that memory brings it back before, with :func:`resume` or inside
+    You promise that the code that uses that memory fetches it before, with :func:`resume` or inside
     :class:`~spillway.memory.resident`::
 
         spillway.memory.allow_eviction("optimizer")

@@ -35,7 +35,7 @@ def choice(*allowed: str) -> Callable[[str, str], str]:
 def schedule(name: str, value: str) -> str:
     if not re.fullmatch(r"eager|late|shuffled:[0-9]{1,18}", value):
         raise LaunchError(
-            f"{name}={value}: expected one of eager, late, shuffled:SEED with a whole number for SEED, "
+            f"{name}={value}: expected one of eager, late, shuffled:SEED with an integer for SEED, "
             "such as shuffled:7"
         )
     return value
@@ -44,7 +44,7 @@ def schedule(name: str, value: str) -> str:
 def integer(least: int, most: int) -> Callable[[str, str], str]:
     def check(name: str, value: str) -> str:
         if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
-            raise LaunchError(f"{name}={value}: expected a whole number from {least} to {most}")
+            raise LaunchError(f"{name}={value}: expected an integer from {least} to {most}")
         return value
 
     return check

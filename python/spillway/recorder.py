@@ -43,7 +43,7 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
 
     Memory gets roles as after ``spillway.tags.watch()``, so that the report can name the module it was for.
     With `operators`, the outermost operators and the nodes of backward passes are timed by two events each.
-    With `kernels`, those of so many steps are named and timed through CUPTI, which a profiler cannot have
+    With `kernels`, those of this many steps are named and timed through CUPTI, which a profiler cannot have
     meanwhile; where one has it already, that is logged.
     """
     global _asked_in

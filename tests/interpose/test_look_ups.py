@@ -236,7 +236,7 @@ def test_a_libcudart_by_handle_gives_the_emulated_functions() -> None:
         + """
 print({owner(address(getattr(runtime, name)))[0] for name in wrapped})
 print({owner(address(getattr(runtime, name)))[0] for name in others})
-print(owner(address(runtime.cudaNobodyHasThis))[0])
+print(owner(address(runtime.cudaNothingHasThis))[0])
 print(runtime.cudaMalloc(byref(at), c_size_t(4096)), at.value is not None, count("cudaMalloc"))
 print(runtime.cudaGetDevice(byref(device)), runtime.cudaPeekAtLastError(), runtime.cudaFree(at))
 print(process.cudaMalloc(byref(at), c_size_t(4096)), count("cudaMalloc"), runtime.stub_runtime_last())

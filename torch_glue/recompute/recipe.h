@@ -40,7 +40,7 @@ class Recipe : public Pooled<Recipe> {
   static constexpr int kLongestPlanned = 6;
   /// Likewise if an expensive operator is involved. A stack of layers without residuals thus has
   /// tensors to restart from.
-  static constexpr int kLongestBeforeDear = 2;
+  static constexpr int kLongestBeforeExpensive = 2;
   /// Maximum number of consecutive operators whose results are not saved.
   static constexpr int kDeepest = 4;
 

@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 /// The search for a storage to fetch ends after this many consecutive ones without need.
-constexpr int kMaxInVain = 8;
+constexpr int kMaxNeedlessly = 8;
 
 constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
@@ -71,7 +71,7 @@ void UnpackOrder::used(const Site& site,
   }
   for (int needlessly = 0; next != nullptr;) {
     const bool begun = next->prefetch(consumer);
-    in_vain = begun ? 0 : in_vain + 1;
+    needlessly = begun ? 0 : needlessly + 1;
     std::shared_ptr<SavedStorage> done;  // destroyed without the lock
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());

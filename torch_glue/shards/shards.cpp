@@ -364,7 +364,7 @@ OffloadedShards::Slot& OffloadedShards::free_slot() {
   ++extra_;
   Slot& oldest = *std::min_element(
       slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  let_go(oldest);  // the remaining owners of its memory free it
+  release(oldest);  // the remaining owners of its memory free it
   return oldest;
 }
 

@@ -93,7 +93,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   /// Waits until `loaded` is known. Errors: c10::Error; the slot is then empty.
   void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
   /// Forbids other uses of its memory until the copy that fills it has passed.
-  void let_go(Slot& slot) SPILLWAY_REQUIRES(mutex_);
+  void release(Slot& slot) SPILLWAY_REQUIRES(mutex_);
 
   DeviceRuntime& device_;
   std::shared_ptr<FileTraffic> traffic_;  // null if all is pinned

@@ -49,7 +49,7 @@ def autocast():
     return torch.autocast("cuda", torch.bfloat16)
 
 
-def products_are_computed_again_bit_for_bit(dtype, around, bias):
+def products_are_recomputed_bit_for_bit(dtype, around, bias):
     expected = gradients(spillway.compat.NoOpManager(), dtype, around, bias=bias)
     # The first step lets everything go that it can.
     actual = gradients(spillway.offload(budget="1GiB", tag="first"), dtype, around, bias=bias)
@@ -203,7 +203,7 @@ def adapted(region, dtype, around, bias, rank, edits=False):
     return [loss.detach(), x.grad, *(each.grad for each in trained)]
 
 
-def products_with_what_is_frozen_are_computed_again_bit_for_bit(dtype, around, bias, rank):
+def products_with_what_is_frozen_are_recomputed_bit_for_bit(dtype, around, bias, rank):
     expected = adapted(spillway.compat.NoOpManager(), dtype, around, bias, rank)
     actual = adapted(spillway.offload(budget="1GiB", tag="frozen"), dtype, around, bias, rank)
     assert same(expected, actual)
