@@ -9,7 +9,7 @@
 
 namespace spillway {
 
-/// Whether recomputing the storage costs so much that copying it over an idle link is cheaper.
+/// Whether recomputing the storage costs more than copying it over an idle link.
 /// Requires: it can be recomputed.
 bool is_expensive(const StepProfile& profile, std::size_t storage);
 
