@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types are NVTX's; its functions, which would make this one more copy of it, are left out.
+// Uses NVTX's types; excludes its functions, which would make this library another copy of NVTX.
 #define NVTX_NO_IMPL
 #include "hooks/nvtx.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlsym and dlvsym. In assembly because a name that is not ours must reach the next dlsym by a
-// jump: RTLD_NEXT and RTLD_DEFAULT mean what they mean to the caller, whom dlsym knows by the
-// return address. Both exist under the version that programs of today and those of before
-// glibc 2.34 ask for.
+// dlsym and dlvsym. In assembly, because a name that is not ours must reach the next dlsym by a
+// jump: dlsym identifies its caller by the return address, on which RTLD_NEXT and RTLD_DEFAULT
+// depend. Both are exported under the symbol versions of present programs and of those before
+// glibc 2.34.
 #include "interpose/look_up.h"
 
 static_assert(sizeof(spillway::interpose::Answer) == 16, "returned in rax and rdx");

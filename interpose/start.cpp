@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library does of itself: at the start, in a forked child, and at the end.
+// The library's own actions at the start, in a forked child, and at the end.
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
 #include "interpose/counters.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Spillway's allocator does not support, and what lies between devices.
+// Functions that Spillway's allocator does not support, and access between devices.
 #include "torch_glue/check.h"
 #include "torch_glue/cuda_allocator.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch's memory viewer reads: snapshots, and what happened before them.
+// Data of PyTorch's memory viewer: snapshots, and the events before them.
 #include "torch_glue/allocator_stats.h"
 #include "torch_glue/cuda_allocator.h"
 

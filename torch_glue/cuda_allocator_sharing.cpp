@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of one process in another one: PyTorch carries the handles, and keeps what was sent alive
-// until the receiver has let it go.
+// Tensors shared between processes: PyTorch transmits the handles, and keeps sent memory alive
+// until the receiver has released it.
 #include "torch_glue/check.h"
 #include "torch_glue/cuda_allocator.h"
 

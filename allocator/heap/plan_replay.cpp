@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that repeat: from requests that were written down to the same addresses again.
+// Steps that repeat: records their requests and replays them at planned addresses.
 #include "allocator/heap/heap.h"
 #include "allocator/heap/heap_state.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planned step that goes as planned: what is written down of it, and when.
+// A planned step that matches exactly: updates of its blocks and accounting from the cursor.
 #include "allocator/heap/planned_region.h"
 #include "allocator/heap/region_hits.h"
 

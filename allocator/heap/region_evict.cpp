@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking the memory of live blocks offloaded and giving it back, at the same addresses.
+// Evicting and restoring the memory of allocated blocks at the same addresses.
 #include "allocator/heap/region.h"
 #include "allocator/heap/region_hits.h"
 

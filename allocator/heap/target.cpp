@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target: how much the heap may hold rather than let streams wait for copies.
+// A target: the reserved bytes up to which the heap grows rather than wait for copies.
 #include "allocator/heap/heap.h"
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"

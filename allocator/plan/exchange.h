@@ -9,7 +9,8 @@
 
 namespace spillway {
 
-/// Whether recomputing the storage costs this much that copying it over an idle link is cheaper.
+/// Whether recomputing the storage takes more than a small share (6 %) of the time of its copy out.
+/// An idle link is then the better way. False without times.
 /// Requires: it can be recomputed.
 bool is_expensive(const StepProfile& profile, std::size_t storage);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the entries of the queues run.
+// The schedule of the queues' entries.
 #include "emulator/device/streams.h"
 #include "emulator/device/thread_state.h"
 #include "emulator/threads/host_thread.h"

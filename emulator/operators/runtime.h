@@ -36,7 +36,7 @@ struct EmulatedRuntime {
   [[nodiscard]] bool complete() const;
 };
 
-/// The process's emulated runtime; members are null where it lacks them.
+/// The process's emulated runtime; functions that it lacks are null.
 const EmulatedRuntime& emulated_runtime();
 
 }  // namespace spillway::operators

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each is an error with its name, whatever its arguments: this file must not see CUDA's
-// declarations, which have them.
+// Each function is an error with its name, regardless of its arguments. This file must not include
+// CUDA's declarations, which have the arguments.
 #include "emulator/runtime/refused.h"
 
 #define SPILLWAY_REFUSED(name)                                                                  \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions by which host threads order each other, in front of libc's: the order checker
-// learns from them who comes after whom. Where nothing is checked they only pass on.
+// Interposed libc functions by which host threads order each other; the order checker derives
+// happens-before order from them. Without the checker they only forward.
 #include "emulator/threads/host_thread.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices: expensive beside what else is recomputed, and still quicker than a link
-// where their inner dimension is some thousands. Only plans for a budget ask for them.
+// Matrix products: expensive compared to other recomputations, but faster than a link if their
+// inner dimension is some thousands. Only plans for a budget request them.
 #include "torch_glue/compat.h"
 #include "torch_glue/recompute/again.h"
 #include "torch_glue/recompute/operand_notes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views have no bytes of their own: they stand between an operator and what it was given.
+// Views have no bytes of their own: they are between an operator and its input.
 #include "torch_glue/recompute/operand_notes.h"
 #include "torch_glue/recompute/rules.h"
 

@@ -36,7 +36,7 @@ class LateWrites {
   /// cancel_deferred() is called.
   void defer(PackHook& hook) { deferred_.push_back(&hook); }
 
-  /// The call on this thread that writes the storage of `tensor`, null where there is none.
+  /// The call on this thread that writes the storage of `tensor`; null if there is none.
   static LateWrites* of(const at::Tensor& tensor);
 
   /// Whether this thread runs such a call, whichever tensors it writes.

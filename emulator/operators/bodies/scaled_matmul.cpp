@@ -92,7 +92,8 @@ struct Scale {
   ScalingType recipe;
 };
 
-/// The older operator tells by the shape how a factor is scaled; `rows` and `width` as in `scaled`.
+/// For the older operator the shape of the scales determines their layout; `rows` and `width` as in
+/// `scaled`.
 Scale by_shape(const at::Tensor& scale, int64_t rows, int64_t width, bool first) {
   const int64_t blocks = divide_up(width, kBlock);
   if (scale.scalar_type() == at::kFloat8_e8m0fnu) return {scale, ScalingType::BlockWise1x32};
