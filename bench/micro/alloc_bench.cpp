@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory: blocks from Spillway's heap beside the driver's own pool, and what giving memory
-// to addresses costs, and taking it offloaded. Times of the host.
+// to addresses costs, and taking it away. Times of the host.
 #include "allocator/heap/heap.h"
 #include "bench/calibration/memory.h"
 #include "bench/micro/micro.h"

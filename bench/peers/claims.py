@@ -25,7 +25,7 @@ def claim(what: str, value: float, most: float) -> dict[str, Any]:
 
 
 def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
-    """Of tensors that stay the most_expensive way, of those that move the more expensive manager."""
+    """Of tensors that stay the most expensive way, of those that move the more expensive manager."""
     for allocator, times in hooks.items():
         where = f"over {allocator}'s allocator"
         for kind, most in (("stay", 0.4), ("move", 1.0)):

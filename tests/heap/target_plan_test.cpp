@@ -202,7 +202,7 @@ TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed
 }
 
 TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) {
-  // PeakProfile for each block's own place, but not for that of the other stream beside them.
+  // Room for each block's own place, but not for that of the other stream beside them.
   target_ = 20_MiB;
   elsewhere_ = 8_MiB;
   Bytes most;
