@@ -167,7 +167,7 @@ TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
 /// What copies read when it is freed may stay in its place as long as there is room, also for
 /// fragmentation
 /// .
-TEST(PlacementTest, WhatIsLeftAloneLeavesRoomForWhatLiesBetweenBlocks) {
+TEST(PlacementTest, WhatIsLeftAloneLeavesRoomForFragmentation) {
   std::mt19937 random(5);
   int fit = 0;
   constexpr int kRounds = 30;

@@ -221,7 +221,7 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) 
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsToldOfAndNotFollowed) {
+TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsReportedOfAndNotFollowed) {
   target_ = 8_MiB;  // 10 live at one time
   steps(2);
   EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
@@ -250,7 +250,7 @@ TEST_F(TargetPlanTest, WhereNoPlanFitsOneIsFollowedInTheEnd) {
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetPlanTest, WhatAPlanHasToLeaveAndCannotIsToldOf) {
+TEST_F(TargetPlanTest, WhatAPlanHasToLeaveAndCannotIsReportedOf) {
   target_ = 18_MiB;  // 10 live at one time, and the other stream has 10 of its own
   elsewhere_ = 10_MiB;
   int told = 0;

@@ -226,7 +226,7 @@ TEST_F(HeapTargetTest, WithFewPagesOrNoTargetWhatIsStrandedIsNotSeen) {
   }
 }
 
-TEST_F(HeapTargetTest, WhatWasStrandedWhenTheTargetWasSetIsTold) {
+TEST_F(HeapTargetTest, WhatWasStrandedWhenTheTargetWasSetIsReported) {
   const auto goes = allocate(3_MiB);
   allocate(2_MiB);
   free(goes);

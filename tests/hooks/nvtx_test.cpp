@@ -42,7 +42,7 @@ class NvtxTest : public testing::Test {
   void TearDown() override { set_range_listener(nullptr); }
 };
 
-TEST_F(NvtxTest, RangesAreToldInOrderWithTheirDepth) {
+TEST_F(NvtxTest, RangesAreReportedInOrderWithTheirDepth) {
   EXPECT_EQ(nvtxRangePushA("outer"), 0);
   EXPECT_EQ(nvtxRangePushA("inner"), 1);
   EXPECT_EQ(nvtxRangePop(), 1);
@@ -95,7 +95,7 @@ TEST_F(NvtxTest, EachThreadHasStacksOfItsOwn) {
   EXPECT_EQ(nvtxRangePop(), 0);
 }
 
-TEST_F(NvtxTest, WithoutAListenerNothingIsTold) {
+TEST_F(NvtxTest, WithoutAListenerNothingIsReported) {
   set_range_listener(nullptr);
   EXPECT_EQ(nvtxRangePushA("unheard"), 0);
   EXPECT_EQ(nvtxRangePop(), 0);

@@ -81,7 +81,7 @@ TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
   EXPECT_TRUE(curve.end().absences.empty());
 }
 
-TEST(AllocationCurveTest, WhatIsAskedForIsToldWithItsPlaceAndWhatItIsFor) {
+TEST(AllocationCurveTest, WhatIsAskedForIsReportedWithItsPlaceAndWhatItIsFor) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.born(50_B);
@@ -96,7 +96,7 @@ TEST(AllocationCurveTest, WhatIsAskedForIsToldWithItsPlaceAndWhatItIsFor) {
   EXPECT_EQ(asks, (std::vector<Levels>{{3, 1, 4}, {4, 2, StepCurve::Ask::kNoProduct}}));
 }
 
-TEST(AllocationCurveTest, AStepIsToldSoFarAsIfItEndedThereAndGoesOn) {
+TEST(AllocationCurveTest, AStepIsReportedSoFarAsIfItEndedThereAndGoesOn) {
   AllocationCurve curve;
   EXPECT_TRUE(curve.so_far().live.empty());
   curve.begin(7, 100_B);

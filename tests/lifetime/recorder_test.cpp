@@ -135,7 +135,7 @@ TEST_F(RecorderTest, AFileThatCannotBeMadeBeginsNothing) {
   EXPECT_FALSE(LifetimeRecorder::on());
 }
 
-TEST_F(RecorderTest, AFullDiskIsToldAtTheEndAndCounted) {
+TEST_F(RecorderTest, AFullDiskIsReportedAtTheEndAndCounted) {
   options_.path = "/dev/full";
   begin();
   for (std::uint64_t i = 0; i < 20000; ++i) {

@@ -34,7 +34,7 @@ TEST(BudgetChooserTest, WhatStepsHoldIsThoughtFromTheFirstPlanOn) {
   EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
 }
 
-TEST(BudgetChooserTest, WhatAPlannedStepTookIsToldAndChangesNothing) {
+TEST(BudgetChooserTest, WhatAPlannedStepTookIsReportedAndChangesNothing) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));

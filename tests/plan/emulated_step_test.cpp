@@ -59,7 +59,7 @@ TEST(EmulatedStepTest, ARecordingSaysWhatAStepWithAnyActionsNeeds) {
   }
 }
 
-TEST(EmulatedStepTest, WhatComputingAgainNeedsForAWhileIsThereWheneverThatComes) {
+TEST(EmulatedStepTest, WhatRecomputingNeedsForAWhileIsThereWheneverThatComes) {
   std::mt19937_64 random(kSeed);
   for (int trial = 0; trial < 300; ++trial) {
     for (const Foretold& each : foretold_of(random, true))

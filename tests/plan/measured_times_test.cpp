@@ -94,7 +94,7 @@ TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   EXPECT_EQ(times.believed().end, 10);
 }
 
-TEST(MeasuredTimesTest, WhatComputingAgainTakesMakesAPlanAgain) {
+TEST(MeasuredTimesTest, WhatRecomputingTakesMakesAPlanAgain) {
   MeasuredTimes times(taking(4, 1));
   times.saw(taking(4, 2), !kStalled);
   times.saw(taking(4, 2), !kStalled);

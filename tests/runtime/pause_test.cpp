@@ -91,7 +91,7 @@ TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
   devices_[0]->free(cache);
 }
 
-TEST_F(RuntimePauseTest, UnknownAndPausedTagsAreTold) {
+TEST_F(RuntimePauseTest, UnknownAndPausedTagsAreReported) {
   EXPECT_EQ(runtime_.pause({{"unused"}}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kNotReady);
   ASSERT_TRUE(runtime_.pause({{"optimizer/*"}}).ok());

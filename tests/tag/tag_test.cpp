@@ -118,7 +118,7 @@ std::vector<std::string>& told() {
   return names;
 }
 
-TEST(TagTest, WhoWatchesIsToldOfEachChange) {
+TEST(TagTest, WhoWatchesIsReportedOfEachChange) {
   watch_tags([](const std::string& name) { told().push_back(name); });
   {
     const TagScope outer(intern_tag("outer"));

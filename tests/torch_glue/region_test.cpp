@@ -89,7 +89,7 @@ TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
   EXPECT_EQ(last_step("recompute").recomputed, 4096 * sizeof(float));
 }
 
-TEST_F(OffloadRegionTest, TheLastStepOfATagIsToldWithWhatStayedAndWhy) {
+TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   const at::Tensor x = input();
   {
     const OffloadRegion region(1.0, "told", {.min_bytes = 4096 * sizeof(float)});

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds words of a private dialect, for which the field has terms, in all tracked texts.
+
+Usage: python scripts/words.py [FILE…]
+
+A phrase is found over line breaks and in identifiers as well: `give back`, `give_back`, `GiveBack`. Exit
+status: 0 without findings, 1 with some. EXCEPTIONS states why a finding is right where it is.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+#: A phrase, and what to write instead.
+BANNED = {
+    "all the same": "anyway",
+    "anew": "again",
+    "at hand": "available",
+    "brings? back": "fetch; ahead of need: prefetch",
+    "brought back": "fetched",
+    "comes? back": "is fetched, is restored",
+    "computed? again": "recompute",
+    "computing again": "recomputing",
+    "dear|dearer|dearest": "expensive",
+    "for ever": "indefinitely",
+    "gives? back": "release, free",
+    "given? back": "released",
+    "gave back": "released",
+    "in vain": "needlessly",
+    "lets? go": "release",
+    "letting go": "releasing",
+    "made again": "recreated, recomputed",
+    "makes? again": "recreate, recompute",
+    "mend|mends|mended": "fix",
+    "nobody|somebody|whoever": "the thread, stream, caller or owner that it is",
+    "of account": "relevant",
+    "so many": "this many, N",
+    "so much": "this much",
+    "is told|are told": "is reported, is notified",
+    "tells of": "reports",
+    "twins?": "counterpart",
+    "what lies between blocks": "fragmentation",
+    "whole numbers?": "integer",
+}
+#: (file, phrase): why the phrase is right there. At most 20.
+EXCEPTIONS = {
+    ("scripts/words.py", ""): "the list itself",
+}
+SEPARATOR = r"(?:[ _]|\s*\n[ \t]*(?:///?|#+:?|\*)?[ \t]*)"
+SKIPPED = (".png", ".json", ".svg", "LICENSE")
+
+
+def pattern() -> re.Pattern[str]:
+    phrases = []
+    for phrase in BANNED:
+        words = "|".join(SEPARATOR.join(each.split(" ")) for each in phrase.split("|"))
+        phrases.append(f"(?:{words})")
+    plain = rf"(?<![A-Za-z])(?i:{'|'.join(phrases)})(?![A-Za-z])"
+    camel = [
+        "".join(word[0].upper() + word[1:].rstrip("?").replace("s?", "") for word in phrase.split(" "))
+        for group in BANNED
+        for phrase in group.split("|")
+        if " " in phrase
+    ]
+    return re.compile(rf"{plain}|(?<=[a-z0-9])(?:{'|'.join(sorted(set(camel)))})(?![a-z])")
+
+
+def findings(files: list[str]) -> list[str]:
+    found, used = [], pattern()
+    for name in files:
+        path = Path(name)
+        if name.endswith(SKIPPED) or not path.is_file() or (name, "") in EXCEPTIONS:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for match in used.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            phrase = re.sub(r"[\s_/#*]+", " ", match[0])
+            if (name, phrase.lower()) not in EXCEPTIONS:
+                found.append(f"{name}:{line}: {phrase!r}: {instead(phrase)}")
+    return found
+
+
+def instead(phrase: str) -> str:
+    for banned, term in BANNED.items():
+        if re.fullmatch(banned, phrase, re.IGNORECASE):
+            return f"write {term}"
+    return "write the field's term"
+
+
+def main() -> int:
+    files = sys.argv[1:] or subprocess.check_output(["git", "ls-files"], text=True).splitlines()
+    found = findings(files)
+    print("\n".join(found)) if found else None
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
