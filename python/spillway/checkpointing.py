@@ -196,7 +196,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     # FairScale's takes any false value, such as an empty dictionary of options.
     offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False
     module.__dict__["_spillway_offload_to_cpu"] = offload
-    _out_of_the_compiler()  # for the code that compiles what is around it
+    _out_of_the_compiler()  # for a compiler around it
     kind: Any = type(module)
     if not hasattr(kind, "_spillway_base"):
         # A forward of the object's own comes before its class's.

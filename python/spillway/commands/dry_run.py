@@ -24,26 +24,20 @@ _EXAMPLES = examples(
 _GROUP = "Dry run"
 
 
-class _Samples(click.ParamType):
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number < math.inf:
-            raise click.ClickException(f"--samples-per-step={value}: expected a number above 0, such as 8")
-        return number
+def _samples(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise click.ClickException(f"--samples-per-step={value}: expected a number above 0, such as 8")
+    return number
 
 
-class _Steps(click.ParamType):
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if not re.fullmatch("[0-9]{1,9}", str(value)) or int(value) < 1:
-            raise click.ClickException(f"--steps={value}: expected an integer above 0, such as 3")
-        return int(value)
+def _steps(value: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", value) or int(value) < 1:
+        raise click.ClickException(f"--steps={value}: expected an integer above 0, such as 3")
+    return int(value)
 
 
 @click.command("dry-run", cls=emulated_job.Command, help=_HELP, epilog=_EXAMPLES)
@@ -52,7 +46,7 @@ class _Steps(click.ParamType):
     "--samples-per-step",
     cls=Option,
     group=_GROUP,
-    type=_Samples(),
+    type=_samples,
     metavar="N",
     help="Sequences or tokens in a step, for a rate.",
 )
@@ -60,7 +54,7 @@ class _Steps(click.ParamType):
     "--steps",
     cls=Option,
     group=_GROUP,
-    type=_Steps(),
+    type=_steps,
     metavar="N",
     help="End after N steps of the first optimizer.",
 )
@@ -84,6 +78,7 @@ class _Steps(click.ParamType):
 @click.pass_context
 def dry_run(
     context: click.Context,
+    /,
     command: tuple[str, ...],
     profile: str | None,
     samples_per_step: float | None,

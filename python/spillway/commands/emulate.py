@@ -26,5 +26,5 @@ _EXAMPLES = examples(
 @options.emulated_gpu(*options.EMULATED)
 @options.job
 @click.pass_context
-def emulate(context: click.Context, command: tuple[str, ...], **values: Any) -> None:
+def emulate(context: click.Context, /, command: tuple[str, ...], **values: Any) -> None:
     program.start(context, command, options.environment(emulate=True, **values))

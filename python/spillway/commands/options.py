@@ -70,7 +70,7 @@ def environment(
     emulate: bool = False, profile: str | None = None, preload: bool = True, **values: Any
 ) -> dict[str, str]:
     """This process's environment, changed by the options. Raises LaunchError for an unusable value."""
-    given = {
+    given: dict[str, Any] = {
         name: (",".join(value) if value else None) if isinstance(value, tuple) else value
         for name, value in values.items()
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one arm is reported to do."""
+"""What one arm does."""
 
 from __future__ import annotations
 
