@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pause and a resume of 1000 tensors that hold MIB in all (argument): bytes copied, and the time of each.
 
-On the emulated GPU the times are of its virtual clock, and the link is the configured one. On a GPU the link is
-the rate of one large copy of pinned memory in the same run.
+On the emulated GPU the times are of its virtual clock, and the link is the configured one. On a GPU the link
+is the rate of one large copy of pinned memory in the same run.
 """
 
 from __future__ import annotations
