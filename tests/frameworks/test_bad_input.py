@@ -53,7 +53,7 @@ def launched(python, tmp_path, *command):
 
 def test_the_launcher_starts_no_python_on_a_torch_without_cuda(python, tmp_path):
     done = launched(python, tmp_path, "python", "-c", "print('went on')")
-    assert done.stderr.startswith("spillway run: torch 2.11.0+cpu has no CUDA build: ")
+    assert done.stderr.startswith("spillway emulate: torch 2.11.0+cpu has no CUDA build: ")
     assert (done.stderr.count("\n"), done.stdout, done.returncode) == (1, "", 2)
 
 
