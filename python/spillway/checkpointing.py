@@ -87,10 +87,11 @@ def checkpoint(
         preserve_rng_state: whether the second run draws the same random numbers.
 
     Raises:
-        TypeError: what is no function, or no flag. In the backward pass a RuntimeError where the second run
-        saves other tensors than the first or depends on other parameters (replaced, or put back as by
-        ``torch.func.functional_call``), or an argument was changed in place. Parameters that are arguments,
-        ``checkpoint(functional_call, module, parameters, x)``, are kept.
+        TypeError: `function` is not callable, or a flag is not a bool.
+        RuntimeError: in the backward pass, where an argument was changed in place, or where the second run
+            saves other tensors than the first or depends on other parameters (replaced, or restored as by
+            ``torch.func.functional_call``). Parameters that are arguments, as in
+            ``checkpoint(functional_call, module, parameters, x)``, are kept.
     """
     if not callable(function):
         raise TypeError(f"checkpoint takes a function, not {function!r}")

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference pages of the site, from what they describe: package, commands, settings, headers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+#: Public modules beside the package itself; those that this version has not are left out.
+MODULES = (
+    "memory",
+    "tags",
+    "compat",
+    "compat.torchtune",
+    "compat.trl",
+    "compat.fairscale",
+    "memory_saver",
+    "recorder",
+    "emulator",
+)
+_SETTINGS = """
+import click, json
+from spillway.settings import JOB, OTHER_HELP, OTHERS, SETTINGS
+missing = OTHERS.keys() ^ OTHER_HELP.keys()
+assert not missing, f"settings without a text, or texts without a setting: {missing}"
+def rows(settings):
+    return [(s.flag + ("" if s.is_switch else f" {s.metavar}"), s.variable, s.help) for s in settings]
+print(json.dumps({"job": rows(JOB), "emulated": rows(SETTINGS), "others": sorted(OTHER_HELP.items())}))
+"""
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Text by the page's path below docs."""
+    return {
+        "reference/python.md": _python(root / "python/spillway"),
+        "reference/commands.md": _commands(root),
+        "reference/settings.md": _settings(root),
+        "reference/c.md": _headers(root, "C header", ("spillway.h",)),
+        "reference/cpp.md": _headers(root, "C++ headers", _in_folder(root, "torch")),
+    }
+
+
+# --- Python --------------------------------------------------------------------------------------------------
+
+
+def _python(package: Path) -> str:
+    text = "# Python\n\n## spillway\n\n" + _module("spillway", package / "__init__.py")
+    for name in MODULES:
+        file = package.joinpath(*name.split("."))
+        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        if file.exists():
+            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file)
+    return text
+
+
+def _module(name: str, file: Path) -> str:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    imports = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    text = ""
+    for each in _exported(tree):
+        if not each.startswith("_"):
+            where = imports.get(each, f"{name}.{each}")
+            text += f"::: {where}\n    options:\n      heading: {name}.{each}\n\n"
+    return text
+
+
+def _exported(tree: ast.Module) -> list[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    # Without __all__: what the module defines, and what it takes from the package.
+    return [
+        name
+        for node in tree.body
+        for name in (
+            [alias.asname or alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("spillway")
+            else [node.name]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            else []
+        )
+    ]
+
+
+# --- Commands and settings -----------------------------------------------------------------------------------
+
+
+def _run(root: Path, *arguments: str) -> str:
+    env = os.environ | {"PYTHONPATH": str(root / "python"), "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    return subprocess.run(
+        [sys.executable, *arguments], env=env, cwd=root, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def _commands(root: Path) -> str:
+    names = _run(root, "-c", "from spillway.cli import COMMANDS; print(*COMMANDS)").split()
+    text = "# Command line\n\nThe help of each command, as the command prints it.\n"
+    for arguments in ([], *([name] for name in names), ["trace", "show"]):
+        title = " ".join(["spillway", *arguments])
+        said = _run(root, "-m", "spillway", *arguments, "--help")
+        text += f"\n## {title}\n\n~~~~text\n{said.rstrip()}\n~~~~\n"
+    return text
+
+
+def _settings(root: Path) -> str:
+    import json
+
+    found = json.loads(_run(root, "-c", _SETTINGS))
+    text = (
+        "# Settings\n\nEach option of a command has an environment variable; the option wins. An unknown "
+        "`SPILLWAY_` variable, and a value that cannot be used, is an error.\n"
+    )
+    for title, key in (("Options of a job", "job"), ("The emulated GPU", "emulated")):
+        text += f"\n## {title}\n\n| option | variable | |\n|---|---|---|\n"
+        for flag, variable, said in found[key]:
+            text += f"| `{flag}` | `{variable}` | {said} |\n"
+    text += "\n## Variables without an option\n\n| variable | |\n|---|---|\n"
+    return text + "".join(f"| `{name}` | {said} |\n" for name, said in found["others"])
+
+
+# --- Headers -------------------------------------------------------------------------------------------------
+
+
+def _in_folder(root: Path, folder: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{each.name}" for each in sorted((root / "include/spillway" / folder).glob("*.h")))
+
+
+def _headers(root: Path, title: str, names: tuple[str, ...]) -> str:
+    text = f"# {title}\n\nThe comments are the contract of each declaration.\n"
+    for name in names:
+        source = (root / "include/spillway" / name).read_text(encoding="utf-8")
+        text += f"\n## spillway/{name}\n\n~~~~cpp\n{source.rstrip()}\n~~~~\n"
+    return text
