@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docstrings import as_markdown
+
 #: Public modules beside the package itself; those that this version has not are left out.
 MODULES = (
     "memory",
@@ -47,16 +49,18 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def _python(package: Path) -> str:
-    text = "# Python\n\n## spillway\n\n" + _module("spillway", package / "__init__.py")
+    shown: dict[str, str] = {}
+    text = "# Python\n\n## spillway\n\n" + _module("spillway", package / "__init__.py", shown)
     for name in MODULES:
         file = package.joinpath(*name.split("."))
         file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
         if file.exists():
-            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file)
+            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file, shown)
     return text
 
 
-def _module(name: str, file: Path) -> str:
+def _module(name: str, file: Path, shown: dict[str, str]) -> str:
+    """The public names of a module. `shown` names each definition: none is described twice."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     imports = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
@@ -64,12 +68,18 @@ def _module(name: str, file: Path) -> str:
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
-    text = ""
+    text, again = "", ""
     for each in _exported(tree):
-        if not each.startswith("_"):
-            where = imports.get(each, f"{name}.{each}")
-            text += f"::: {where}\n    options:\n      heading: {name}.{each}\n\n"
-    return text
+        public, where = f"{name}.{each}", imports.get(each, f"{name}.{each}")
+        if each.startswith("_"):
+            continue
+        if where in shown:
+            again += f"* `{public}` is [`{shown[where]}`](#{shown[where]})\n"
+        else:
+            shown[where] = public
+            text += f'<a id="{public}"></a>\n\n::: {where}\n    options:\n      heading: {public}\n\n'
+    about = as_markdown(ast.get_docstring(tree) or "")
+    return f"{about}\n\n{again}\n{text}"
 
 
 def _exported(tree: ast.Module) -> list[str]:
