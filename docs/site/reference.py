@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -36,10 +37,11 @@ print(json.dumps({"job": rows(JOB), "emulated": rows(SETTINGS), "others": sorted
 
 def pages(root: Path) -> dict[str, str]:
     """Text by the page's path below docs."""
+    commands = _commands(root)
     return {
         "reference/python.md": _python(root / "python/spillway"),
-        "reference/commands.md": _commands(root),
-        "reference/settings.md": _settings(root),
+        "reference/commands.md": commands,
+        "reference/settings.md": _settings(root, commands),
         "reference/c.md": _headers(root, "C header", ("spillway.h",)),
         "reference/cpp.md": _headers(root, "C++ headers", _in_folder(root, "torch")),
     }
@@ -121,9 +123,7 @@ def _commands(root: Path) -> str:
     return text
 
 
-def _settings(root: Path) -> str:
-    import json
-
+def _settings(root: Path, commands: str) -> str:
     found = json.loads(_run(root, "-c", _SETTINGS))
     text = (
         "# Settings\n\nEach option of a command has an environment variable; the option wins. An unknown "
@@ -132,7 +132,9 @@ def _settings(root: Path) -> str:
     for title, key in (("Options of a job", "job"), ("The emulated GPU", "emulated")):
         text += f"\n## {title}\n\n| option | variable | |\n|---|---|---|\n"
         for flag, variable, said in found[key]:
-            text += f"| `{flag}` | `{variable}` | {said} |\n"
+            # A command may set what it has no option for.
+            option = f"`{flag}`" if flag.split()[0] in commands else "–"
+            text += f"| {option} | `{variable}` | {said} |\n"
     text += "\n## Variables without an option\n\n| variable | |\n|---|---|\n"
     return text + "".join(f"| `{name}` | {said} |\n" for name, said in found["others"])
 
