@@ -38,8 +38,8 @@ class Ratio {
 };
 
 /// Chooses which of a step's offloadable storages move, so that their bytes are at most the ratio
-/// of all offloadable bytes and less than one storage below it (law 7), from the first step on.
-/// Pure: no clock, no CUDA.
+/// of all offloadable bytes and less than one storage below it (invariant 7 in docs/invariants.md),
+/// from the first step on. Pure: no clock, no CUDA.
 ///
 /// Wherever a step ends, no more than its share has moved: a storage leaves when the bytes seen so
 /// far allow it, and one that is to leave and may not yet waits its turn.

@@ -29,8 +29,8 @@ struct PauseStats {
 };
 
 /// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
-/// regime R2, where the caller knows that nobody works on the blocks in between. A block that is
-/// touched while it is paused faults.
+/// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
+/// between. A block that is touched while it is paused faults.
 ///
 /// A pause, as a resume, has two parts: the first may fail and changes nothing then, the second
 /// does not fail. Several devices are so paused all or none.

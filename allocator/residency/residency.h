@@ -45,8 +45,8 @@ struct Return {
   driver::DevicePtr destination;
 };
 
-/// Carries out moves of storages under R2 (nobody can issue new work on the bytes while they are
-/// offloaded). Decides nothing.
+/// Carries out moves of storages of quiescent memory (docs/invariants.md: no new work on the bytes
+/// can be issued while they are offloaded). Decides nothing.
 ///
 /// Threads: safe for different stashes; one stash must not be used by two threads at once.
 /// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
@@ -57,10 +57,10 @@ class Residency {
       : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
   /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
-  /// afterwards: in our heap it then carries the copy's fence (law 2). Where `source` is not in our
-  /// heap, the caller must keep it alive until Stash::written has passed. Stream: after what
-  /// `producer` has been given; no wait. Errors: kOutOfHostMemory, kDriver; nothing has changed
-  /// then.
+  /// afterwards: in our heap it then carries the copy's fence (invariant 2 in docs/invariants.md).
+  /// Where `source` is not in our heap, the caller must keep it alive until Stash::written has
+  /// passed. Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory,
+  /// kDriver; nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
   /// As above, several parts of one storage, all or none; one fence for all. Requires: at least
   /// one.
@@ -83,7 +83,7 @@ class Residency {
   /// change.
   void set_offloaded(Stash& stash, bool offloaded);
 
-  /// Ends the stash: its slot goes back with the fences of its last copies (law 4).
+  /// Ends the stash: its slot goes back with the fences of its last copies (invariant 4).
   void drop(Stash stash);
 
   [[nodiscard]] ResidencyStats stats() const;

@@ -43,17 +43,17 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   /// Copies slot->size bytes from the device into each slot.
-  /// Stream: after everything submitted to `producer` so far (law 1) and after the slots' fences,
-  /// which are cleared (law 4). Errors: kDriver; then no copy is under way, and the slots' fences
-  /// are as they were. Requires: at least one copy.
+  /// Stream: after everything submitted to `producer` so far (invariant 1 in docs/invariants.md)
+  /// and after the slots' fences, which are cleared (invariant 4). Errors: kDriver; then no copy is
+  /// under way, and the slots' fences are as they were. Requires: at least one copy.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
                                 CopyPriority haste = CopyPriority::kPrefetch);
 
   /// Copies slot->size bytes from each slot to the device.
   /// Stream: after each `written` and after everything submitted so far to `consumer`, the stream
-  /// that the destinations were allocated on (law 3). The consumer must still wait for the fence.
-  /// Errors: kDriver; then no copy is under way. Requires: at least one copy.
+  /// that the destinations were allocated on (invariant 3). The consumer must still wait for the
+  /// fence. Errors: kDriver; then no copy is under way. Requires: at least one copy.
   Result<driver::Fence> to_device(std::span<const CopyIn> copies,
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop in which a wait of laws 1 to 3 is missing: the order checker says so in each step.
+"""A training loop in which a wait of invariants 1 to 3 (docs/invariants.md) is missing: the order checker says so in each step.
 
-Law 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one
+Invariant 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one
 stream; the residency tests break it where it stands alone.
 """
 

@@ -18,7 +18,7 @@ class HostCopy {
   HostCopy(DeviceRuntime& device, driver::DevicePtr storage, Bytes size)
       : device_(device), storage_(storage), size_(size) {}
 
-  /// Ends the host memory (law 4).
+  /// Ends the host memory (invariant 4 in docs/invariants.md).
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;

@@ -33,8 +33,8 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   void call_pack_hook(const at::Tensor& tensor) override;
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
-  /// changed in place since it was saved (law 9), with its name, and those of
-  /// SavedStorage::fetch.
+  /// changed in place since it was saved (invariant 9 in docs/invariants.md), with its name, and
+  /// those of SavedStorage::fetch.
   at::Tensor call_unpack_hook() override;
 
   /// As call_unpack_hook, where locks may be held: an error has no name.

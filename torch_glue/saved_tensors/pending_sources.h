@@ -14,8 +14,9 @@
 
 namespace spillway {
 
-/// Storages of other allocators that a copy still reads: held until it has passed (law 2). Memory
-/// of Spillway's own heap never comes here: its blocks carry the fence themselves.
+/// Storages of other allocators that a copy still reads: held until it has passed (invariant 2 in
+/// docs/invariants.md). Memory of Spillway's own heap never comes here: its blocks carry the fence
+/// themselves.
 ///
 /// Threads: safe; no lock is held while a storage is freed. Ownership: one per process, never
 /// destroyed.

@@ -21,9 +21,10 @@ namespace spillway {
 class UnpackOrder;
 
 /// One storage that autograd saves, however many tensors view it: one decision, and each byte that
-/// they cover at most once on the host (law 5). The decision, and what is counted for it, is about
-/// the storage's bytes, which leave the device; copied is what its tensors cover. The hooks of its
-/// tensors own it together; the last one ends the host copy (law 8).
+/// they cover at most once on the host (invariant 5 in docs/invariants.md). The decision, and what
+/// is counted for it, is about the storage's bytes, which leave the device; copied is what its
+/// tensors cover. The hooks of its tensors own it together; the last one ends the host copy
+/// (invariant 8).
 ///
 /// The identity is the storage object: a weak reference keeps its address from being used again.
 ///
@@ -60,7 +61,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
   /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
   /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
-  /// the stream has been given (law 1). `round` is the hook's own from here on, until
+  /// the stream has been given (invariant 1). `round` is the hook's own from here on, until
   /// remove_hook().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
@@ -89,7 +90,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
 
   /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
   /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
-  /// first one moved (law 6).
+  /// first one moved (invariant 6).
   void kept_is_used();
 
   /// For the run log (RunLog): zero where that is off.

@@ -7,7 +7,8 @@
 
 namespace spillway {
 
-/// The version of a tensor when it was saved: a later edit in place is noticed (law 9).
+/// The version of a tensor when it was saved: a later edit in place is noticed (invariant 9 in
+/// docs/invariants.md).
 class SavedVersion {
  public:
   SavedVersion() = default;
