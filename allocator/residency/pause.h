@@ -28,7 +28,7 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks offloaded, by tag, and fetches it at the same addresses:
+/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
 /// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
 /// between. A block that is touched while it is paused faults.
 ///

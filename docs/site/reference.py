@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from docstrings import as_markdown
 
 #: Public modules beside the package itself; those that this version has not are left out.
 MODULES = (
@@ -34,10 +37,11 @@ print(json.dumps({"job": rows(JOB), "emulated": rows(SETTINGS), "others": sorted
 
 def pages(root: Path) -> dict[str, str]:
     """Text by the page's path below docs."""
+    commands = _commands(root)
     return {
         "reference/python.md": _python(root / "python/spillway"),
-        "reference/commands.md": _commands(root),
-        "reference/settings.md": _settings(root),
+        "reference/commands.md": commands,
+        "reference/settings.md": _settings(root, commands),
         "reference/c.md": _headers(root, "C header", ("spillway.h",)),
         "reference/cpp.md": _headers(root, "C++ headers", _in_folder(root, "torch")),
     }
@@ -47,16 +51,18 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def _python(package: Path) -> str:
-    text = "# Python\n\n## spillway\n\n" + _module("spillway", package / "__init__.py")
+    shown: dict[str, str] = {}
+    text = "# Python\n\n## spillway\n\n" + _module("spillway", package / "__init__.py", shown)
     for name in MODULES:
         file = package.joinpath(*name.split("."))
         file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
         if file.exists():
-            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file)
+            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file, shown)
     return text
 
 
-def _module(name: str, file: Path) -> str:
+def _module(name: str, file: Path, shown: dict[str, str]) -> str:
+    """The public names of a module. `shown` names each definition: none is described twice."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     imports = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
@@ -64,12 +70,18 @@ def _module(name: str, file: Path) -> str:
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
-    text = ""
+    text, again = "", ""
     for each in _exported(tree):
-        if not each.startswith("_"):
-            where = imports.get(each, f"{name}.{each}")
-            text += f"::: {where}\n    options:\n      heading: {name}.{each}\n\n"
-    return text
+        public, where = f"{name}.{each}", imports.get(each, f"{name}.{each}")
+        if each.startswith("_"):
+            continue
+        if where in shown:
+            again += f"* `{public}` is [`{shown[where]}`](#{shown[where]})\n"
+        else:
+            shown[where] = public
+            text += f'<a id="{public}"></a>\n\n::: {where}\n    options:\n      heading: {public}\n\n'
+    about = as_markdown(ast.get_docstring(tree) or "")
+    return f"{about}\n\n{again}\n{text}"
 
 
 def _exported(tree: ast.Module) -> list[str]:
@@ -111,9 +123,7 @@ def _commands(root: Path) -> str:
     return text
 
 
-def _settings(root: Path) -> str:
-    import json
-
+def _settings(root: Path, commands: str) -> str:
     found = json.loads(_run(root, "-c", _SETTINGS))
     text = (
         "# Settings\n\nEach option of a command has an environment variable; the option wins. An unknown "
@@ -122,7 +132,9 @@ def _settings(root: Path) -> str:
     for title, key in (("Options of a job", "job"), ("The emulated GPU", "emulated")):
         text += f"\n## {title}\n\n| option | variable | |\n|---|---|---|\n"
         for flag, variable, said in found[key]:
-            text += f"| `{flag}` | `{variable}` | {said} |\n"
+            # A command may set what it has no option for.
+            option = f"`{flag}`" if flag.split()[0] in commands else "–"
+            text += f"| {option} | `{variable}` | {said} |\n"
     text += "\n## Variables without an option\n\n| variable | |\n|---|---|\n"
     return text + "".join(f"| `{name}` | {said} |\n" for name, said in found["others"])
 

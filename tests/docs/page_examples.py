@@ -14,6 +14,7 @@ PAGES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md"))]
 _FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?$")
 _NOT_RUN = re.compile(r"^<!-- not run: (\S.*) -->$")
 _STATUS = re.compile(r"^<!-- exit status (\d+) -->$")
+_PRINTS = re.compile(r"^<!-- prints: (\S.*) -->$")
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Block:
     text: str
     title: str | None = None
     status: int = 0
+    prints: str = ""
     not_run: str | None = None  # the reason
 
     @property
@@ -60,6 +62,8 @@ def read(path: Path) -> Page:
             marks["not_run"] = found[1]
         elif found := _STATUS.match(line):
             marks["status"] = int(found[1])
+        elif found := _PRINTS.match(line):
+            marks["prints"] = found[1]
         elif line == "<!-- setup":
             end = lines.index("-->", number)
             page.blocks.append(Block("python", number + 1, "\n".join(lines[number:end])))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the Python blocks of pages, page by page in one process: `run_pages.py PAGES RESULTS`.
 
-Both are JSON files. PAGES has [name, [[line, text], ...]] for each page; RESULTS gets null or a traceback
-by name.
+Both are JSON files. PAGES has [name, [[line, text], ...]] for each page; RESULTS gets null or a
+traceback by name.
 """
 
 import gc

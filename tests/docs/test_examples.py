@@ -75,7 +75,8 @@ def test_commands_run(page: Page, tmp_path: Path) -> None:
             assert done.returncode == block.status, (
                 f"{page.name}:{block.line}: {command}\n{done.stdout}\n{done.stderr}"
             )
-            assert done.stdout + done.stderr, f"{command}: printed nothing"
+            printed = done.stdout + done.stderr
+            assert printed and block.prints in printed, f"{page.name}:{block.line}: {command}\n{printed}"
 
 
 def _environment(command: str) -> dict[str, str]:
