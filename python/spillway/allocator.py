@@ -66,7 +66,7 @@ def pluggable_allocator() -> CUDAPluggableAllocator:
         pool = torch.cuda.MemPool(spillway.memory.pluggable_allocator().allocator())  # under PyTorch's own
 
     ``use_allocator()`` serves the same memory and is to be preferred: PyTorch refuses statistics, snapshots,
-    graphs and more for every pluggable allocator (docs/doors.md has the list). Without these functions
+    graphs and more for every pluggable allocator (docs/entry_points.md has the list). Without these functions
     ``record_stream`` would do nothing and memory of a graph would be given to others.
     """
     from torch.cuda.memory import CUDAPluggableAllocator

@@ -241,7 +241,7 @@ def subclass():
     return run(DOORS["subclass"] + SURFACE, SPILLWAY_EMULATE_SCHEDULE="late")
 
 
-# docs/doors.md has this table.
+# docs/entry_points.md has this table.
 REFUSED = [
     "MemPool",
     "OutOfMemoryObserver",

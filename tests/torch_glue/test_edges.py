@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop in which a wait of invariants 1 to 3 (docs/invariants.md) is missing: the order checker says so in each step.
+"""A training loop in which a wait of invariants 1 to 3 (docs/invariants.md) is missing: the order checker
+reports it in each step.
 
 Invariant 4 (a host slot's next writer waits for its last copy) is implied by the others in a loop on one
 stream; the residency tests break it where it stands alone.
