@@ -30,13 +30,17 @@ def of_limit(found: dict[str, Any]) -> str:
 
 
 def rows(budgets: dict[str, Any]) -> list[str]:
-    """Plain, shares of the activations gone, and the other ways beside ours in what they hold."""
+    """Plain, budgets by the share of activations offloaded or recomputed, and alternatives beside a budget
+    of the memory that they reserve."""
     plain = budgets["plain"]
     found = [("plain PyTorch", None, plain)]
-    found += [(f"budget, {each['gone']:.0%} gone", each["budget"], each) for each in budgets["budgets"]]
+    found += [
+        (f"budget: {each['gone']:.0%} offloaded or recomputed", each["budget"], each)
+        for each in budgets["budgets"]
+    ]
     for way, each in budgets["ways"].items():
         found += [(WAYS[way], None, each)]
-        found += [("budget of what that holds", each["ours"]["budget"], each["ours"])]
+        found += [("budget of the same memory", each["ours"]["budget"], each["ours"])]
     return [
         f"| {name} | {f'{budget / GIB:.2f}' if budget else ''} | {each['held_from_second'] / GIB:.2f} "
         f"| {each['ms']:.1f} | {each['ms'] / plain['ms']:.3f} | {of_limit(each)} |"
@@ -52,19 +56,18 @@ def section(found: dict[str, Any]) -> str:
     lines = [
         f"{found['device']}, driver {found['driver']}, torch {versions['torch']}, Python "
         f"{versions['python']}, {found['date']}, `scripts/gpu_check`: eight layers of Llama 3 8B (batch 4, "
-        "4096 tokens, bfloat16, AdamW), GiB held from the driver from the second step on, median of ten "
-        "steps:",
+        "4096 tokens, bfloat16, AdamW), peak GiB reserved from the second step on, median of ten steps:",
         "",
-        "| | budget, GiB | held, GiB | ms a step | of plain's | of the limit |",
+        "| | budget, GiB | reserved, GiB | ms per step | x plain | optimality |",
         "|---|---|---|---|---|---|",
         *rows(found["budgets"]),
         "",
         f"The demonstration's losses and gradients are plain PyTorch's, bit for bit, in "
-        f"{ratio_one / plain:.2f} of its memory with all activations moved. The link carries "
+        f"{ratio_one / plain:.2f} of its memory with all activations offloaded. The link carries "
         f"{link_in:.1f} GB/s in and {link_out:.1f} GB/s out. The driver meets {met} of the "
         f"{claims['claims']} claims that the "
         f"emulated GPU is held to. Of {tests['ran']} tests on the GPU {tests['passed']} passed, "
-        f"{tests['skipped']} need what it has not, and {tests['failed']} failed: {tests['since']}",
+        f"{tests['skipped']} were skipped (unsupported there), and {tests['failed']} failed: {tests['since']}",
     ]
     return QUOTE.marked(lines)
 

@@ -26,7 +26,7 @@ def section(result: dict[str, Any]) -> str:
         "to a MiB; or the smallest budget, where that is more:",
         *(["", result["notes"]] if "notes" in result else []),
         "",
-        "| model | way | held, GiB | ms a step | with a budget, ms |",
+        "| model | way | reserved, GiB | ms a step | with a budget, ms |",
         "|---|---|---|---|---|",
     ]
     for model, ways in result["budgets"]["beside"].items():
