@@ -29,9 +29,10 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   for (std::size_t edge = 0; edge + 1 < edges.size(); ++edge)
     peaks.push_back(*std::max_element(at(edges[edge]), at(edges[edge + 1])));
   for (const StepCurve::Absence& offloaded : curve.absences) {
-    if (offloaded.from < offloaded.to)
+    if (offloaded.from < offloaded.to) {
       absences.push_back(
           {offloaded.storage, index_of(offloaded.from), index_of(offloaded.to), offloaded.bytes});
+    }
   }
   for (Operand& operand : operands) {
     operand.from = index_of(operand.from);
