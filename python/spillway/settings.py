@@ -329,22 +329,3 @@ OTHER_HELP: dict[str, str] = {
     "SPILLWAY_OFFLINE": "1: the scripts of the repository fetch nothing.",
     PROFILE: "A profile of the emulated GPU for the launcher, such as h200.",
 }
-
-# What each of them does, for the documentation.
-OTHER_HELP: dict[str, str] = {
-    "SPILLWAY_LOG": "1: log to stderr what Spillway's libraries do.",
-    "SPILLWAY_DISABLE": "1: Spillway does nothing, whatever else is set.",
-    "SPILLWAY_PINNED_LIMIT": "Most host memory that one device of a process pins, such as 64GiB.",
-    "SPILLWAY_NODE_PINNED_LIMIT": "Most host memory that all processes of a user on a machine pin.",
-    "SPILLWAY_PLAN_REPLAY": "1: requests of repeated steps get planned addresses, without a budget too.",
-    "SPILLWAY_MEMORY_LIMIT": "Most memory that Spillway's heap reserves on each GPU, such as 20GiB.",
-    "SPILLWAY_UNSUPPORTED": "With another torch than the build's: error ends the job, warn trains without.",
-    "SPILLWAY_PRELOAD": "observe, or substitute: the preload library serves cudaMalloc from Spillway's heap.",
-    "SPILLWAY_PRELOAD_TRACE": "A file to which the preload library writes a trace of CUDA calls.",
-    "SPILLWAY_EMULATE": "1: the emulated GPU is in use; set by the launcher.",
-    "SPILLWAY_EMULATE_REPORTS": "A file that collects the races of all processes; set by the launcher.",
-    "SPILLWAY_EMULATE_ANSWERS": "A folder that collects the figures of a dry run; set by the launcher.",
-    "SPILLWAY_DEVELOPER": "Ignored: an option of the build, whose name may be in the environment.",
-    "SPILLWAY_OFFLINE": "1: the scripts of the repository fetch nothing.",
-    PROFILE: "A profile of the emulated GPU for the launcher, such as h200.",
-}
