@@ -45,7 +45,7 @@ class WarmArena {
   std::vector<HostSlot> held_;
 };
 
-/// Takes a slot that needs no registration and gives it back.
+/// Takes a slot that needs no registration and returns it.
 void BM_TakeSlot(benchmark::State& state) {
   WarmArena warm;
   const Bytes size{static_cast<std::uint64_t>(state.range(0))};

@@ -45,7 +45,7 @@ class WarmArena {
   std::vector<HostSlot> held_;
 };
 
-/// Takes a slot that needs no new memory and gives it back.
+/// Takes a slot that needs no new memory and returns it.
 void hit(benchmark::State& state, Bytes size) {
   const auto warm = WarmArena::make();
   if (failed(state, warm.status())) return;

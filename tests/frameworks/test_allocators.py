@@ -196,7 +196,7 @@ def test_the_snapshot_and_the_summary_agree(of_segments):
     assert "20480 KiB" in seen["summary"]
 
 
-def test_a_pool_holds_what_was_made_inside_it_and_gives_it_back(of_segments):
+def test_a_pool_holds_what_was_made_inside_it_and_returns_it(of_segments):
     assert of_segments["pool_of_its_own"] == [True, False, 16 * MIB, True]
 
 

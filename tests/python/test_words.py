@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/words.py finds each banned phrase in whatever form it is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/words.py"
+
+
+def check(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "text.cpp").write_text(text)
+    return subprocess.run(
+        [sys.executable, SCRIPT, "text.cpp"], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("// The heap makes it anew.", 1),
+        ("int x;\n/// Memory is given\n/// back then.", 2),
+        ("void give_back(Bytes);", 1),
+        ("TEST(Heap, ItGivesBack) {}", 1),
+        ("TEST(Heap, ThatNobodyHolds) {}", 1),
+        ("\n\n// TWINS", 3),
+    ],
+)
+def test_a_phrase_is_found_in_prose_and_in_identifiers(tmp_path: Path, text: str, line: int) -> None:
+    found = check(tmp_path, text)
+    assert found.returncode == 1
+    assert found.stdout.startswith(f"text.cpp:{line}: "), found.stdout
+
+
+@pytest.mark.parametrize("text", ["A new block.", "TEST(Heap, ANewBlock) {}", "// twinned, adorned, amended"])
+def test_other_words_are_not(tmp_path: Path, text: str) -> None:
+    found = check(tmp_path, text)
+    assert (found.returncode, found.stdout) == (0, "")
