@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from spillway._stats_types import Stats
+from spillway.statistics import Stats
 
 _T = TypeVar("_T")
 

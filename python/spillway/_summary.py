@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillway._load import glue
-from spillway._stats_types import Stats
+from spillway.statistics import Stats
 
 __all__ = ["by_tag", "device_index", "summary"]
 
@@ -38,7 +38,7 @@ def by_tag(device: Any = None) -> dict[str, Any]:
         released by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
     ``cached``
         free bytes that are held from the driver, by pool and stream: a list of ``pool``, ``stream``,
-        ``bytes``. Free memory has no tag: the code that asks next gets it.
+        ``bytes``. Free memory has no tag: the next allocation may get it.
     ``total``
         ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
         ``held`` (from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,

@@ -21,7 +21,7 @@ from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
 
 if TYPE_CHECKING:
-    from spillway._stats_types import CannotHelp, TagStats
+    from spillway.statistics import CannotHelp, TagStats
 
 __all__ = ["start"]
 
@@ -81,7 +81,8 @@ class _Watch:
 
     def moment(self) -> Moment:
         to_host, to_device = self.accounting.copied()
-        plans = _plans()
+        tags = _tags()
+        plans = _plans(tags)
         return Moment(
             [self.accounting.end_ms(device) for device in self.devices],
             [self.accounting.busy_ms(device) for device in self.devices],
@@ -89,7 +90,7 @@ class _Watch:
             to_device,
             plans,
             tuple(_timed_steps(tag) for tag, *_ in plans),
-            any("cannot_help" in step["last"]["skipped"] for step in _tags().values()),
+            any("cannot_help" in step["last"]["skipped"] for step in tags.values()),
         )
 
     def before_module(self, module: Any, arguments: tuple[Any, ...]) -> None:
@@ -202,12 +203,12 @@ def _cannot_help() -> CannotHelp | None:
     return stats()["cannot_help"] if glue.cache_info().currsize else None
 
 
-def _plans() -> tuple[Any, ...]:
+def _plans(tags: dict[str, TagStats]) -> tuple[Any, ...]:
     """As Moment has them."""
     from spillway._load import glue
 
     found = []
-    for tag, step in _tags().items():
+    for tag, step in tags.items():
         if records := glue().records(tag):
             last = step["last"]
             found.append((tag, records, last["offloaded_bytes"], last["left_to_recompute_bytes"]))
