@@ -12,7 +12,7 @@ from pathlib import Path
 
 from docstrings import as_markdown
 
-#: Public modules beside the package itself; those that this version has not are left out.
+#: Public modules beside the package itself.
 MODULES = (
     "memory",
     "tags",
@@ -22,7 +22,6 @@ MODULES = (
     "compat.fairscale",
     "memory_saver",
     "recorder",
-    "emulator",
 )
 _SETTINGS = """
 import click, json
@@ -56,8 +55,7 @@ def _python(package: Path) -> str:
     for name in MODULES:
         file = package.joinpath(*name.split("."))
         file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-        if file.exists():
-            text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file, shown)
+        text += f"\n## spillway.{name}\n\n" + _module(f"spillway.{name}", file, shown)
     return text
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -21,7 +22,7 @@ _EXAMPLES = examples(
         "spillway dry-run h200 --compare plain,recompute,ratio=0.5 -- python train.py",
     )
 )
-_GROUP = "Dry run"
+_option = functools.partial(click.option, cls=Option, group="Dry run")
 
 
 def _samples(value: str) -> float:
@@ -42,37 +43,10 @@ def _steps(value: str) -> int:
 
 @click.command("dry-run", cls=emulated_job.Command, help=_HELP, epilog=_EXAMPLES)
 @emulated_job.profile
-@click.option(
-    "--samples-per-step",
-    cls=Option,
-    group=_GROUP,
-    type=_samples,
-    metavar="N",
-    help="Sequences or tokens in a step, for a rate.",
-)
-@click.option(
-    "--steps",
-    cls=Option,
-    group=_GROUP,
-    type=_steps,
-    metavar="N",
-    help="End after N steps of the first optimizer.",
-)
-@click.option(
-    "--compare",
-    cls=Option,
-    group=_GROUP,
-    metavar="A,B,…",
-    help="Compare plain,checkpoint,recompute,ratio=,budget=.",
-)
-@click.option(
-    "--json",
-    "output",
-    cls=Option,
-    group=_GROUP,
-    metavar="FILE",
-    help="Write the figures to FILE, too; - for stdout.",
-)
+@_option("--samples-per-step", type=_samples, metavar="N", help="Sequences or tokens in a step, for a rate.")
+@_option("--steps", type=_steps, metavar="N", help="End after N steps of the first optimizer.")
+@_option("--compare", metavar="A,B,…", help="Compare plain,checkpoint,recompute,ratio=,budget=.")
+@_option("--json", "output", metavar="FILE", help="Write the figures to FILE, too; - for stdout.")
 @options.emulated_gpu(*options.DRY_RUN)
 @options.job
 @click.pass_context

@@ -29,9 +29,7 @@ class Command(help.Command):
         ctx.meta[_IN_COMMAND] = "--" in args
         asks_for_help = any(each in ctx.help_option_names for each in own)
         if not command and not asks_for_help and not ctx.resilient_parsing:
-            raise click.UsageError(
-                f"expected a command after --, as in: {ctx.command_path} -- python train.py", ctx
-            )
+            raise help.no_command(ctx)
         rest = super().parse_args(ctx, list(own))
         ctx.params["command"] = command
         return rest

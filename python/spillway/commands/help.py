@@ -43,6 +43,11 @@ class Command(click.Command):
                 formatter.write_dl([(term.ljust(width), text) for term, text in group])
 
 
+def no_command(ctx: click.Context) -> click.UsageError:
+    """The error of a command line that has no command to start."""
+    return click.UsageError(f"expected a command after --, as in: {ctx.command_path} -- python train.py", ctx)
+
+
 def examples(lines: Sequence[str]) -> str:
     """The epilog of a command's help."""
     return "\b\nExamples:\n" + "".join(f"  {line}\n" for line in lines)

@@ -17,6 +17,7 @@ from spillway import profiles
 from spillway._files import can_be_written, reason_of
 from spillway._text import printable
 from spillway.checked_run import run_checked
+from spillway.commands.help import no_command
 from spillway.commands.interpreters import is_python, torch_without_cuda
 from spillway.doctor import gpu
 from spillway.dry_run.alternatives import parse
@@ -37,9 +38,7 @@ def start(
     Raises ClickException where nothing can be started.
     """
     if not command:
-        raise click.UsageError(
-            f"expected a command after --, as in: {context.command_path} -- python train.py"
-        )
+        raise no_command(context)
     if env.get("SPILLWAY_DISABLE") != "1":
         if not (_emulated(env) or gpu.device_count()):
             raise click.ClickException(
