@@ -14,7 +14,7 @@ constexpr std::uint64_t kAlikeShare = 1024;
 /// converging, and after two the heap has trimmed what it can.
 constexpr int kMaxOver = 3;
 /// Attempts before the best measured margin is chosen.
-constexpr int kMaxNeedlessly = 3;
+constexpr int kMaxExcesses = 3;
 /// Fragmentation is at most this share of a budget, or of the bytes that a step allocates within
 /// it, and at most a page per storage. Measured with models of 10^8 to 10^10 parameters, in steps
 /// with planned addresses and without.
@@ -67,7 +67,7 @@ bool ReservedMargin::held(Bytes most, Bytes budget, bool least) {
   if (chosen_) return false;
   if (most <= budget) {
     note(most);
-    over_ = needlessly_ = 0;
+    over_ = excesses_ = 0;
     return false;
   }
   if (++over_ < kMaxOver) return false;
@@ -77,7 +77,7 @@ bool ReservedMargin::held(Bytes most, Bytes budget, bool least) {
     known_ = bytes_ + (most - budget) + Bytes{budget.count() / kSlackShare};
     return true;
   }
-  if (++needlessly_ < kMaxNeedlessly) return false;
+  if (++excesses_ < kMaxExcesses) return false;
   chosen_ = true;
   known_ = best(Bytes{budget.count() / kAlikeShare});
   return known_ != bytes_;

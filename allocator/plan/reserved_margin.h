@@ -78,8 +78,8 @@ class ReservedMargin {
   Bytes bytes_;
   Bytes known_;  // from measured steps
   std::vector<Tried> tried_;
-  int over_ = 0;        // consecutive steps above the budget
-  int needlessly_ = 0;  // times that the least plan has kept exceeding the budget
+  int over_ = 0;      // consecutive steps above the budget
+  int excesses_ = 0;  // times that the least plan has kept exceeding the budget
   bool chosen_ = false;
 };
 

@@ -45,7 +45,7 @@ void hit_driver(benchmark::State& state, Bytes size) {
   state.SetLabel("host's time");
 }
 
-/// Gives memory to a range of addresses in chunks, and takes it offloaded again: one range of
+/// Gives memory to a range of addresses in chunks, and takes it away again: one range of
 /// `count` chunks, access set for all of it by one call. The time is of all of that, for all
 /// chunks.
 void remap(benchmark::State& state, Bytes chunk, std::size_t count) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the emulated GPU has seen, the code that asked for it."""
+"""What the emulated GPU has seen, whichever library asked for it."""
 
 from __future__ import annotations
 

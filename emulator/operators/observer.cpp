@@ -60,8 +60,8 @@ HostOperator look_at(const at::RecordFunction& function) {
   const auto op = c10::Dispatcher::singleton().findSchema(*name);
   const std::string text = c10::toString(*name);
   if (!op) return seen;
-  seen.name = indefinitely(text);
-  seen.plain_name = indefinitely(name->name);
+  seen.name = permanent_copy(text);
+  seen.plain_name = permanent_copy(name->name);
   // PyTorch's own copy_ is not registered for the CPU, but for all devices.
   seen.touches = text == "aten::copy_" || text == "aten::_local_scalar_dense" ||
                  (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && !touches_no_bytes(text));
@@ -103,7 +103,7 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
   if (state.depth++ == 0) {
     const char* here = python_place();
     set_place(here != nullptr ? here : state.forward);
-    state.name = indefinitely(function.name());
+    state.name = permanent_copy(function.name());
   }
   if (function.seqNr() >= 0) {
     forward_slot(at::RecordFunction::currentThreadId(), function.seqNr()).store(state.place);
@@ -115,10 +115,10 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& f
 std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
   auto outer = std::make_unique<Outer>();
   const char* forward = forward_slot(function.forwardThreadId(), function.seqNr()).load();
-  state.forward =
-      forward == nullptr ? "a backward pass" : indefinitely(std::string("backward of ") + forward);
+  state.forward = forward == nullptr ? "a backward pass"
+                                     : permanent_copy(std::string("backward of ") + forward);
   state.depth = 0;  // operators of a node in Python have places of their own
-  state.name = indefinitely(function.name());
+  state.name = permanent_copy(function.name());
   set_place(state.forward);
   return outer;
 }

@@ -153,7 +153,7 @@ const char* place_here(Places& places) {
     text += (text.empty() ? "" : ", ") + file + ":" + std::to_string(each.line) + " in " +
             code.function;
   }
-  return places.texts.emplace(lines, indefinitely(std::move(text))).first->second;
+  return places.texts.emplace(lines, permanent_copy(std::move(text))).first->second;
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ const char* python_place() {
   return place;
 }
 
-const char* indefinitely(std::string text) {
+const char* permanent_copy(std::string text) {
   static std::atomic<bool> taken{false};
   static auto* texts = new std::unordered_set<std::string>;
   while (taken.exchange(true, std::memory_order_acquire))

@@ -14,6 +14,6 @@ const char* python_place();
 
 /// A copy that outlives the process, the same pointer for the same text.
 /// Threads: safe, without a lock that orders threads for the order checker.
-const char* indefinitely(std::string text);
+const char* permanent_copy(std::string text);
 
 }  // namespace spillway::operators

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["start"]
 
-_READ = 1e-6  # seconds that a reading takes: the code that waits for a time comes to an end
+_READ = 1e-6  # seconds that a reading takes: a loop that waits for a time ends
 _NAMES = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep")
 _REAL: dict[str, Callable[..., float]] = {name: getattr(_time, name) for name in _NAMES}
 

@@ -140,7 +140,7 @@ class Microbatches(Scope):
         return _Batch(self._engine) if self.offload_activations else nullcontext()
 
     def attach(self, stage: _Stage) -> _Stage:
-        """From now on each call of `stage` inside a training step is one micro-batch; gives it back.
+        """From now on each call of `stage` inside a training step is one micro-batch. Returns the stage.
 
         Args:
             stage: a module, or a stage of ``torch.distributed.pipelining``.

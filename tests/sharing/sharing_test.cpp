@@ -147,7 +147,7 @@ TEST_F(SharingTest, TheLastOwnerUnmaps) {
   EXPECT_NE(opened(place.handle), nullptr);
 }
 
-TEST_F(SharingTest, LettingGoWaitsForTheDeviceAndCountsIt) {
+TEST_F(SharingTest, ReleasingWaitsForTheDeviceAndCountsIt) {
   auto memory = opened(shared(allocate(4_MiB)).handle);
   const auto syncs = spillway_emulator_count("cuCtxSynchronize");
   const auto counted = driver::counters().host_syncs;

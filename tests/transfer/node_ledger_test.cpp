@@ -305,7 +305,7 @@ TEST_F(NodeLedgerTest, AFileThatOthersMayUseIsNotTrusted) {
 }
 
 TEST_F(NodeLedgerTest, AFileOfSomethingElseIsNotTrusted) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file offloaded";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a file";
   ASSERT_TRUE(ledger_.charge(1_KiB, 1_MiB).ok());
   ASSERT_EQ(chown(ledger_.path().c_str(), 1234, 1234), 0);
 

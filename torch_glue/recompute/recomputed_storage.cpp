@@ -196,7 +196,7 @@ c10::Storage RecomputedStorage::remake() {
   const TagScope tag(site_.tag);
   std::optional<TimedRecompute> timed;
   if (site_.watched) timed.emplace(runtime(), site_.index);
-  const ComputingAgain computing(site_.watched ? std::optional(site_) : std::nullopt);
+  const RecomputeGuard computing(site_.watched ? std::optional(site_) : std::nullopt);
   const std::size_t since = site_.watched ? runtime().curve().place() : 0;
   at::Tensor made = run_again();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,

@@ -186,10 +186,10 @@ void on_access(DeviceRuntime& device, const Site& site) {
   curve.asked(site.step, site.index, same ? product->index : StepCurve::Ask::kNoProduct);
 }
 
-ComputingAgain::ComputingAgain(const std::optional<Site>& site)
+RecomputeGuard::RecomputeGuard(const std::optional<Site>& site)
     : before_(std::exchange(product, site)) {}
 
-ComputingAgain::~ComputingAgain() {
+RecomputeGuard::~RecomputeGuard() {
   product = before_;
 }
 

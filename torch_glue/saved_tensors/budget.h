@@ -38,12 +38,12 @@ void on_access(DeviceRuntime& device, const Site& site);
 
 /// During its lifetime, uses by this thread count as operands for the recomputation of that
 /// storage; without a site, as uses by the backward pass itself.
-class ComputingAgain {
+class RecomputeGuard {
  public:
-  explicit ComputingAgain(const std::optional<Site>& product);
-  ~ComputingAgain();
-  ComputingAgain(const ComputingAgain&) = delete;
-  ComputingAgain& operator=(const ComputingAgain&) = delete;
+  explicit RecomputeGuard(const std::optional<Site>& product);
+  ~RecomputeGuard();
+  RecomputeGuard(const RecomputeGuard&) = delete;
+  RecomputeGuard& operator=(const RecomputeGuard&) = delete;
 
  private:
   const std::optional<Site> before_;

@@ -11,7 +11,7 @@ namespace spillway {
 namespace {
 
 /// The search for a storage to fetch ends after this many consecutive ones without need.
-constexpr int kMaxNeedlessly = 8;
+constexpr int kMaxNotBegun = 8;
 
 constexpr auto kUnknown = static_cast<std::size_t>(-1);
 
@@ -69,13 +69,13 @@ void UnpackOrder::used(const Site& site,
     }
     next = take_next(place, recorded);
   }
-  for (int needlessly = 0; next != nullptr;) {
+  for (int not_begun = 0; next != nullptr;) {
     const bool begun = next->prefetch(consumer);
-    needlessly = begun ? 0 : needlessly + 1;
+    not_begun = begun ? 0 : not_begun + 1;
     std::shared_ptr<SavedStorage> done;  // destroyed without the lock
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());
-    if (needlessly == kMaxNeedlessly) return;
+    if (not_begun == kMaxNotBegun) return;
     done = std::exchange(next, take_next(place, recorded));
   }
 }

@@ -59,7 +59,7 @@ def recording_streams() -> AbstractContextManager:
             back = saved.to("cuda", non_blocking=True)
         torch.cuda.current_stream().wait_stream(side)
         back.record_stream(torch.cuda.current_stream())
-        spare.append(saved)  # the code that writes to it next does so on the same stream
+        spare.append(saved)  # its next writer is on the same stream
         return back
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)

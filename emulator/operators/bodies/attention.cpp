@@ -45,16 +45,16 @@ void flash(c10::Stack& s, const Draws& draws) {
   refuse_debug_mask(s[5]);
   const Noise noise = Noise::draw(a.dropout, draws);
   const AttentionForward f = attend(a, noise.generator);
-  release(s,
-          laid_out_like(f.output, a.query),
-          f.logsumexp.to(at::kFloat).contiguous(),
-          at::Tensor(),
-          at::Tensor(),
-          a.query.size(2),
-          a.key.size(2),
-          noise.pair(),
-          at::empty({}, at::kUInt64),
-          no_debug_mask(a.query));
+  set_results(s,
+              laid_out_like(f.output, a.query),
+              f.logsumexp.to(at::kFloat).contiguous(),
+              at::Tensor(),
+              at::Tensor(),
+              a.query.size(2),
+              a.key.size(2),
+              noise.pair(),
+              at::empty({}, at::kUInt64),
+              no_debug_mask(a.query));
 }
 
 void flash_backward(c10::Stack& s, const Draws&) {
@@ -65,21 +65,21 @@ void flash_backward(c10::Stack& s, const Draws&) {
                                               {s[4].toTensor(), s[5].toTensor()},
                                               Noise::again(a.dropout, s[12].toTensor()),
                                               false);
-  release(s,
-          laid_out_like(b.query, a.query),
-          laid_out_like(b.key, a.key),
-          laid_out_like(b.value, a.value));
+  set_results(s,
+              laid_out_like(b.query, a.query),
+              laid_out_like(b.key, a.key),
+              laid_out_like(b.value, a.value));
 }
 
 void efficient(c10::Stack& s, const Draws& draws) {
   const Attention a = attention(s, {.query = 0, .bias = 3, .dropout = 5, .causal = 6, .scale = 7});
   const Noise noise = Noise::draw(a.dropout, draws);
   const AttentionForward f = attend(a, noise.generator);
-  release(s,
-          with_heads_inside(f.output),
-          padded_logsumexp(f.logsumexp, a.query.size(2), s[4].toBool()),
-          noise.seed(),
-          noise.offset());
+  set_results(s,
+              with_heads_inside(f.output),
+              padded_logsumexp(f.logsumexp, a.query.size(2), s[4].toBool()),
+              noise.seed(),
+              noise.offset());
 }
 
 void efficient_backward(c10::Stack& s, const Draws&) {
@@ -95,11 +95,11 @@ void efficient_backward(c10::Stack& s, const Draws&) {
                       {s[5].toTensor(), logsumexp},
                       Noise::again(a.dropout, s[7].toTensor(), s[8].toTensor()),
                       bias_wanted);
-  release(s,
-          with_heads_inside(b.query),
-          with_heads_inside(b.key),
-          with_heads_inside(b.value),
-          with_aligned_rows(b.bias));
+  set_results(s,
+              with_heads_inside(b.query),
+              with_heads_inside(b.key),
+              with_heads_inside(b.value),
+              with_aligned_rows(b.bias));
 }
 
 void cudnn(c10::Stack& s, const Draws& draws) {
@@ -108,16 +108,16 @@ void cudnn(c10::Stack& s, const Draws& draws) {
   const Noise noise = Noise::draw(a.dropout, draws);
   const AttentionForward f = attend(a, noise.generator);
   const bool same_width = a.query.size(3) == a.value.size(3);
-  release(s,
-          same_width ? laid_out_like(f.output, a.query) : with_heads_inside(f.output),
-          f.logsumexp.to(at::kFloat).contiguous().unsqueeze(-1),
-          at::Tensor(),
-          at::Tensor(),
-          a.query.size(2),
-          a.key.size(2),
-          noise.seed(),
-          noise.offset(),
-          at::Tensor());
+  set_results(s,
+              same_width ? laid_out_like(f.output, a.query) : with_heads_inside(f.output),
+              f.logsumexp.to(at::kFloat).contiguous().unsqueeze(-1),
+              at::Tensor(),
+              at::Tensor(),
+              a.query.size(2),
+              a.key.size(2),
+              noise.seed(),
+              noise.offset(),
+              at::Tensor());
 }
 
 void cudnn_backward(c10::Stack& s, const Draws&) {
@@ -129,10 +129,10 @@ void cudnn_backward(c10::Stack& s, const Draws&) {
                       {s[4].toTensor(), s[5].toTensor().squeeze(-1)},
                       Noise::again(a.dropout, s[6].toTensor(), s[7].toTensor()),
                       false);
-  release(s,
-          laid_out_like(b.query, a.query),
-          laid_out_like(b.key, a.key),
-          laid_out_like(b.value, a.value));
+  set_results(s,
+              laid_out_like(b.query, a.query),
+              laid_out_like(b.key, a.key),
+              laid_out_like(b.value, a.value));
 }
 
 // Seed and offset of memory-efficient attention are numbers on the host.

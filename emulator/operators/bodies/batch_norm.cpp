@@ -32,7 +32,7 @@ void stats(c10::Stack& s, const Draws&) {
   const double eps = s[1].toDouble();
   const at::Tensor x = wide(input).transpose(0, 1).flatten(1);
   const auto [variance, mean] = at::var_mean(x, /*dim=*/1, /*correction=*/0);
-  release(s, mean, (variance + eps).rsqrt());
+  set_results(s, mean, (variance + eps).rsqrt());
 }
 
 at::Tensor normalize(const c10::Stack& s) {
@@ -45,12 +45,12 @@ at::Tensor normalize(const c10::Stack& s) {
 }
 
 void elemt(c10::Stack& s, const Draws&) {
-  release(s, normalize(s));
+  set_results(s, normalize(s));
 }
 
 void elemt_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[6].toTensor();
-  release(s, out.resize_as_(s[0].toTensor()).copy_(normalize(s)));
+  set_results(s, out.resize_as_(s[0].toTensor()).copy_(normalize(s)));
 }
 
 /// Joins the statistics of several processes one after the other, as a GPU's one thread by channel
@@ -78,7 +78,7 @@ void gather(c10::Stack& s, const at::Tensor& counts) {
   };
   move(s[3], mean);
   move(s[4], squares / (n - 1));
-  release(s, mean, (squares / n + eps).rsqrt());
+  set_results(s, mean, (squares / n + eps).rsqrt());
 }
 
 void gather_stats(c10::Stack& s, const Draws&) {
@@ -102,7 +102,7 @@ void backward_reduce(c10::Stack& s, const Draws&) {
   if (!s[6].toBool()) grad_weight = at::Tensor();
   if (!s[7].toBool()) grad_bias = at::Tensor();
   const bool of_input = s[5].toBool();
-  release(
+  set_results(
       s, of_input ? sum : at::Tensor(), of_input ? moment : at::Tensor(), grad_weight, grad_bias);
 }
 
@@ -118,7 +118,7 @@ void backward_elemt(c10::Stack& s, const Draws&) {
   const at::Tensor made =
       (wide(s[0].toTensor()) - by_channel(mean_grad, input) - centred * by_channel(slope, input)) *
       by_channel(scale, input);
-  release(s, at::empty_like(input).copy_(made));
+  set_results(s, at::empty_like(input).copy_(made));
 }
 
 constexpr NamedBody kBodies[] = {

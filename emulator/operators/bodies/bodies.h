@@ -39,7 +39,7 @@ std::optional<at::Tensor> optional_tensor(const c10::IValue& value);
 
 /// Replaces the stack by the results.
 template <class... Results>
-void release(c10::Stack& stack, Results&&... results) {
+void set_results(c10::Stack& stack, Results&&... results) {
   stack.clear();
   (stack.emplace_back(std::forward<Results>(results)), ...);
 }

@@ -39,38 +39,38 @@ at::Tensor convolve(const c10::Stack& s, const std::optional<at::Tensor>& bias, 
 constexpr Places kPlain = {.stride = 3, .padding = 2, .dilation = 4, .groups = 5};
 
 void convolution(c10::Stack& s, const Draws&) {
-  release(s, convolve(s, {}, kPlain));
+  set_results(s, convolve(s, {}, kPlain));
 }
 
 void convolution_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[9].toTensor();
   const at::Tensor made = convolve(s, {}, kPlain);
-  release(s, out.resize_as_(made).copy_(made));
+  set_results(s, out.resize_as_(made).copy_(made));
 }
 
 void convolution_transpose(c10::Stack& s, const Draws&) {
-  release(s,
-          at::convolution(s[0].toTensor(),
-                          s[1].toTensor(),
-                          {},
-                          numbers(s[4]),
-                          numbers(s[2]),
-                          numbers(s[5]),
-                          /*transposed=*/true,
-                          numbers(s[3]),
-                          s[6].toInt()));
+  set_results(s,
+              at::convolution(s[0].toTensor(),
+                              s[1].toTensor(),
+                              {},
+                              numbers(s[4]),
+                              numbers(s[2]),
+                              numbers(s[5]),
+                              /*transposed=*/true,
+                              numbers(s[3]),
+                              s[6].toInt()));
 }
 
 void convolution_relu(c10::Stack& s, const Draws&) {
   constexpr Places kPlaces = {.stride = 3, .padding = 4, .dilation = 5, .groups = 6};
-  release(s, convolve(s, optional_tensor(s[2]), kPlaces).relu_());
+  set_results(s, convolve(s, optional_tensor(s[2]), kPlaces).relu_());
 }
 
 void convolution_add_relu(c10::Stack& s, const Draws&) {
   constexpr Places kPlaces = {.stride = 5, .padding = 6, .dilation = 7, .groups = 8};
   at::Tensor made = convolve(s, optional_tensor(s[4]), kPlaces);
   made.add_(s[2].toTensor(), s[3].isNone() ? at::Scalar(1) : s[3].toScalar());
-  release(s, made.relu_());
+  set_results(s, made.relu_());
 }
 
 at::Tensor depthwise(const c10::Stack& s) {
@@ -87,13 +87,13 @@ at::Tensor depthwise(const c10::Stack& s) {
 }
 
 void conv_depthwise(c10::Stack& s, const Draws&) {
-  release(s, depthwise(s));
+  set_results(s, depthwise(s));
 }
 
 void conv_depthwise_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[7].toTensor();
   const at::Tensor made = depthwise(s);
-  release(s, out.resize_as_(made).copy_(made));
+  set_results(s, out.resize_as_(made).copy_(made));
 }
 
 void batch_norm(c10::Stack& s, const Draws&) {
@@ -105,7 +105,7 @@ void batch_norm(c10::Stack& s, const Draws&) {
                                                       s[5].toBool(),
                                                       s[6].toDouble(),
                                                       s[7].toDouble());
-  release(s, output, mean, invstd, no_reserve());
+  set_results(s, output, mean, invstd, no_reserve());
 }
 
 void batch_norm_backward(c10::Stack& s, const Draws&) {
@@ -119,20 +119,20 @@ void batch_norm_backward(c10::Stack& s, const Draws&) {
                                                               /*train=*/true,
                                                               s[7].toDouble(),
                                                               {true, true, true});
-  release(s, input, weight, bias);
+  set_results(s, input, weight, bias);
 }
 
 constexpr int64_t kBilinear = 0;
 constexpr int64_t kZeros = 0;
 
 void grid_sampler(c10::Stack& s, const Draws&) {
-  release(s, at::grid_sampler_2d(s[0].toTensor(), s[1].toTensor(), kBilinear, kZeros, true));
+  set_results(s, at::grid_sampler_2d(s[0].toTensor(), s[1].toTensor(), kBilinear, kZeros, true));
 }
 
 void grid_sampler_backward(c10::Stack& s, const Draws&) {
   auto [input, grid] = at::grid_sampler_2d_backward(
       s[2].toTensor(), s[0].toTensor(), s[1].toTensor(), kBilinear, kZeros, true, {true, true});
-  release(s, input, grid);
+  set_results(s, input, grid);
 }
 
 Numbers image_shape(const c10::Stack& s) {
@@ -140,11 +140,11 @@ Numbers image_shape(const c10::Stack& s) {
 }
 
 void affine_grid(c10::Stack& s, const Draws&) {
-  release(s, at::affine_grid_generator(s[0].toTensor(), image_shape(s), true));
+  set_results(s, at::affine_grid_generator(s[0].toTensor(), image_shape(s), true));
 }
 
 void affine_grid_backward(c10::Stack& s, const Draws&) {
-  release(s, at::affine_grid_generator_backward(s[0].toTensor(), image_shape(s), true));
+  set_results(s, at::affine_grid_generator_backward(s[0].toTensor(), image_shape(s), true));
 }
 
 constexpr NamedBody kBodies[] = {

@@ -11,12 +11,12 @@ void native_dropout(c10::Stack& stack, const Draws& draws) {
   const auto train = stack[2].toOptional<bool>();
   if (p == 0 || !train.value_or(true) || input.numel() == 0) {
     auto [output, mask] = at::native_dropout(input, p, train);
-    return release(stack, output, mask);
+    return set_results(stack, output, mask);
   }
   const double kept = 1 - p;
   const at::Tensor mask = at::empty_like(input, at::kBool);
   mask.bernoulli_(kept, draws.generator());
-  release(stack, input.mul(mask).mul_(kept == 0 ? 0. : 1. / kept), mask);
+  set_results(stack, input.mul(mask).mul_(kept == 0 ? 0. : 1. / kept), mask);
 }
 
 /// `kept` is the probability of keeping a number.
@@ -25,11 +25,11 @@ void fused_dropout(c10::Stack& stack, const Draws& draws) {
   const double kept = stack[1].toDouble();
   const at::Tensor mask = at::empty_like(input, at::kByte);
   mask.bernoulli_(kept, draws.generator());
-  release(stack, input.mul(mask).mul_(1. / kept), mask);
+  set_results(stack, input.mul(mask).mul_(1. / kept), mask);
 }
 
 void masked_scale(c10::Stack& stack, const Draws&) {
-  release(stack, stack[0].toTensor().mul(stack[1].toTensor()).mul_(stack[2].toDouble()));
+  set_results(stack, stack[0].toTensor().mul(stack[1].toTensor()).mul_(stack[2].toDouble()));
 }
 
 constexpr NamedBody kBodies[] = {

@@ -23,7 +23,7 @@ void layer_norm(c10::Stack& s, const Draws&) {
     mean = mean.to(at::kFloat);
     rstd = rstd.to(at::kFloat);
   }
-  release(s, output, mean, rstd);
+  set_results(s, output, mean, rstd);
 }
 
 void layer_norm_backward(c10::Stack& s, const Draws&) {
@@ -42,7 +42,7 @@ void layer_norm_backward(c10::Stack& s, const Draws&) {
                                      weight,
                                      bias,
                                      c10::IValue(s[7]).to<std::array<bool, 3>>());
-  release(s, grad, grad_weight, grad_bias);
+  set_results(s, grad, grad_weight, grad_bias);
 }
 
 constexpr NamedBody kBodies[] = {

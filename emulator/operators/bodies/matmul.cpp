@@ -11,61 +11,61 @@ at::Tensor widened(const c10::IValue& tensor, const c10::IValue& type) {
 }
 
 void mm(c10::Stack& s, const Draws&) {
-  release(s, at::mm(widened(s[0], s[2]), widened(s[1], s[2])));
+  set_results(s, at::mm(widened(s[0], s[2]), widened(s[1], s[2])));
 }
 
 void mm_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[3].toTensor();
-  release(s, at::mm_out(out, widened(s[0], s[2]), widened(s[1], s[2])));
+  set_results(s, at::mm_out(out, widened(s[0], s[2]), widened(s[1], s[2])));
 }
 
 void bmm(c10::Stack& s, const Draws&) {
-  release(s, at::bmm(widened(s[0], s[2]), widened(s[1], s[2])));
+  set_results(s, at::bmm(widened(s[0], s[2]), widened(s[1], s[2])));
 }
 
 void bmm_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[3].toTensor();
-  release(s, at::bmm_out(out, widened(s[0], s[2]), widened(s[1], s[2])));
+  set_results(s, at::bmm_out(out, widened(s[0], s[2]), widened(s[1], s[2])));
 }
 
 void addmm(c10::Stack& s, const Draws&) {
-  release(s,
-          at::addmm(widened(s[0], s[3]),
-                    widened(s[1], s[3]),
-                    widened(s[2], s[3]),
-                    s[4].toScalar(),
-                    s[5].toScalar()));
-}
-
-void addmm_out(c10::Stack& s, const Draws&) {
-  at::Tensor out = s[6].toTensor();
-  release(s,
-          at::addmm_out(out,
-                        widened(s[0], s[3]),
+  set_results(s,
+              at::addmm(widened(s[0], s[3]),
                         widened(s[1], s[3]),
                         widened(s[2], s[3]),
                         s[4].toScalar(),
                         s[5].toScalar()));
 }
 
-void baddbmm(c10::Stack& s, const Draws&) {
-  release(s,
-          at::baddbmm(widened(s[0], s[3]),
-                      widened(s[1], s[3]),
-                      widened(s[2], s[3]),
-                      s[4].toScalar(),
-                      s[5].toScalar()));
+void addmm_out(c10::Stack& s, const Draws&) {
+  at::Tensor out = s[6].toTensor();
+  set_results(s,
+              at::addmm_out(out,
+                            widened(s[0], s[3]),
+                            widened(s[1], s[3]),
+                            widened(s[2], s[3]),
+                            s[4].toScalar(),
+                            s[5].toScalar()));
 }
 
-void baddbmm_out(c10::Stack& s, const Draws&) {
-  at::Tensor out = s[6].toTensor();
-  release(s,
-          at::baddbmm_out(out,
-                          widened(s[0], s[3]),
+void baddbmm(c10::Stack& s, const Draws&) {
+  set_results(s,
+              at::baddbmm(widened(s[0], s[3]),
                           widened(s[1], s[3]),
                           widened(s[2], s[3]),
                           s[4].toScalar(),
                           s[5].toScalar()));
+}
+
+void baddbmm_out(c10::Stack& s, const Draws&) {
+  at::Tensor out = s[6].toTensor();
+  set_results(s,
+              at::baddbmm_out(out,
+                              widened(s[0], s[3]),
+                              widened(s[1], s[3]),
+                              widened(s[2], s[3]),
+                              s[4].toScalar(),
+                              s[5].toScalar()));
 }
 
 constexpr NamedBody kBodies[] = {

@@ -19,7 +19,7 @@ void softmax(c10::Stack& s, const Draws&) {
   const at::Tensor self = s[0].toTensor();
   const bool half_to_float = s[2].toBool();
   const at::Tensor input = half_to_float ? self.to(at::kFloat) : self;
-  release(s, kSoftmax(input, s[1].toInt(), false));
+  set_results(s, kSoftmax(input, s[1].toInt(), false));
 }
 
 template <Gradient kGradient>
@@ -28,7 +28,7 @@ void softmax_backward(c10::Stack& s, const Draws&) {
   const auto type = s[3].toScalarType();
   const at::Tensor made =
       kGradient(gradient, s[1].toTensor(), s[2].toInt(), gradient.scalar_type());
-  release(s, made.to(type));
+  set_results(s, made.to(type));
 }
 
 /// Of integers. Counts of up to 2^53 are exact.
@@ -36,7 +36,7 @@ void histc(c10::Stack& s, const Draws&) {
   const at::Tensor self = s[0].toTensor();
   const bool whole = c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
   const at::Tensor numbers = whole ? self.to(at::kDouble) : self;
-  release(
+  set_results(
       s, at::histc(numbers, s[1].toInt(), s[2].toScalar(), s[3].toScalar()).to(self.scalar_type()));
 }
 

@@ -173,12 +173,12 @@ void flash(c10::Stack& s, const Draws& draws) {
                   s[10].toOptional<double>()};
   const Noise noise = Noise::draw(call.dropout, draws);
   const Results made = run(call, noise);
-  release(s,
-          laid_out_like(made.output, call.query),
-          call.dense() ? made.logsumexps[0] : at::cat(made.logsumexps, 2)[0],
-          noise.pair(),
-          at::empty({}, at::kUInt64),
-          at::empty({0}, call.query.scalar_type()));
+  set_results(s,
+              laid_out_like(made.output, call.query),
+              call.dense() ? made.logsumexps[0] : at::cat(made.logsumexps, 2)[0],
+              noise.pair(),
+              at::empty({}, at::kUInt64),
+              at::empty({0}, call.query.scalar_type()));
 }
 
 void flash_backward(c10::Stack& s, const Draws&) {
@@ -208,7 +208,7 @@ void flash_backward(c10::Stack& s, const Draws&) {
       },
       Noise::again(call.dropout, s[12].toTensor()),
       false);
-  release(s, b.query, b.key, b.value);
+  set_results(s, b.query, b.key, b.value);
 }
 
 /// With sequences, memory-efficient attention has them in a batch of one.
@@ -256,13 +256,13 @@ void efficient(c10::Stack& s, const Draws& draws) {
   std::vector<at::Tensor> logsumexps;
   for (const at::Tensor& one : made.logsumexps)
     logsumexps.push_back(padded_logsumexp(one, longest_query, s[10].toBool()));
-  release(s,
-          batched(made.output, call).contiguous(),
-          at::cat(logsumexps),
-          noise.seed(),
-          noise.offset(),
-          longest_query,
-          longest_key);
+  set_results(s,
+              batched(made.output, call).contiguous(),
+              at::cat(logsumexps),
+              noise.seed(),
+              noise.offset(),
+              longest_query,
+              longest_key);
 }
 
 void efficient_backward(c10::Stack& s, const Draws&) {
@@ -286,11 +286,11 @@ void efficient_backward(c10::Stack& s, const Draws&) {
       },
       Noise::again(call.dropout, s[12].toTensor(), s[13].toTensor()),
       call.bias && s[15].toBool());
-  release(s,
-          batched(b.query, call),
-          batched(b.key, call),
-          batched(b.value, call),
-          with_aligned_rows(b.bias));
+  set_results(s,
+              batched(b.query, call),
+              batched(b.key, call),
+              batched(b.value, call),
+              with_aligned_rows(b.bias));
 }
 
 constexpr unsigned kSeedAndOffset = 1U << 2U | 1U << 3U;

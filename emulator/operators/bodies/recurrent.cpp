@@ -29,7 +29,7 @@ void lstm_cell(c10::Stack& stack, const Draws&) {
   const at::Tensor cell = chunks[2].tanh();
   const at::Tensor out = chunks[3].sigmoid();
   const at::Tensor cy = forget * stack[2].toTensor() + in * cell;
-  release(stack, out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1));
+  set_results(stack, out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1));
 }
 
 void lstm_cell_backward(c10::Stack& stack, const Draws&) {
@@ -50,7 +50,7 @@ void lstm_cell_backward(c10::Stack& stack, const Draws&) {
                                     at::tanh_backward(grad_c * in, cell),
                                     at::sigmoid_backward(grad_hy * tanh_cy, out)},
                                    1);
-  release(stack, gates, grad_c * forget, bias_grad(gates, has_bias));
+  set_results(stack, gates, grad_c * forget, bias_grad(gates, has_bias));
 }
 
 void gru_cell(c10::Stack& stack, const Draws&) {
@@ -64,7 +64,7 @@ void gru_cell(c10::Stack& stack, const Draws&) {
   const at::Tensor update = gates[1].add_(input[1]).sigmoid_();
   const at::Tensor fresh = (input[2] + gates[2].mul_(reset)).tanh_();
   const at::Tensor hy = (hx - fresh) * update + fresh;
-  release(stack, hy, at::cat({reset, update, fresh, hx, hidden}, 1));
+  set_results(stack, hy, at::cat({reset, update, fresh, hx, hidden}, 1));
 }
 
 void gru_cell_backward(c10::Stack& stack, const Draws&) {
@@ -83,7 +83,7 @@ void gru_cell_backward(c10::Stack& stack, const Draws&) {
   const at::Tensor grad_reset = at::sigmoid_backward(grad_fresh * hidden, reset);
   const at::Tensor input = at::cat({grad_reset, grad_update, grad_fresh}, 1);
   const at::Tensor gates = at::cat({grad_reset, grad_update, grad_fresh * reset}, 1);
-  release(stack, input, gates, grad_hx, bias_grad(input, has_bias), bias_grad(gates, has_bias));
+  set_results(stack, input, gates, grad_hx, bias_grad(input, has_bias), bias_grad(gates, has_bias));
 }
 
 constexpr NamedBody kBodies[] = {

@@ -43,7 +43,7 @@ void rms_norm_backward(c10::Stack& stack, const Draws&) {
     grad_input =
         (scaled * rstd + (grad_mean / count).expand_as(x) * (x * 2)).to(input.scalar_type());
   }
-  release(stack, grad_input, grad_weight);
+  set_results(stack, grad_input, grad_weight);
 }
 
 constexpr NamedBody kBodies[] = {{"aten::_fused_rms_norm_backward", rms_norm_backward}};

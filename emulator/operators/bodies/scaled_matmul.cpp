@@ -127,13 +127,13 @@ at::Tensor multiply(const c10::Stack& s) {
 }
 
 void scaled_mm(c10::Stack& s, const Draws&) {
-  release(s, multiply(s));
+  set_results(s, multiply(s));
 }
 
 void scaled_mm_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[8].toTensor();
   const at::Tensor made = multiply(s);
-  release(s, out.resize_as_(made).copy_(made));
+  set_results(s, out.resize_as_(made).copy_(made));
 }
 
 /// The newer operator says how each factor is scaled; one level of scales each.
@@ -164,13 +164,13 @@ at::Tensor multiply_v2(const c10::Stack& s) {
 }
 
 void scaled_mm_v2(c10::Stack& s, const Draws&) {
-  release(s, multiply_v2(s));
+  set_results(s, multiply_v2(s));
 }
 
 void scaled_mm_v2_out(c10::Stack& s, const Draws&) {
   at::Tensor out = s[12].toTensor();
   const at::Tensor made = multiply_v2(s);
-  release(s, out.resize_as_(made).copy_(made));
+  set_results(s, out.resize_as_(made).copy_(made));
 }
 
 /// One matrix for each group of rows (or for each matrix of a batch), with scales by row.
@@ -185,7 +185,7 @@ void scaled_grouped_mm(c10::Stack& s, const Draws&) {
   const at::ScalarType type = type_or(s[7], at::kBFloat16);
   const at::Tensor left = a.to(at::kFloat) * scale_a.unsqueeze(-1);
   const at::Tensor right = b.to(at::kFloat) * scale_b.unsqueeze(-2);
-  if (a.dim() == 3) return release(s, at::bmm(left, right).to(type));
+  if (a.dim() == 3) return set_results(s, at::bmm(left, right).to(type));
   const at::Tensor ends = s[4].toTensor();
   std::vector<at::Tensor> made;
   int64_t begin = 0;
@@ -196,7 +196,7 @@ void scaled_grouped_mm(c10::Stack& s, const Draws&) {
   }
   // Rows past the last group stay as they are in memory on a GPU.
   made.push_back(at::zeros({a.size(0) - begin, b.size(2)}, at::kFloat));
-  release(s, at::cat(made).to(type));
+  set_results(s, at::cat(made).to(type));
 }
 
 constexpr NamedBody kBodies[] = {
