@@ -21,10 +21,10 @@ def show(document: dict[str, Any], console: Console) -> None:
     for arm in arms:
         table.add_column(arm["name"], justify="right")
     for heading, key in (
-        ("peak device memory, held (MiB)", "peak_device_bytes"),
-        ("peak device memory, live (MiB)", "peak_allocated_bytes"),
-        ("moved to the host per step (MiB)", "offloaded_bytes"),
-        ("moved back per step (MiB)", "fetched_bytes"),
+        ("peak device memory, reserved (MiB)", "peak_device_bytes"),
+        ("peak device memory, allocated (MiB)", "peak_allocated_bytes"),
+        ("offloaded per step (MiB)", "offloaded_bytes"),
+        ("fetched per step (MiB)", "fetched_bytes"),
         ("pinned host memory, peak (MiB)", "host_peak_bytes"),
     ):
         table.add_row(heading, *(mebibytes(arm[key]) for arm in arms))
@@ -36,7 +36,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     console.print(table)
     for arm in arms:
         if arm["skipped"]:
-            console.print(f"{arm['name']}: not moved per step: {skips(arm['skipped'])}", highlight=False)
+            console.print(f"{arm['name']}: not offloaded per step: {skips(arm['skipped'])}", highlight=False)
 
 
 def step_ms(arm: dict[str, Any]) -> float:
