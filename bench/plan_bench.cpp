@@ -10,7 +10,7 @@ namespace {
 
 StepProfile step_of(benchmark::State& state) {
   std::mt19937_64 random(1);
-  return testing::random_step(random, static_cast<std::size_t>(state.range(0)));
+  return test_steps::random_step(random, static_cast<std::size_t>(state.range(0)));
 }
 
 /// Half way between everything offloaded and everything kept.
@@ -33,7 +33,7 @@ BENCHMARK(plan)->Arg(1000)->Arg(5000)->Arg(20000)->Unit(benchmark::kNanosecond);
 void plan_with_operands(benchmark::State& state) {
   std::mt19937_64 random(1);
   const StepProfile step =
-      testing::random_step_with_operands(random, static_cast<std::size_t>(state.range(0)), 8);
+      test_steps::random_step_with_operands(random, static_cast<std::size_t>(state.range(0)), 8);
   const Bytes budget = middle_of(step);
   for (auto _ : state)
     benchmark::DoNotOptimize(plan_step(step, budget));

@@ -8,7 +8,7 @@ namespace {
 
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
-using c10::CachingDeviceAllocator::DeviceStats;
+using TorchStats = c10::CachingDeviceAllocator::DeviceStats;
 
 std::int64_t signed_of(std::uint64_t value) {
   return static_cast<std::int64_t>(value);
@@ -31,7 +31,7 @@ StatArray aggregate(const Level& level) {
 }
 
 /// The entry `pool` of every array: 1 for the small pool, 2 for the large one.
-void fill_pool(DeviceStats& stats, std::size_t pool, const HeapStats& tier) {
+void fill_pool(TorchStats& stats, std::size_t pool, const HeapStats& tier) {
   const auto set = [pool](StatArray& array, std::int64_t now, std::int64_t total) {
     array.at(pool) = Stat{now, now, total, total - now};
   };
@@ -47,15 +47,15 @@ void fill_pool(DeviceStats& stats, std::size_t pool, const HeapStats& tier) {
   set(stats.inactive_split_bytes, signed_of(tier.stranded), signed_of(tier.stranded));
 }
 
-constexpr StatArray DeviceStats::*kArrays[] = {&DeviceStats::allocation,
-                                               &DeviceStats::segment,
-                                               &DeviceStats::active,
-                                               &DeviceStats::inactive_split,
-                                               &DeviceStats::allocated_bytes,
-                                               &DeviceStats::reserved_bytes,
-                                               &DeviceStats::active_bytes,
-                                               &DeviceStats::inactive_split_bytes,
-                                               &DeviceStats::requested_bytes};
+constexpr StatArray TorchStats::*kArrays[] = {&TorchStats::allocation,
+                                              &TorchStats::segment,
+                                              &TorchStats::active,
+                                              &TorchStats::inactive_split,
+                                              &TorchStats::allocated_bytes,
+                                              &TorchStats::reserved_bytes,
+                                              &TorchStats::active_bytes,
+                                              &TorchStats::inactive_split_bytes,
+                                              &TorchStats::requested_bytes};
 
 c10::CachingDeviceAllocator::BlockInfo block_info(const HeapBlockInfo& block) {
   c10::CachingDeviceAllocator::BlockInfo info;
@@ -80,7 +80,7 @@ c10::CachingDeviceAllocator::SegmentInfo segment_at(c10::DeviceIndex device,
 
 }  // namespace
 
-DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& tiers) {
+TorchStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& tiers) {
   const Level blocks{signed_of(heap.allocated_blocks),
                      signed_of(heap.allocated_blocks_peak),
                      signed_of(heap.allocations)};
@@ -93,7 +93,7 @@ DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& t
       signed_of(heap.requested), signed_of(heap.requested_peak), signed_of(heap.requested_total)};
   const Level held{signed_of(heap.held), signed_of(heap.reserved_peak), signed_of(heap.held_total)};
 
-  DeviceStats stats;
+  TorchStats stats;
   stats.allocation = stats.active = aggregate(blocks);
   stats.segment = aggregate(segments);
   stats.allocated_bytes = stats.active_bytes = aggregate(live);
@@ -111,7 +111,7 @@ DeviceStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& t
   return stats;
 }
 
-void keep_pool_peaks(DeviceStats& stats, DeviceStats& seen) {
+void keep_pool_peaks(TorchStats& stats, TorchStats& seen) {
   for (const auto array : kArrays) {
     for (std::size_t pool = 1; pool < (stats.*array).size(); ++pool) {
       std::int64_t& peak = (seen.*array).at(pool).peak;
@@ -121,7 +121,7 @@ void keep_pool_peaks(DeviceStats& stats, DeviceStats& seen) {
   }
 }
 
-void subtract_accumulated(DeviceStats& stats, const DeviceStats& base) {
+void subtract_accumulated(TorchStats& stats, const TorchStats& base) {
   for (const auto array : kArrays) {
     for (size_t kind = 0; kind < (stats.*array).size(); ++kind) {
       (stats.*array)[kind].allocated -= (base.*array)[kind].allocated;

@@ -17,7 +17,7 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-void start(int device, const std::string& path, std::size_t most) {
+void start_recording(int device, const std::string& path, std::size_t most) {
   auto runtime = Runtime::instance().device(DeviceId{device});
   raise(runtime.status());
   raise(runtime.value()->start_recording(path, most));
@@ -80,7 +80,7 @@ py::dict trace(const std::string& path) {
 }  // namespace
 
 void define_lifetimes(py::module_& module) {
-  module.def("start_recording", &start, "device"_a, "path"_a, "most"_a);
+  module.def("start_recording", &start_recording, "device"_a, "path"_a, "most"_a);
   module.def("stop_recording", [] { raise(LifetimeRecorder::instance().stop()); });
   module.def("recording_counts", &counts);
   module.def("lifetime_records", &records);

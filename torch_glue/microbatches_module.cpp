@@ -12,13 +12,13 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-std::uint64_t enter(Microbatches& microbatches) {
+std::uint64_t enter_step(Microbatches& microbatches) {
   const auto id = microbatches.enter();
   raise(id.status());
   return id.value();
 }
 
-py::dict stats(const Microbatches& microbatches) {
+py::dict microbatch_stats(const Microbatches& microbatches) {
   const auto now = microbatches.stats();
   return py::dict("units"_a = now.units,
                   "units_kept"_a = now.units_kept,
@@ -39,9 +39,9 @@ void define_microbatches(py::module_& module) {
       .def("begin_step", &Microbatches::begin_step)
       .def("end_step", &Microbatches::end_step)
       .def_property_readonly("in_step", &Microbatches::in_step)
-      .def("enter", &enter)
+      .def("enter", &enter_step)
       .def("set_horizon", &Microbatches::set_horizon, py::arg("horizon"))
-      .def("stats", &stats);
+      .def("stats", &microbatch_stats);
 }
 
 }  // namespace spillway

@@ -35,7 +35,7 @@ struct Libraries {
     return utf8(py::module_::import(package).attr("__path__")[py::int_(0)]) + "/";
   }
 
-  /// Created by start(), because an import releases Python's lock to other threads.
+  /// Created by start_run_log(), because an import releases Python's lock to other threads.
   static const Libraries& known() {
     static const Libraries only;
     return only;
@@ -68,7 +68,7 @@ std::string line_of_the_program() {
   return {};
 }
 
-void start(const std::string& log, const std::string& about, const std::string& page) {
+void start_run_log(const std::string& log, const std::string& about, const std::string& page) {
   RunLog::Options options{log, about, page, serves_torch()};
   raise(RunLog::instance().start(options));
   Libraries::known();
@@ -79,7 +79,7 @@ void start(const std::string& log, const std::string& about, const std::string& 
 }  // namespace
 
 void define_run_log(py::module_& module) {
-  module.def("start_run_log", &start, "log"_a, "about"_a, "page"_a);
+  module.def("start_run_log", &start_run_log, "log"_a, "about"_a, "page"_a);
   module.def("stop_run_log", [] { RunLog::instance().stop(); });
   module.def("run_log_on", &RunLog::on);
   module.def("time_operators", &time_operators);

@@ -71,7 +71,7 @@ void close_last(const py::list& all) {
 }
 
 /// `__enter__` of scope classes.
-py::object enter(const py::object& self) {
+py::object enter_scope(const py::object& self) {
   const py::tuple opening = self.attr(name("_opening"))();
   py::list all = opened_by(self);
   const auto opened = std::make_shared<Opened>();
@@ -134,7 +134,8 @@ void define_scopes(py::module_& module) {
       .def("close", &Opened::close);
   // Gives a Python class native __enter__ and __exit__.
   module.def("define_scope", [](const py::object& scope) {
-    scope.attr("__enter__") = py::cpp_function(&enter, py::name("__enter__"), py::is_method(scope));
+    scope.attr("__enter__") =
+        py::cpp_function(&enter_scope, py::name("__enter__"), py::is_method(scope));
     scope.attr("__exit__") = py::cpp_function(&leave, py::name("__exit__"), py::is_method(scope));
   });
   module.def("exchange_items", &exchange_items, py::arg("items"));

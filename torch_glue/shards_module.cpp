@@ -20,10 +20,10 @@ using py::literals::operator""_a;
 /// For each part its tensors, and whether each is a buffer.
 using Members = std::vector<std::vector<std::pair<at::Tensor, bool>>>;
 
-std::shared_ptr<OffloadedShards> create(const Members& members,
-                                        c10::DeviceIndex device,
-                                        std::size_t slots,
-                                        const std::string& directory) {
+std::shared_ptr<OffloadedShards> create_shards(const Members& members,
+                                               c10::DeviceIndex device,
+                                               std::size_t slots,
+                                               const std::string& directory) {
   std::vector<std::vector<Shard::Member>> all;
   for (const auto& part : members) {
     auto& list = all.emplace_back();
@@ -33,7 +33,7 @@ std::shared_ptr<OffloadedShards> create(const Members& members,
   return OffloadedShards::create(all, c10::Device(c10::kCUDA, device), slots, directory);
 }
 
-py::dict stats(const OffloadedShards& shards) {
+py::dict shard_stats(const OffloadedShards& shards) {
   const auto now = [&] {
     const py::gil_scoped_release others_may_run;
     return shards.stats();
@@ -49,7 +49,7 @@ py::dict stats(const OffloadedShards& shards) {
 void define_shards(py::module_& module) {
   module.def("split_by_bytes", &split_by_bytes, "sizes"_a, "parts"_a);
   py::class_<OffloadedShards, std::shared_ptr<OffloadedShards>>(module, "Shards")
-      .def(py::init(&create),
+      .def(py::init(&create_shards),
            py::arg("members"),
            py::arg("device"),
            py::arg("slots"),
@@ -68,7 +68,7 @@ void define_shards(py::module_& module) {
       .def("wait_for_copies",
            &OffloadedShards::wait_for_copies,
            py::call_guard<py::gil_scoped_release>())
-      .def("stats", &stats);
+      .def("stats", &shard_stats);
 }
 
 }  // namespace spillway

@@ -5,10 +5,9 @@
 #include <numeric>
 
 namespace spillway {
-namespace {
 
 /// A concatenation of lists of numbers.
-class Lists {
+class OperandsInUse::Lists {
  public:
   /// `each(put)` calls put(list, number) for all of them, in the same order each time.
   template <typename Each>
@@ -28,8 +27,6 @@ class Lists {
   std::vector<std::size_t> first_;
   std::vector<std::size_t> numbers_;
 };
-
-}  // namespace
 
 /// Precomputed queries of the profile's operands.
 struct OperandsInUse::Index {

@@ -41,6 +41,7 @@ class OperandsInUse {
   [[nodiscard]] std::vector<std::size_t> wanted() const;
 
  private:
+  class Lists;
   struct Index;
 
   [[nodiscard]] bool has_product(std::size_t operand) const;

@@ -103,12 +103,12 @@ Scratch in_channels_last(Values arguments) {
   return {bytes};
 }
 
-struct Named {
+struct NamedScratch {
   std::string_view name;
   ScratchRule rule;
 };
 
-constexpr Named kRules[] = {
+constexpr NamedScratch kScratchRules[] = {
     {"aten::_scaled_dot_product_flash_attention_backward", flash_backward},
     {"aten::_scaled_dot_product_cudnn_attention_backward", cudnn_backward},
     {"aten::_scaled_dot_product_efficient_attention_backward", efficient_backward},
@@ -123,8 +123,10 @@ constexpr Named kRules[] = {
 
 ScratchRule scratch_rule(std::string_view name) {
   const auto* const found = std::find_if(
-      std::begin(kRules), std::end(kRules), [&](const Named& each) { return each.name == name; });
-  return found == std::end(kRules) ? nullptr : found->rule;
+      std::begin(kScratchRules), std::end(kScratchRules), [&](const NamedScratch& each) {
+        return each.name == name;
+      });
+  return found == std::end(kScratchRules) ? nullptr : found->rule;
 }
 
 void take_scratch(const Scratch& scratch) {

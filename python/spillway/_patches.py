@@ -18,12 +18,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from spillway import _emulated_nccl, _emulated_triton
+from spillway import _emulated_nccl, _emulated_triton, _lazy_dynamo
 from spillway._substitutions import say
 from spillway.dry_run.emulator import is_dry
 
 
 def apply(torch: ModuleType) -> None:
+    _lazy_dynamo.install(torch)
     wrapper = torch._TorchCompileInductorWrapper
     wrapper.__call__ = _compile_eagerly(wrapper.__call__)
     _after_import("torch._dynamo.backends.inductor", _patch_inductor_backend)

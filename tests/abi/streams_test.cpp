@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t kSize = 4U << 20U;
+constexpr std::uint64_t kStreamBytes = 4U << 20U;
 
 class StreamsTest : public testing::Test {
  protected:
@@ -35,7 +35,8 @@ class StreamsTest : public testing::Test {
 
   static void* allocate(CUstream stream) {
     void* block = nullptr;
-    EXPECT_EQ(spillway_allocate(0, kSize, stream, &block), SPILLWAY_OK) << spillway_last_error();
+    EXPECT_EQ(spillway_allocate(0, kStreamBytes, stream, &block), SPILLWAY_OK)
+        << spillway_last_error();
     return block;
   }
 
@@ -85,7 +86,7 @@ TEST_F(StreamsTest, AUseByAStreamThatWasKnownAndHasGoneIsRefused) {
 TEST_F(StreamsTest, MemoryForWhatIsNoStreamIsRefused) {
   void* block = nullptr;
 
-  EXPECT_EQ(spillway_allocate(0, kSize, destroyed(), &block), SPILLWAY_INVALID_ARGUMENT);
+  EXPECT_EQ(spillway_allocate(0, kStreamBytes, destroyed(), &block), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(block, nullptr);
 }
 
@@ -93,9 +94,9 @@ TEST_F(StreamsTest, WhatADestroyedUserReadsIsNotWrittenBeforeItHasBeenRead) {
   CUstream main = make_stream();
   CUstream side = make_stream();
   void* const block = allocate(main);
-  const std::vector<char> old(kSize, 'o');
-  const std::vector<char> young(kSize, 'y');
-  std::vector<char> seen(kSize);
+  const std::vector<char> old(kStreamBytes, 'o');
+  const std::vector<char> young(kStreamBytes, 'y');
+  std::vector<char> seen(kStreamBytes);
   // A copy to memory that is not pinned would be over when the call returns.
   ASSERT_EQ(api().MemHostRegister(seen.data(), seen.size(), 0), CUDA_SUCCESS);
   write(block, old, main);
@@ -128,7 +129,7 @@ TEST_F(StreamsTest, MemoryThatADestroyedStreamLeftGoesBackToTheDriver) {
   ASSERT_EQ(api().StreamDestroy(main), CUDA_SUCCESS);
   ASSERT_EQ(api().StreamDestroy(side), CUDA_SUCCESS);
 
-  EXPECT_EQ(device_->heap().trim_sync().count(), kSize);
+  EXPECT_EQ(device_->heap().trim_sync().count(), kStreamBytes);
 }
 
 TEST_F(StreamsTest, MemoryOfADestroyedStreamCanBePausedAndIsFetched) {
@@ -136,14 +137,14 @@ TEST_F(StreamsTest, MemoryOfADestroyedStreamCanBePausedAndIsFetched) {
   ASSERT_EQ(spillway_tag_push("left"), SPILLWAY_OK);
   void* const block = allocate(main);
   ASSERT_EQ(spillway_tag_pop(), SPILLWAY_OK);
-  const std::vector<char> bytes(kSize, 'b');
+  const std::vector<char> bytes(kStreamBytes, 'b');
   write(block, bytes, main);
   ASSERT_EQ(api().StreamDestroy(main), CUDA_SUCCESS);
 
   ASSERT_EQ(spillway_pause("left", 0, nullptr), SPILLWAY_OK) << spillway_last_error();
   ASSERT_EQ(spillway_resume("left"), SPILLWAY_OK) << spillway_last_error();
 
-  std::vector<char> seen(kSize);
+  std::vector<char> seen(kStreamBytes);
   CUstream reader = make_stream();
   read_into(seen, block, reader);
   ASSERT_EQ(api().StreamSynchronize(reader), CUDA_SUCCESS);

@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+std::uint64_t thread_setting(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
@@ -89,7 +89,7 @@ class HeapModelThreadsTest : public HeapTest {
     return std::exchange(shared_.at(at), with);
   }
 
-  const std::uint64_t seed_ = setting("TEST_SEED", std::random_device{}());
+  const std::uint64_t seed_ = thread_setting("TEST_SEED", std::random_device{}());
   Mutex mutex_;
   std::array<Owned, 64> shared_ SPILLWAY_GUARDED_BY(mutex_){};
 };
@@ -97,7 +97,7 @@ class HeapModelThreadsTest : public HeapTest {
 TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   constexpr unsigned kThreads = 4;
   // Each call here is some four of the heap's.
-  const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / kThreads;
+  const std::uint64_t calls = thread_setting("OPERATIONS", 1'000'000) / 40 / kThreads;
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::thread& thread : threads)
     thread.join();
@@ -111,7 +111,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
   HeapOptions options;
   options.replay = true;
   make_heap(options);
-  const std::uint64_t calls = setting("OPERATIONS", 1'000'000) / 40 / (kThreads + 1);
+  const std::uint64_t calls = thread_setting("OPERATIONS", 1'000'000) / 40 / (kThreads + 1);
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::uint64_t round = 0; round < calls / kRequests; ++round) {
     std::vector<Owned> mine;

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace spillway::testing {
+namespace spillway::test_steps {
 
 /// A graph whose node k makes storage k and saves what it makes it from; backward passes go through
 /// all of its nodes, the last one first. Each storage has 100 bytes.
@@ -219,4 +219,4 @@ class EmulatedStep {
   StepCurve recorded_;
 };
 
-}  // namespace spillway::testing
+}  // namespace spillway::test_steps

@@ -12,8 +12,8 @@
 namespace spillway {
 namespace {
 
-using testing::EmulatedGraph;
-using testing::EmulatedStep;
+using test_steps::EmulatedGraph;
+using test_steps::EmulatedStep;
 
 constexpr std::uint64_t kSeed = 5;
 

@@ -3,7 +3,7 @@
 
 #include "allocator/lifetime/allocation_curve.h"
 
-namespace spillway::testing {
+namespace spillway::test_steps {
 
 /// A gated block, recorded: storage 0 is what the gate's activation took, 1 what that gave, 2 the
 /// other half, 3 their product. The backward pass wants 3 first, which is recomputed from 1 and
@@ -33,4 +33,4 @@ inline StepCurve gated_block() {
   return curve;
 }
 
-}  // namespace spillway::testing
+}  // namespace spillway::test_steps

@@ -12,7 +12,7 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-using testing::gated_block;
+using test_steps::gated_block;
 
 /// Offers the storages of a gated block, the first one of this many bytes.
 std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes live = 500_B) {

@@ -16,11 +16,11 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-using testing::budgets_of;
-using testing::gated_block;
-using testing::random_step_with_operands;
+using test_steps::budgets_of;
+using test_steps::gated_block;
+using test_steps::random_step_with_operands;
 
-constexpr std::uint64_t kSeed = 17;
+constexpr std::uint64_t kOperandsSeed = 17;
 constexpr std::size_t kNothing = StepCurve::Ask::kNoProduct;
 constexpr std::size_t kAlways = Operand::kAlways;
 
@@ -202,7 +202,7 @@ TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
 }
 
 TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kOperandsSeed);
   bool moved_instead = false;
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
@@ -223,7 +223,7 @@ TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) 
 }
 
 TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kOperandsSeed);
   for (int trial = 0; trial < 200; ++trial) {
     const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
     std::vector<Action> actions;
@@ -246,7 +246,7 @@ TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
 }
 
 TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheirOwn) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kOperandsSeed);
   for (int trial = 0; trial < 300; ++trial) {
     const StepProfile step =
         random_step_with_operands(random, 4 + random() % 12, ~std::size_t{0}, true);

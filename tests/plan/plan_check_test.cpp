@@ -15,10 +15,10 @@
 namespace spillway {
 namespace {
 
-using testing::budgets_of;
-using testing::random_step;
+using test_steps::budgets_of;
+using test_steps::random_step;
 
-constexpr std::uint64_t kSeed = 11;
+constexpr std::uint64_t kCheckSeed = 11;
 
 /// What may be wrong with a plan, each in its own way.
 const std::vector<std::pair<std::string, std::function<void(StepProfile&, BudgetPlan&, Bytes&)>>>
@@ -132,7 +132,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
 };
 
 TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kCheckSeed);
   StepProfile step = random_step(random, 60);
   step.link = {2000, 2000, 1e-3};  // both are in use
   const Bytes budget = budgets_of(step, 4)[1];

@@ -18,15 +18,15 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-using testing::budgets_of;
-using testing::even_step;
-using testing::random_step;
-using testing::random_step_with_unwanted;
+using test_steps::budgets_of;
+using test_steps::even_step;
+using test_steps::random_step;
+using test_steps::random_step_with_unwanted;
 
-constexpr std::uint64_t kSeed = 11;
+constexpr std::uint64_t kPlannerSeed = 11;
 
 TEST(PlannerTest, PlansOfRandomStepsAreSoundAndNeverBeatTheBound) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step(random, 1 + random() % 60);
     for (const Bytes budget : budgets_of(step, 8)) {
@@ -41,7 +41,7 @@ TEST(PlannerTest, PlansOfRandomStepsAreSoundAndNeverBeatTheBound) {
 }
 
 TEST(PlannerTest, WhatIsNeverWantedAgainCostsNoBoundItsWayBack) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
     for (const Bytes budget : budgets_of(step, 8)) {
@@ -54,7 +54,7 @@ TEST(PlannerTest, WhatIsNeverWantedAgainCostsNoBoundItsWayBack) {
 }
 
 TEST(PlannerTest, TheSameStepHasTheSamePlan) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   const StepProfile step = random_step(random, 200);
   const Bytes budget = budgets_of(step, 2)[1];
 
@@ -87,7 +87,7 @@ double best_of_all(const StepProfile& step, Bytes budget) {
 }
 
 TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   double sum = 0;
   int count = 0;
   for (int trial = 0; trial < 60; ++trial) {
@@ -104,7 +104,7 @@ TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
 }
 
 TEST(PlannerTest, WhatIsExpensiveMovesOrIsRecomputedNearlyAsIsBest) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   double sum = 0;
   int count = 0;
   for (int trial = 0; trial < 60; ++trial) {
@@ -121,7 +121,7 @@ TEST(PlannerTest, WhatIsExpensiveMovesOrIsRecomputedNearlyAsIsBest) {
 }
 
 TEST(PlannerTest, WhatIsFetchedBeginsWithAUse) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   int early = 0;
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
@@ -199,7 +199,7 @@ TEST(PlannerTest, OfWhatIsRecomputedTheCheapestPerByteGoesFirst) {
 }
 
 TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 20; ++trial) {
     const StepProfile step = random_step(random, 60);
     const double plain = plan_step(step, Bytes{~0ULL}).timing.total();
@@ -215,7 +215,7 @@ TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
 }
 
 TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 30; ++trial) {
     const StepProfile step = random_step(random, 80);
     const std::vector<PlanPoint> curve = plan_curve(step, 9);
@@ -231,7 +231,7 @@ TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
 }
 
 TEST(PlanCurveTest, APointsBudgetAndBoundAreThoseOfWhatIsHeldForIt) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlannerSeed);
   const StepProfile step = random_step(random, 80);
   const auto held = [](Bytes live) {
     return live + Bytes{live.count() / 10};

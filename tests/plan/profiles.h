@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace spillway::testing {
+namespace spillway::test_steps {
 
 /// A step that saves `storages` one by one and wants them again in reverse, as training has them;
 /// the first half of its places is the forward pass. Sizes, times and rates are random.
@@ -204,4 +204,4 @@ inline std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t coun
   return budgets;
 }
 
-}  // namespace spillway::testing
+}  // namespace spillway::test_steps

@@ -10,7 +10,7 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-using testing::even_step;
+using test_steps::even_step;
 
 /// Everything moves, and begins to be fetched there, in the order of the storages.
 BudgetPlan all_back_from_place_4(const StepProfile& step) {

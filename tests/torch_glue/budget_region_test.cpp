@@ -19,7 +19,7 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kStorage = 1ULL << 20U;  // bytes
-constexpr int kLayers = 12;
+constexpr int kBudgetLayers = 12;
 
 class BudgetRegionTest : public testing::Test {
  protected:
@@ -30,16 +30,16 @@ class BudgetRegionTest : public testing::Test {
   }
 };
 
-at::Tensor input() {
+at::Tensor budget_input() {
   const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kFloat);
   const auto count = static_cast<std::int64_t>(kStorage / sizeof(float));
   return at::arange(count, options).div_(count).set_requires_grad(true);
 }
 
 /// Each layer saves its result, which nothing can recompute.
-at::Tensor loss_of(const at::Tensor& x) {
+at::Tensor budget_loss_of(const at::Tensor& x) {
   at::Tensor y = x;
-  for (int layer = 0; layer < kLayers; ++layer)
+  for (int layer = 0; layer < kBudgetLayers; ++layer)
     y = y.cumsum(0).div(1000).tanh();
   return y.sum();
 }
@@ -53,14 +53,14 @@ std::uint64_t peak_since_reset() {
 /// The gradient and the peak of the last of some steps.
 std::pair<at::Tensor, std::uint64_t> train(const std::string& budget,
                                            const BudgetSettings& settings = {}) {
-  const at::Tensor x = input();
+  const at::Tensor x = budget_input();
   for (int step = 0; step < 4; ++step) {
     x.mutable_grad() = at::Tensor();
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     at::Tensor loss;
     {
       const BudgetRegion region(budget, settings);
-      loss = loss_of(x);
+      loss = budget_loss_of(x);
     }
     torch::autograd::backward({loss}, {});
     loss.reset();
@@ -70,8 +70,8 @@ std::pair<at::Tensor, std::uint64_t> train(const std::string& budget,
 }
 
 TEST_F(BudgetRegionTest, AStepStaysWithinItsBudgetAndHasThePlainGradients) {
-  const at::Tensor plain = input();
-  torch::autograd::backward({loss_of(plain)}, {});
+  const at::Tensor plain = budget_input();
+  torch::autograd::backward({budget_loss_of(plain)}, {});
   const std::uint64_t budget = 10 * kStorage;
 
   const auto [gradient, peak] = train(std::to_string(budget), {.tag = "within"});
@@ -87,7 +87,7 @@ TEST_F(BudgetRegionTest, WithRoomForEverythingNothingMoves) {
   train("auto", {.tag = "all of it"});
 
   EXPECT_EQ(last_step("all of it").moved, 0U);
-  EXPECT_EQ(last_step("all of it").offloadable, kLayers * kStorage);
+  EXPECT_EQ(last_step("all of it").offloadable, kBudgetLayers * kStorage);
 }
 
 TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndSaysWhatWouldDo) {
@@ -113,7 +113,7 @@ TEST_F(BudgetRegionTest, WhatIsNoBudgetThrowsAndOpensNothing) {
   EXPECT_THROW(BudgetRegion("1000TiB"), c10::ValueError);
   EXPECT_THROW(BudgetRegion("1GiB", {.time_limit = 0.5}), c10::ValueError);
   EXPECT_THROW(BudgetRegion("1GiB", {.tag = "a//b"}), c10::ValueError);
-  torch::autograd::backward({loss_of(input())}, {});
+  torch::autograd::backward({budget_loss_of(budget_input())}, {});
   end_step();
 
   EXPECT_EQ(last_step("budget").offloadable, 0U);

@@ -194,7 +194,7 @@ at::Tensor of_one(c10::DispatchKeySet keys, const at::Tensor& input) {
 }
 
 template <typename Operator, typename... Options>
-at::Tensor& of_one_in_place(c10::DispatchKeySet keys, at::Tensor& input, Options... options) {
+at::Tensor& result_in_place(c10::DispatchKeySet keys, at::Tensor& input, Options... options) {
   const Noted noted(given(input));
   return Operator::redispatch(keys & kBehindNoting, input, options...);
 }
@@ -227,14 +227,14 @@ void note_operators(bool wanted) {
       noting->impl("cudnn_batch_norm", &cudnn_batch_norm);
       noting->impl("native_dropout", &dropout);
       noting->impl("relu", &of_one<at::_ops::relu>);
-      noting->impl("relu_", &of_one_in_place<at::_ops::relu_>);
+      noting->impl("relu_", &result_in_place<at::_ops::relu_>);
       noting->impl("tanh", &of_one<at::_ops::tanh>);
-      noting->impl("tanh_", &of_one_in_place<at::_ops::tanh_>);
+      noting->impl("tanh_", &result_in_place<at::_ops::tanh_>);
       noting->impl("sigmoid", &of_one<at::_ops::sigmoid>);
-      noting->impl("sigmoid_", &of_one_in_place<at::_ops::sigmoid_>);
+      noting->impl("sigmoid_", &result_in_place<at::_ops::sigmoid_>);
       using Number = const at::Scalar&;
-      noting->impl("leaky_relu_", &of_one_in_place<at::_ops::leaky_relu_, Number>);
-      noting->impl("elu_", &of_one_in_place<at::_ops::elu_, Number, Number, Number>);
+      noting->impl("leaky_relu_", &result_in_place<at::_ops::leaky_relu_, Number>);
+      noting->impl("elu_", &result_in_place<at::_ops::elu_, Number, Number, Number>);
       noting->impl("_softmax", &softmax);
       note_operands(*noting);
       return noting;

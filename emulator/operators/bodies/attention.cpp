@@ -138,7 +138,7 @@ void cudnn_backward(c10::Stack& s, const Draws&) {
 // Seed and offset of memory-efficient attention are numbers on the host.
 constexpr unsigned kSeedAndOffset = 1U << 2U | 1U << 3U;
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kAttentionBodies[] = {
     {"aten::_scaled_dot_product_flash_attention", flash},
     {"aten::_scaled_dot_product_flash_attention_backward", flash_backward},
     {"aten::_scaled_dot_product_efficient_attention", efficient, kSeedAndOffset},
@@ -150,7 +150,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> attention_bodies() {
-  return kBodies;
+  return kAttentionBodies;
 }
 
 }  // namespace spillway::operators

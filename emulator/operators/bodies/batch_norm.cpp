@@ -121,7 +121,7 @@ void backward_elemt(c10::Stack& s, const Draws&) {
   set_results(s, at::empty_like(input).copy_(made));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kBatchNormBodies[] = {
     {"aten::batch_norm_stats", stats},
     {"aten::batch_norm_elemt", elemt},
     {"aten::batch_norm_elemt.out", elemt_out},
@@ -134,7 +134,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> batch_norm_bodies() {
-  return kBodies;
+  return kBatchNormBodies;
 }
 
 }  // namespace spillway::operators

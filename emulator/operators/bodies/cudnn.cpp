@@ -17,14 +17,14 @@ at::Tensor no_reserve() {
   return at::empty({0}, at::kByte);
 }
 
-struct Places {
+struct Arguments {
   size_t stride;
   size_t padding;
   size_t dilation;
   size_t groups;
 };
 
-at::Tensor convolve(const c10::Stack& s, const std::optional<at::Tensor>& bias, Places at) {
+at::Tensor convolve(const c10::Stack& s, const std::optional<at::Tensor>& bias, Arguments at) {
   return at::convolution(s[0].toTensor(),
                          s[1].toTensor(),
                          bias,
@@ -36,7 +36,7 @@ at::Tensor convolve(const c10::Stack& s, const std::optional<at::Tensor>& bias, 
                          s[at.groups].toInt());
 }
 
-constexpr Places kPlain = {.stride = 3, .padding = 2, .dilation = 4, .groups = 5};
+constexpr Arguments kPlain = {.stride = 3, .padding = 2, .dilation = 4, .groups = 5};
 
 void convolution(c10::Stack& s, const Draws&) {
   set_results(s, convolve(s, {}, kPlain));
@@ -62,12 +62,12 @@ void convolution_transpose(c10::Stack& s, const Draws&) {
 }
 
 void convolution_relu(c10::Stack& s, const Draws&) {
-  constexpr Places kPlaces = {.stride = 3, .padding = 4, .dilation = 5, .groups = 6};
+  constexpr Arguments kPlaces = {.stride = 3, .padding = 4, .dilation = 5, .groups = 6};
   set_results(s, convolve(s, optional_tensor(s[2]), kPlaces).relu_());
 }
 
 void convolution_add_relu(c10::Stack& s, const Draws&) {
-  constexpr Places kPlaces = {.stride = 5, .padding = 6, .dilation = 7, .groups = 8};
+  constexpr Arguments kPlaces = {.stride = 5, .padding = 6, .dilation = 7, .groups = 8};
   at::Tensor made = convolve(s, optional_tensor(s[4]), kPlaces);
   made.add_(s[2].toTensor(), s[3].isNone() ? at::Scalar(1) : s[3].toScalar());
   set_results(s, made.relu_());
@@ -147,7 +147,7 @@ void affine_grid_backward(c10::Stack& s, const Draws&) {
   set_results(s, at::affine_grid_generator_backward(s[0].toTensor(), image_shape(s), true));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kCudnnBodies[] = {
     {"aten::_conv_depthwise2d", conv_depthwise},
     {"aten::_conv_depthwise2d.out", conv_depthwise_out},
     {"aten::conv_depthwise3d", conv_depthwise},
@@ -167,7 +167,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> cudnn_bodies() {
-  return kBodies;
+  return kCudnnBodies;
 }
 
 }  // namespace spillway::operators

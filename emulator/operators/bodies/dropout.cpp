@@ -32,7 +32,7 @@ void masked_scale(c10::Stack& stack, const Draws&) {
   set_results(stack, stack[0].toTensor().mul(stack[1].toTensor()).mul_(stack[2].toDouble()));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kDropoutBodies[] = {
     {"aten::_fused_dropout", fused_dropout},
     {"aten::_masked_scale", masked_scale},
     {"aten::native_dropout", native_dropout},
@@ -41,7 +41,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> dropout_bodies() {
-  return kBodies;
+  return kDropoutBodies;
 }
 
 }  // namespace spillway::operators

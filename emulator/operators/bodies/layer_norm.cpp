@@ -45,7 +45,7 @@ void layer_norm_backward(c10::Stack& s, const Draws&) {
   set_results(s, grad, grad_weight, grad_bias);
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kLayerNormBodies[] = {
     {"aten::native_layer_norm", layer_norm},
     {"aten::native_layer_norm_backward", layer_norm_backward},
 };
@@ -53,7 +53,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> layer_norm_bodies() {
-  return kBodies;
+  return kLayerNormBodies;
 }
 
 }  // namespace spillway::operators

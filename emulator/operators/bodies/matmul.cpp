@@ -68,7 +68,7 @@ void baddbmm_out(c10::Stack& s, const Draws&) {
                               s[5].toScalar()));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kMatmulBodies[] = {
     {"aten::mm.dtype", mm},
     {"aten::mm.dtype_out", mm_out},
     {"aten::bmm.dtype", bmm},
@@ -82,7 +82,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> matmul_bodies() {
-  return kBodies;
+  return kMatmulBodies;
 }
 
 }  // namespace spillway::operators

@@ -40,7 +40,7 @@ void histc(c10::Stack& s, const Draws&) {
       s, at::histc(numbers, s[1].toInt(), s[2].toScalar(), s[3].toScalar()).to(self.scalar_type()));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kMixedTypesBodies[] = {
     {"aten::_log_softmax", softmax<at::_log_softmax>},
     {"aten::_log_softmax_backward_data", softmax_backward<at::_log_softmax_backward_data>},
     {"aten::_softmax", softmax<at::_softmax>},
@@ -51,7 +51,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> mixed_types_bodies() {
-  return kBodies;
+  return kMixedTypesBodies;
 }
 
 }  // namespace spillway::operators

@@ -158,7 +158,7 @@ Window flash_window(bool causal, const c10::IValue& left, const c10::IValue& rig
           right.toOptional<int64_t>()};
 }
 
-void flash(c10::Stack& s, const Draws& draws) {
+void flash_varlen(c10::Stack& s, const Draws& draws) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !s[9].toBool() && !optional_tensor(s[13]) && !optional_tensor(s[14]),
       "the emulated GPU has _flash_attention_forward without return_debug_mask, seqused_k and "
@@ -181,7 +181,7 @@ void flash(c10::Stack& s, const Draws& draws) {
               at::empty({0}, call.query.scalar_type()));
 }
 
-void flash_backward(c10::Stack& s, const Draws&) {
+void flash_varlen_backward(c10::Stack& s, const Draws&) {
   // Cumulated lengths are not optional here: without sequences they are empty.
   const auto ends = [](const c10::IValue& value) {
     const auto given = optional_tensor(value);
@@ -242,7 +242,7 @@ at::Tensor batched(const at::Tensor& result, const Call& call) {
   return call.dense() || !result.defined() ? result : result.unsqueeze(0);
 }
 
-void efficient(c10::Stack& s, const Draws& draws) {
+void efficient_varlen(c10::Stack& s, const Draws& draws) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !optional_tensor(s[12]),
       "the emulated GPU has _efficient_attention_forward without seqlen_k only");
@@ -265,7 +265,7 @@ void efficient(c10::Stack& s, const Draws& draws) {
               longest_key);
 }
 
-void efficient_backward(c10::Stack& s, const Draws&) {
+void efficient_varlen_backward(c10::Stack& s, const Draws&) {
   Call call = efficient_call(
       s,
       {.query = 1, .bias = 4, .queries = 6, .dropout = 11, .mask = 14, .scale = 16, .window = 18});
@@ -293,19 +293,19 @@ void efficient_backward(c10::Stack& s, const Draws&) {
               with_aligned_rows(b.bias));
 }
 
-constexpr unsigned kSeedAndOffset = 1U << 2U | 1U << 3U;
+constexpr unsigned kPackedSeedAndOffset = 1U << 2U | 1U << 3U;
 
-constexpr NamedBody kBodies[] = {
-    {"aten::_flash_attention_forward", flash},
-    {"aten::_flash_attention_backward", flash_backward},
-    {"aten::_efficient_attention_forward", efficient, kSeedAndOffset},
-    {"aten::_efficient_attention_backward", efficient_backward},
+constexpr NamedBody kPackedAttentionBodies[] = {
+    {"aten::_flash_attention_forward", flash_varlen},
+    {"aten::_flash_attention_backward", flash_varlen_backward},
+    {"aten::_efficient_attention_forward", efficient_varlen, kPackedSeedAndOffset},
+    {"aten::_efficient_attention_backward", efficient_varlen_backward},
 };
 
 }  // namespace
 
 c10::ArrayRef<NamedBody> packed_attention_bodies() {
-  return kBodies;
+  return kPackedAttentionBodies;
 }
 
 }  // namespace spillway::operators

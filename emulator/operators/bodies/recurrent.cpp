@@ -86,7 +86,7 @@ void gru_cell_backward(c10::Stack& stack, const Draws&) {
   set_results(stack, input, gates, grad_hx, bias_grad(input, has_bias), bias_grad(gates, has_bias));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kRecurrentBodies[] = {
     {"aten::_thnn_fused_lstm_cell", lstm_cell},
     {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward},
     {"aten::_thnn_fused_gru_cell", gru_cell},
@@ -96,7 +96,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> recurrent_bodies() {
-  return kBodies;
+  return kRecurrentBodies;
 }
 
 }  // namespace spillway::operators

@@ -46,12 +46,12 @@ void rms_norm_backward(c10::Stack& stack, const Draws&) {
   set_results(stack, grad_input, grad_weight);
 }
 
-constexpr NamedBody kBodies[] = {{"aten::_fused_rms_norm_backward", rms_norm_backward}};
+constexpr NamedBody kRmsNormBodies[] = {{"aten::_fused_rms_norm_backward", rms_norm_backward}};
 
 }  // namespace
 
 c10::ArrayRef<NamedBody> rms_norm_bodies() {
-  return kBodies;
+  return kRmsNormBodies;
 }
 
 }  // namespace spillway::operators

@@ -199,7 +199,7 @@ void scaled_grouped_mm(c10::Stack& s, const Draws&) {
   set_results(s, at::cat(made).to(type));
 }
 
-constexpr NamedBody kBodies[] = {
+constexpr NamedBody kScaledMatmulBodies[] = {
     {"aten::_scaled_grouped_mm", scaled_grouped_mm},
     {"aten::_scaled_mm", scaled_mm},
     {"aten::_scaled_mm.out", scaled_mm_out},
@@ -210,7 +210,7 @@ constexpr NamedBody kBodies[] = {
 }  // namespace
 
 c10::ArrayRef<NamedBody> scaled_matmul_bodies() {
-  return kBodies;
+  return kScaledMatmulBodies;
 }
 
 }  // namespace spillway::operators

@@ -228,13 +228,13 @@ bool is_typed_product(std::string_view name) {
   });
 }
 
-struct Named {
+struct SpecialRule {
   std::string_view name;
   void (*rule)(const c10::OperatorHandle& op, c10::Stack& stack);
   bool assumes_unique = false;
 };
 
-constexpr Named kSpecial[] = {
+constexpr SpecialRule kSpecial[] = {
     {"aten::_convolution", convolution},
     {"aten::_cudnn_rnn", cudnn_recurrent},
     {"aten::_cudnn_rnn_backward", cudnn_recurrent_backward},
@@ -271,7 +271,7 @@ bool keeps_shapes(const c10::OperatorHandle& op, std::string_view base) {
 }  // namespace
 
 ShapeRule::Special ShapeRule::special_of(std::string_view name) {
-  for (const Named& known : kSpecial) {
+  for (const SpecialRule& known : kSpecial) {
     const bool assumed = !known.assumes_unique || emulated_runtime().assumed.unique >= 0;
     if (known.name == name && assumed) return known.rule;
   }
@@ -320,7 +320,7 @@ bool ShapeRule::apply(const c10::OperatorHandle& op, c10::Stack& stack) const {
 }
 
 std::string_view assumption_for(std::string_view name) {
-  for (const Named& known : kSpecial) {
+  for (const SpecialRule& known : kSpecial) {
     if (known.assumes_unique && known.name == name) return "unique=SHARE";
   }
   return {};

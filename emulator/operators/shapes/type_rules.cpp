@@ -13,12 +13,12 @@ namespace {
 ///   S: floating or complex numbers, all of one type   s: of one type with the others
 ///   F: floating or complex numbers                    d: no floating or complex numbers
 ///   l: int64   i: int64 or int32   b: bool   .: anything
-struct Named {
+struct NamedRule {
   std::string_view name;
   std::string_view arguments;
 };
 
-constexpr Named kRules[] = {
+constexpr NamedRule kTypeRules[] = {
     {"aten::_adaptive_avg_pool2d", "F"},
     {"aten::_addmm_activation", "SSS"},
     {"aten::_convolution", "SSS"},
@@ -98,11 +98,12 @@ std::string_view wanted(char letter) {
 TypeRule::TypeRule(const c10::OperatorHandle& op) {
   std::string_view base = op.operator_name().name;
   if (base.ends_with('_') && !base.ends_with("__")) base.remove_suffix(1);  // in place
-  const auto* const known = std::find_if(
-      std::begin(kRules), std::end(kRules), [&](const Named& rule) { return rule.name == base; });
+  const auto* const known = std::find_if(std::begin(kTypeRules),
+                                         std::end(kTypeRules),
+                                         [&](const NamedRule& rule) { return rule.name == base; });
   // With a type of the result's own, which what is added has.
   const bool of_type = std::string_view(op.operator_name().overload_name).starts_with("dtype");
-  if (known != std::end(kRules) && !of_type) arguments_ = known->arguments;
+  if (known != std::end(kTypeRules) && !of_type) arguments_ = known->arguments;
 }
 
 void TypeRule::check(const c10::OperatorHandle& op, const c10::Stack& stack) const {

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for `torch._dynamo` that imports it when something needs it.
+
+PyTorch imports dynamo when a program constructs an optimizer, or calls another function that dynamo must not
+trace. The import takes longer than that of torch, and is most of the start of an emulated program. Dynamo traces
+nothing before it is imported: until then its `disable` and `graph_break` have no effect.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+_NAME = "torch._dynamo"
+
+
+class _LazyDynamo(ModuleType):
+    """Imports the module at the first use of anything but `disable` and `graph_break`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_load(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_load(), name, value)  # importlib sets submodules on the module that it found here
+
+    def __dir__(self) -> list[str]:
+        return dir(_load())
+
+
+def _is_loaded() -> bool:
+    return not isinstance(sys.modules.get(_NAME), _LazyDynamo)
+
+
+def _load() -> ModuleType:
+    if not _is_loaded():
+        del sys.modules[_NAME]
+    return importlib.import_module(_NAME)
+
+
+def _disable(fn: Any = None, *arguments: Any, **named: Any) -> Any:
+    if _is_loaded() or not callable(fn):
+        return _load().disable(fn, *arguments, **named)
+    disabled: Callable[..., Any] | None = None
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal disabled
+        if not _is_loaded():
+            return fn(*args, **kwargs)
+        if disabled is None:
+            disabled = _load().disable(fn, *arguments, **named)
+        return disabled(*args, **kwargs)
+
+    return call
+
+
+def _graph_break(*arguments: Any, **named: Any) -> None:
+    if _is_loaded():
+        _load().graph_break(*arguments, **named)
+
+
+def install(torch: ModuleType) -> None:
+    """Puts the stand-in in place, unless dynamo is imported already."""
+    if _NAME in sys.modules:
+        return
+    lazy = _LazyDynamo(_NAME)
+    spec = importlib.util.find_spec(_NAME)
+    # Not by __setattr__, which loads the module.
+    lazy.__dict__.update(disable=_disable, graph_break=_graph_break, __spec__=spec)
+    sys.modules[_NAME] = lazy
+    torch.__dict__["_dynamo"] = lazy

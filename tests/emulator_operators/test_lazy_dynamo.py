@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dynamo is imported when a program needs it, and is then what it is without the emulated GPU."""
+
+import pytest
+from test_autoload import run_python
+
+TRAINS = """
+import sys, torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.ones(2, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_program_that_compiles_nothing_does_not_import_dynamo():
+    done = run_python(TRAINS + "print('torch._dynamo.eval_frame' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import torch._dynamo.testing as module; print(module.__name__)",
+        "from torch._dynamo import config; print(config.__name__)",
+        "import torch._dynamo.backends.debugging; print(torch._dynamo.backends.debugging.__name__)",
+        "print(torch._dynamo.is_compiling())",
+        "import torch._dynamo; torch._dynamo.config.suppress_errors = True; print(torch._dynamo.__file__)",
+        "import importlib.util; print(importlib.util.find_spec('torch._dynamo').origin)",
+    ],
+)
+def test_each_use_of_dynamo_gets_the_real_one(use):
+    emulated = run_python(TRAINS + use)
+    plain = run_python("import torch; " + use, LD_PRELOAD="", SPILLWAY_EMULATE="0")
+    assert (emulated.stdout, emulated.stderr) == (plain.stdout, plain.stderr)
+    assert emulated.stdout
+
+
+DISABLES = """
+seen = []
+@torch._disable_dynamo
+def untraced(x):
+    seen.append(torch.compiler.is_compiling())
+    return x + 1
+
+def double(x):
+    return untraced(x) * 2
+
+x = torch.ones(2)
+before = double(x)
+after = torch.compile(double, backend="eager")(x)
+print(seen, torch.equal(before, after), torch._dynamo.utils.counters["graph_break"])
+"""
+
+
+def test_what_dynamo_must_not_trace_is_not_traced_once_it_compiles():
+    emulated = run_python(TRAINS + DISABLES)
+    plain = run_python("import torch" + DISABLES, LD_PRELOAD="", SPILLWAY_EMULATE="0")
+    assert emulated.stdout.startswith("[False, False] True Counter({")
+    assert (emulated.stdout, emulated.stderr) == (plain.stdout, plain.stderr)
