@@ -51,7 +51,7 @@ def keep_on_device(*modules: torch.nn.Module) -> None:
 
     for module in modules:
         if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"keep_on_device takes modules, not {module!r}")
+            raise TypeError(f"keep_on_device: each argument must be an nn.Module, not {module!r}")
     for module in modules:
         if module in _kept:
             continue
@@ -65,13 +65,13 @@ def keep_heads(model: torch.nn.Module, warn: bool) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a module, not {model!r}")
+        raise TypeError(f"model must be an nn.Module, not {model!r}")
     heads = list(dict.fromkeys(find_heads(model)))
     if not heads and warn:
         warnings.warn(
-            f"Spillway found no output head in {type(model).__name__}, so its activations move like all "
-            f"others. It looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}; name another one "
-            "with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
+            f"{type(model).__name__}: no output head was found, so its activations are offloaded like all "
+            f"others. Spillway looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}. Name "
+            "another head with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
             stacklevel=3,
         )
     keep_on_device(*heads)

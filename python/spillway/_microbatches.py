@@ -117,7 +117,9 @@ class Microbatches(Scope):
 
     def _opening(self) -> Opening:
         if self._engine.in_step:
-            raise RuntimeError("spillway.microbatches: a training step is open already: steps do not nest")
+            raise RuntimeError(
+                "microbatches: a training step is already open, and steps do not nest. Leave the first one."
+            )
         if self.offload_activations:
             self._say_if_nothing_is_gained()  # a backward pass may have run after the last step was left
             self._tune()
@@ -135,7 +137,8 @@ class Microbatches(Scope):
         """
         if not self._engine.in_step:
             raise RuntimeError(
-                "spillway.microbatches: enter the object around the training step before batch()"
+                "microbatches: batch() was called outside of a training step. Enter the object around the "
+                "step."
             )
         return _Batch(self._engine) if self.offload_activations else nullcontext()
 
@@ -152,7 +155,7 @@ class Microbatches(Scope):
 
         module = getattr(stage, "submod", stage)
         if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"attach takes a module or a pipeline stage, not {stage!r}")
+            raise TypeError(f"stage must be an nn.Module or a pipeline stage, not {stage!r}")
         if module not in _attached:
             module.register_forward_pre_hook(_enter)
             module.register_forward_hook(_leave, always_call=True)

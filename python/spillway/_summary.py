@@ -22,7 +22,7 @@ def device_index(device: Any) -> int:
     index = torch.cuda._utils._get_device_index(device, optional=True)
     count = torch.cuda.device_count()
     if not 0 <= index < count:
-        raise ValueError(f"device {device!r}: expected one of the {count} GPUs")
+        raise ValueError(f"device must be one of the {count} GPUs, not {device!r}")
     return index
 
 

@@ -55,7 +55,7 @@ def library_path() -> str:
     """
     path = LIBRARIES / "libspillway.so"
     if not path.exists():
-        raise LaunchError(f"{path} is missing: build it with scripts/build, or install the package again")
+        raise LaunchError(f"{path}: is missing. Build it with scripts/build, or reinstall the package.")
     return str(path)
 
 

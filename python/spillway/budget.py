@@ -18,6 +18,7 @@ from spillway._scope import open_calls
 from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
+from spillway.report.sizes import size
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,10 @@ class BudgetRegion(Region):
         named = text_or_none("tag", tag)
         self.tag = TAG if named is None else named
         if budget is None and time_limit is None:
-            raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
+            raise TypeError(
+                'offload needs a budget (a size such as "20GiB", a share such as "80%", or "auto") or a '
+                "time_limit (such as 1.05)"
+            )
         self.budget = _budget_of("auto" if budget is None else budget)
         self.time_limit = _time_limit_of(time_limit)
         self.recompute = flag("recompute", recompute)
@@ -65,8 +69,8 @@ class BudgetRegion(Region):
         total = torch.cuda.get_device_properties(device).total_memory
         if isinstance(self.budget, int) and self.budget > total:
             raise ValueError(
-                f"budget must be above 0 and at most {total} bytes, what GPU {device} has, "
-                f"not {self.budget} bytes"
+                f"budget must be at most the memory of GPU {device}, {size(total)} ({total} bytes), "
+                f"not {size(self.budget)} ({self.budget} bytes)"
             )
         end_steps_with_optimizers()
         glue().take_end_of_memory()  # of a backward pass before
@@ -117,17 +121,19 @@ def _budget_of(given: Any) -> int | float | str:
             given = float(given[:-1]) / 100
         except ValueError:
             raise ValueError(
-                f'budget must be a size, a share such as "80%" or "auto", not {given!r}'
+                f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {given!r}'
             ) from None
     if isinstance(given, float):
         if not 0 < given <= 1:
             raise ValueError(
-                f"budget must be a share of the GPU above 0 and at most 1, or bytes as an integer, "
+                f"budget must be a share of the GPU above 0 and at most 1, or an integer number of bytes, "
                 f"not {given!r}"
             )
         return given
     if isinstance(given, str) and given.replace(".", "", 1).isdigit():
-        raise ValueError(f'budget has no unit: "{given}GiB", or bytes as an integer, not {given!r}')
+        raise ValueError(
+            f'budget must have a unit, as in "{given}GiB", or be an integer number of bytes, not {given!r}'
+        )
     return given if given == "auto" else size_of("budget", given)
 
 
@@ -265,5 +271,5 @@ def offload(
         model_or_region.register_forward_hook(region._after, always_call=True)
         return model_or_region
     if not callable(model_or_region):
-        raise TypeError(f"model_or_region must be a module, a function or None, not {model_or_region!r}")
+        raise TypeError(f"model_or_region must be an nn.Module, a function or None, not {model_or_region!r}")
     return region(model_or_region)

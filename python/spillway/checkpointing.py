@@ -94,7 +94,7 @@ def checkpoint(
             ``checkpoint(functional_call, module, parameters, x)``, are kept.
     """
     if not callable(function):
-        raise TypeError(f"checkpoint takes a function, not {function!r}")
+        raise TypeError(f"function must be callable, not {function!r}")
     offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)
     preserve_rng_state = flag("preserve_rng_state", preserve_rng_state)
     return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
@@ -191,7 +191,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     import torch
 
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
-        raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
+        raise TypeError(f"module must be an nn.Module and not a ScriptModule, not {module!r}")
     # Not by an attribute's way: what torch.compile gives passes attributes on to the module inside.
     # FairScale's takes any false value, such as an empty dictionary of options.
     offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False

@@ -106,7 +106,7 @@ def _log_totals() -> None:
 
 
 def _log_limit(tag: str, totals: tuple[int, int]) -> None:
-    """Logs how near a budget's steps come to what no plan could beat, once the plan has been timed."""
+    """Logs how close a budget's steps are to the bound of any plan, once the plan has been timed."""
     from spillway.planning import explain
 
     found = explain(tag, points=2)

@@ -42,7 +42,9 @@ def _checked(tag: str) -> str:
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a string, not {tag!r}")
     if "*" in tag or not all(tag.split("/")):
-        raise ValueError(f"tag must be a name or a path such as 'model/weights', not {tag!r}")
+        raise ValueError(
+            f"tag must be a name or a path such as 'model/weights', without '*' or empty parts, not {tag!r}"
+        )
     return tag
 
 
@@ -100,7 +102,9 @@ class TorchMemorySaver:
         Raises RuntimeError outside all regions.
         """
         if not glue().in_pool():
-            raise RuntimeError("disable() is for code inside a region(): none is open on this thread")
+            raise RuntimeError(
+                "disable() was called outside of a region() on this thread. Call it inside one."
+            )
         return _Place("", 0)
 
     def pause(self, tag: str | None = None) -> None:
@@ -158,7 +162,10 @@ class TorchMemorySaver:
             torch.cuda.get_device_properties(each).total_memory for each in range(torch.cuda.device_count())
         ]
         if value < 0 or any(value >= total for total in totals):
-            raise ValueError(f"memory_margin_bytes must be from 0 to less than each device has, not {value}")
+            raise ValueError(
+                f"memory_margin_bytes must be from 0 to below {min(totals, default=0)}, the smallest "
+                f"device's memory, not {value}"
+            )
         for device, total in enumerate(totals):
             torch.cuda.set_per_process_memory_fraction(1 - value / total, device)
         self._margin = value
@@ -171,7 +178,9 @@ class TorchMemorySaver:
         import torch
 
         if not x.is_cuda or not x.is_contiguous():
-            raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
+            raise ValueError(
+                f"x must be a contiguous CUDA tensor, not one on {x.device} with strides {x.stride()}"
+            )
         copy = glue().host_copy(x.data_ptr(), x.nbytes)
         if copy is None:
             return None

@@ -112,7 +112,7 @@ class OffloadModel(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "an OffloadModel cannot be copied or pickled: wrap a copy of its model, or save its state_dict"
+            "an OffloadModel cannot be copied or pickled. Wrap a copy of its model, or save its state_dict."
         )
 
     def _run_all(self, number: int, pieces: list[Any]) -> list[Any]:
@@ -150,8 +150,8 @@ class OffloadModel(nn.Module):
         for parameters, name, parameter in self._parameters_of_parts:
             if parameters.get(name) is not parameter:
                 raise RuntimeError(
-                    f"parameter {name} of an OffloadModel has been replaced: write to it, or wrap the model "
-                    "again"
+                    f"parameter {name} of an OffloadModel was replaced. Write to it in place, or wrap the "
+                    "model again."
                 )
 
     def _split(self, arguments: Any) -> list[Any]:
@@ -163,8 +163,7 @@ class OffloadModel(nn.Module):
         rows = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0}
         if len(rows) != 1:
             raise ValueError(
-                f"num_microbatches={count} splits tensors along dimension 0, which must be the same for all, "
-                f"not {sorted(rows)}"
+                f"num_microbatches={count}: needs tensors of equal dimension 0 to split, not {sorted(rows)}"
             )
         split = [
             leaf.chunk(count) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 else None
@@ -189,7 +188,8 @@ class OffloadModel(nn.Module):
                 joined.append(torch.cat(leaves))
             elif any(isinstance(leaf, torch.Tensor) for leaf in leaves):
                 raise ValueError(
-                    "with num_microbatches above 1 results must have a dimension 0 to be put together"
+                    f"num_microbatches={len(outputs)}: needs results with a dimension 0 to concatenate, not "
+                    "scalars. Return losses with a dimension, or use num_microbatches=1."
                 )
             else:
                 joined.append(leaves[0])
@@ -203,16 +203,16 @@ class OffloadModel(nn.Module):
                 if converted is tensor:
                     continue
                 raise RuntimeError(
-                    f"the parameters of an OffloadModel stay on the host in their dtype, but this conversion "
-                    f"makes {name} {_described(converted)} on {converted.device} (it is "
-                    f"{_described(tensor)} on {tensor.device}): convert the model before wrapping it"
+                    f"an OffloadModel cannot be converted: this would change {name} from "
+                    f"{_described(tensor)} on {tensor.device} to {_described(converted)} on "
+                    f"{converted.device}. Convert the model before wrapping it."
                 )
         return self
 
     def share_memory(self) -> Any:
         raise RuntimeError(
-            "the parameters of an OffloadModel are in pinned memory of this process, which cannot be shared: "
-            "share the model's state_dict instead"
+            "an OffloadModel cannot be shared: its parameters are in pinned memory of this process. "
+            "Share the model's state_dict."
         )
 
 
@@ -234,9 +234,9 @@ def _check_hooks() -> None:
     autograd: Any = torch._C._autograd
     if torch.is_grad_enabled() and not autograd._saved_tensors_hooks_is_enabled():
         raise RuntimeError(
-            "an OffloadModel cannot run where saved-tensor hooks are disabled, as inside torch.func.grad, "
-            "vjp, jacrev and hessian: its weights are not on the GPU in the backward pass then. Use "
-            "backward(), torch.autograd.grad, or torch.func.jvp and jacfwd"
+            "an OffloadModel needs saved-tensor hooks to fetch its weights for the backward pass, but they "
+            "are disabled here, as inside torch.func.grad, vjp, jacrev and hessian. Use backward(), "
+            "torch.autograd.grad, or torch.func.jvp and jacfwd."
         )
 
 
@@ -253,5 +253,7 @@ def _before_loading(
     module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any
 ) -> None:
     if metadata.get("assign_to_params_buffers"):
-        raise ValueError("load_state_dict of an OffloadModel copies into its tensors: assign must be False")
+        raise ValueError(
+            "assign must be False, not True: load_state_dict of an OffloadModel copies into its tensors"
+        )
     _settle(module)

@@ -15,9 +15,9 @@ def why_no_gpu() -> str | None:
         count = ctypes.c_int(0)
         error = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     except (OSError, AttributeError):
-        return "the driver library libcuda.so.1 could not be loaded"
+        return "the driver library libcuda.so.1 cannot be loaded"
     if error:
-        return f"the driver answers with error {error}"
+        return f"the driver returns error {error}"
     return None if count.value > 0 else "the driver reports no device"
 
 
