@@ -62,18 +62,18 @@ def check_tensors(model: nn.Module, kind: type[nn.Module]) -> None:
         for name, tensor in tensors:
             if is_lazy(tensor):
                 raise ValueError(
-                    f"model must be initialized: {what} {name} is lazy. Run a forward pass before wrapping "
-                    "the model."
+                    f"model must be initialized, but {what} {name} is lazy. Run a forward pass before "
+                    "wrapping the model."
                 )
             if tensor.is_meta:
                 raise ValueError(
-                    f"model must be initialized: {what} {name} is on the meta device. Call to_empty() and "
-                    "initialize it before wrapping the model."
+                    f"model must be initialized, but {what} {name} is on the meta device. Call to_empty() "
+                    "and initialize it before wrapping the model."
                 )
             gradient = tensor.grad if tensor.is_leaf else None
             if gradient is not None and gradient.device.type != "cpu":
                 raise ValueError(
-                    f"model must have no gradients on a device: that of {what} {name} is on "
+                    f"model must have no gradients on a device, but that of {what} {name} is on "
                     f"{gradient.device}. Call zero_grad() before wrapping the model."
                 )
 

@@ -129,7 +129,10 @@ def fault(name: str, value: str) -> str:
         say = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
         say.restype = ctypes.c_char_p
         if (wrong := say(value.encode())) is not None:
-            raise LaunchError(f"{name}={value}: {wrong.decode()}")
+            reason = wrong.decode()
+            item = re.match(r'fault "(.*?)": ', reason)
+            subject = f"{name}={item[1] if item else value}"
+            raise LaunchError(f"{subject}: {reason[item.end() if item else 0 :]}")
     return value
 
 

@@ -92,9 +92,8 @@ def environment(
         if setting.option not in options:
             continue
         if setting in SETTINGS and not emulate:
-            raise LaunchError(
-                f"{setting.flag}={options[setting.option]}: needs the emulated GPU. Add --emulate."
-            )
+            given = setting.flag if setting.is_switch else f"{setting.flag}={options[setting.option]}"
+            raise LaunchError(f"{given}: needs the emulated GPU. Add --emulate.")
         value = options[setting.option]
         changes[setting.variable] = setting.check(setting.flag, str(int(value) if value is True else value))
     _check_together(env | changes, options)
@@ -172,7 +171,8 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
         )
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and _is_on(env, setting):
-            raise LaunchError(f"{named(setting)}: needs a report to write to. Add --report DIR.")
+            given = named(setting) if setting.is_switch else f"{named(setting)}={env[setting.variable]}"
+            raise LaunchError(f"{given}: needs a report to write to. Add --report DIR.")
     kernels = _setting("kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
         raise LaunchError(

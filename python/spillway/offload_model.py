@@ -203,7 +203,7 @@ class OffloadModel(nn.Module):
                 if converted is tensor:
                     continue
                 raise RuntimeError(
-                    f"an OffloadModel cannot be converted: this would change {name} from "
+                    f"an OffloadModel cannot be converted, but this would change {name} from "
                     f"{_described(tensor)} on {tensor.device} to {_described(converted)} on "
                     f"{converted.device}. Convert the model before wrapping it."
                 )
@@ -211,7 +211,7 @@ class OffloadModel(nn.Module):
 
     def share_memory(self) -> Any:
         raise RuntimeError(
-            "an OffloadModel cannot be shared: its parameters are in pinned memory of this process. "
+            "an OffloadModel cannot be shared, because its parameters are in pinned memory of this process. "
             "Share the model's state_dict."
         )
 
@@ -254,6 +254,7 @@ def _before_loading(
 ) -> None:
     if metadata.get("assign_to_params_buffers"):
         raise ValueError(
-            "assign must be False, not True: load_state_dict of an OffloadModel copies into its tensors"
+            "assign must be False, not True, because load_state_dict of an OffloadModel copies into its "
+            "tensors"
         )
     _settle(module)

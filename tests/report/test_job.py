@@ -176,7 +176,7 @@ def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
     ("make", "says"),
     [
         (lambda folder: None, "no such file or directory"),
-        (lambda folder: folder.mkdir(), "holds no log of a run"),
+        (lambda folder: folder.mkdir(), "contains no run log"),
         (lambda folder: folder.write_text("x"), "not a directory"),
     ],
 )

@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +24,8 @@ from spillway.demo.device import why_no_gpu
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+        option = re.sub(r"^argument (--[a-z]+): (\S+: )", r"\1=\2", message).removeprefix("argument ")
+        self.exit(2, f"{self.prog}: {option}\n")
 
 
 def ratio(text: str) -> float:

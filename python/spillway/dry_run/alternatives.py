@@ -28,11 +28,9 @@ def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
     LaunchError."""
     for setting in _IN_THE_WAY:
         if env.get(setting.variable):
-            raise LaunchError(
-                f"--compare={text}: cannot be combined with {setting.flag} ({setting.variable}="
-                f"{env[setting.variable]}). Leave one out"
-                + (f", or compare {setting.option}=…." if setting.option in _MOVING else ".")
-            )
+            given = f"{setting.flag} ({setting.variable}={env[setting.variable]})"
+            instead = f", or compare {setting.option}=VALUE" if setting.option in _MOVING else ""
+            raise LaunchError(f"--compare={text}: cannot be combined with {given}. Leave one out{instead}.")
     found = [_alternative(item) for item in text.split(",")]
     names = [each.name for each in found]
     for name in names:
@@ -52,4 +50,4 @@ def _alternative(item: str) -> Alternative:
             "separated by commas"
         )
     setting = _MOVING[name]
-    return Alternative(item, {setting.variable: setting.check(f"--compare: {name}", value)})
+    return Alternative(item, {setting.variable: setting.check(f"--compare={name}", value)})

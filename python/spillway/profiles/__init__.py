@@ -106,7 +106,7 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
     for name in known:
         if name not in found and name not in _OPTIONAL:
             raise LaunchError(
-                f'{given}: {name} is missing. Add it, or take it from a profile: like = "h100".'
+                f'{given}: {name} is missing. Add it, or take it from a profile with like = "h100".'
             )
     rates = found.get("rates")
     if "rates" in found:
@@ -117,7 +117,8 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
     )
     if missing := [name for name in RATES if rates is not None and name not in rates]:
         raise LaunchError(
-            f"{given}: rates: {', '.join(missing)} missing. Add them, or take them from a profile: like = "
+            f"{given}: rates: {', '.join(missing)} missing. Add them, or take them from a profile with like "
+            "= "
             '"h100".'
         )
     return profile
