@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules whose activations the backward pass wants first: a model's output head."""
+"""Output heads: modules whose activations the backward pass needs first."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
 
 def keep_on_device(*modules: torch.nn.Module) -> None:
-    """What these modules save for the backward pass stays on the device from now on, whatever regions are
-    around them. Raises TypeError for what is no module, before anything has changed."""
+    """Keep the saved activations of these modules on the device, even inside regions that offload.
+
+    Raises TypeError for an argument that is not a module, before anything has changed."""
     import torch
 
     for module in modules:

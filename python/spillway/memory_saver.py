@@ -49,7 +49,7 @@ def _checked(tag: str) -> str:
 
 
 class _Place(Scope, ContextDecorator):
-    """What this thread allocates inside has this tag and pool."""
+    """Allocations of this thread inside it have this tag and pool."""
 
     def __init__(self, tag: str, pool: int) -> None:
         self._tag, self._pool = tag, pool
@@ -59,7 +59,7 @@ class _Place(Scope, ContextDecorator):
 
 
 class TorchMemorySaver:
-    """Regions whose tensors can leave the device and are fetched at their addresses."""
+    """Regions whose tensors can be paused, and resumed at the same addresses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class TorchMemorySaver:
             yield
 
     def disable(self) -> AbstractContextManager[Any]:
-        """Inside a region: what is allocated here is ordinary memory, which is not paused.
+        """Inside a region, allocate ordinary memory, which is not paused.
 
         Raises RuntimeError outside all regions.
         """
@@ -108,27 +108,27 @@ class TorchMemorySaver:
         return _Place("", 0)
 
     def pause(self, tag: str | None = None) -> None:
-        """Give the memory of a tag's regions back, or of all regions; nothing to do where they hold none.
+        """Release the device memory of a tag's regions, or of all regions. Does nothing if they have none.
 
-        Waits for the work on it, and for the copies of what is kept.
+        Waits for the work that uses it, and for the copies of contents that are kept.
 
-        Raises RuntimeError where everything is paused already; MemoryError where the host has no memory for
-        the contents. Nothing has changed then.
+        Raises RuntimeError if everything is paused already; MemoryError if the host has no memory for the
+        contents. On any error nothing has changed.
         """
         self._move(glue().pause_all, [(path, not kept) for path, kept in _paths(tag)])
 
     def resume(self, tag: str | None = None) -> None:
-        """Bring what pause() took back, at its addresses; nothing to do where the regions hold no memory.
+        """Fetch paused memory to the same addresses. Does nothing if the regions have no memory.
 
-        Raises RuntimeError where nothing is paused; torch.OutOfMemoryError where the device has no memory.
-        Nothing has changed then.
+        Raises RuntimeError if nothing is paused; torch.OutOfMemoryError if the device has too little memory.
+        On any error nothing has changed.
         """
         join_all()
         self._move(glue().resume_all, [path for path, _ in _paths(tag)])
 
     @contextlib.contextmanager
     def configure_subprocess(self) -> Iterator[None]:
-        """For programs that start children inside. A child's own import does all that is needed."""
+        """Does nothing: a subprocess that imports this module needs no configuration."""
         yield
 
     @property
@@ -137,7 +137,7 @@ class TorchMemorySaver:
 
     @property
     def hook_mode(self) -> str:
-        """``"preload"`` or ``"torch"``: taken, and without effect, because nothing is hooked."""
+        """``"preload"`` or ``"torch"``: accepted without effect, because Spillway hooks nothing."""
         return self._hook_mode
 
     @hook_mode.setter
@@ -148,9 +148,9 @@ class TorchMemorySaver:
 
     @property
     def memory_margin_bytes(self) -> int:
-        """How many bytes of each device this process leaves to others; 0 for none.
+        """Bytes of each device that this process leaves to other processes; 0 for none.
 
-        Raises ValueError for a negative value and one that no device has.
+        Raises ValueError for a negative value, and for one that is not below each device's memory.
         """
         return self._margin
 
@@ -171,7 +171,7 @@ class TorchMemorySaver:
         self._margin = value
 
     def get_cpu_backup(self, x: torch.Tensor) -> torch.Tensor | None:
-        """A copy of what is kept of a paused tensor, on the CPU; None where it is not paused, or not kept.
+        """A CPU copy of a paused tensor's contents; None if it is not paused or its contents are not kept.
 
         Raises ValueError for a tensor that is not contiguous or not on a CUDA device.
         """
@@ -187,7 +187,7 @@ class TorchMemorySaver:
         return torch.frombuffer(copy, dtype=torch.uint8).view(x.dtype).view(x.shape)
 
     def _pool(self, path: str) -> int:
-        """Memory of one region's kind shares no physical memory with any other."""
+        """The pool of a kind of region. Pools share no physical memory."""
         with self._lock:
             if path not in self._pools:
                 self._pools[path] = glue().new_pool()

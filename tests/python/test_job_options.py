@@ -63,7 +63,7 @@ def test_options_of_a_job_become_its_settings(tmp_path: Path) -> None:
         (["--budget", "all"], "--budget=all: "),
         (["--time-limit", "0.5"], "--time-limit=0.5: "),
         (["--time-limit", "fast"], "--time-limit=fast: "),
-        (["--plans", "plans.json"], "--plans=plans.json: needs a budget"),
+        (["--plans", "plans.json"], "plans.json: needs a budget"),
         (
             ["--budget", "1GiB", "--plans", "/not/there/plans.json"],
             "--plans=/not/there/plans.json: ",

@@ -167,11 +167,11 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10 "),
-        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10 "),
-        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10 "),
-        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10 "),
-        (lambda text: text + '["fly", 140, 2]\n', "line 22 "),
+        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10"),
+        (lambda text: text + '["fly", 140, 2]\n', "line 22"),
         (lambda text: "\0" * 40, "is not a run log"),
         (lambda text: "hello\n", "is not a run log"),
         (lambda text: "", "is not a run log"),
