@@ -10,7 +10,7 @@ BAD_USAGE = 2
 
 
 def run() -> None:
-    """Completes the emulated GPU, then sets the job up as the environment says."""
+    """Installs the emulated GPU's operators and patches, then applies the settings of the environment."""
     process = ctypes.CDLL(None)
     if hasattr(process, "spillway_preload_job_started"):
         process.spillway_preload_job_started()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets Spillway up in a job that is not changed for it, as the environment says (settings.JOB)."""
+"""Sets Spillway up in an unchanged program, from the environment variables of settings.JOB."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@
     torch_memory_saver.resume("weights")
 
 The import makes Spillway's heap PyTorch's CUDA allocator, so it comes before anything touches the GPU.
-docs/memory_saver.md says where the two differ.
+docs/memory_saver.md lists the differences.
 """
 
 from __future__ import annotations

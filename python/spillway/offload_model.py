@@ -26,7 +26,7 @@ class OffloadModel(nn.Module):
 
     Each part is prefetched while the previous one runs, for the forward pass and again for the backward pass.
     Parameters are not copied back, because the GPU does not change them. Gradients are copied to the host as
-    they are computed, and are there when ``backward`` returns, so an optimizer over ``parameters()`` runs there::
+    they are computed, and are there when ``backward`` returns. An optimizer of ``parameters()`` runs there::
 
         model = spillway.OffloadModel(nn.Sequential(...), device="cuda", num_slices=4)
         optimizer = torch.optim.AdamW(model.parameters())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asked of CUDA: traces that the preload library writes (docs/preload_trace.md)."""
+"""Traces of CUDA calls, written by the preload library (docs/preload_trace.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether there is a GPU, asked of the driver alone: no torch, nothing of CUDA's runtime."""
+"""Queries the driver for GPUs, without torch and the CUDA runtime."""
 
 from __future__ import annotations
 

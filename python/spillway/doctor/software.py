@@ -31,7 +31,7 @@ def torch() -> Iterator[Finding]:
         yield problem("torch", "is not installed", INSTALL)
         return
     if torch_without_cuda() is not None:
-        yield problem("torch", f"{found} has no CUDA build", INSTALL)
+        yield problem("torch", f"{found} is not a CUDA build", INSTALL)
     if not _load.why_not(found):
         yield ok("torch", f"{found}, which this build is for")
     else:
