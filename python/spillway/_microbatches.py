@@ -187,9 +187,11 @@ class Microbatches(Scope):
             return
         self._said = True
         _log.warning(
-            "spillway.microbatches: nothing is gained: micro-batches in this step: %d, and the backward "
-            "pass of each comes right after its forward pass, so they stay on the device. Run the forward "
-            "passes of several first, or use a pipeline schedule.",
+            "microbatches: nothing was offloaded, because the backward pass of each of the %d micro-batches "
+            "in "
+            "this step directly follows its forward pass. Run several forward passes first, or use a "
+            "pipeline "
+            "schedule.",
             step["batches"],
         )
 

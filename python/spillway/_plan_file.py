@@ -91,10 +91,10 @@ class PlanFile:
         try:
             replace({self.path: text}, mode=0o666)
         except OSError as error:
-            _log.warning("the plans are not kept: %s: %s", self.path, reason_of(error))
+            _log.warning("plans=%s: cannot be written (%s)", self.path, reason_of(error))
 
     def _others(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What is in the file besides."""
+        """The file's entries for other tags and shapes."""
         try:
             found = parse_json(read_text(self.path))
             if found["spillway_plans"] != _FORMAT or found["where"] != self._where():

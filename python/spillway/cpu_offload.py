@@ -99,7 +99,10 @@ def _log_totals() -> None:
         if totals[0] and _logged.get(tag) != totals:
             _logged[tag] = totals
             _log.debug(
-                "tag %r: %d of %d bytes of saved activations moved in a step", tag, totals[1], totals[0]
+                "tag %r: %d of %d bytes of saved activations were offloaded in a step",
+                tag,
+                totals[1],
+                totals[0],
             )
         if totals[0] and _logged_limits.get(tag) != totals:
             _log_limit(tag, totals)

@@ -73,7 +73,7 @@ def _leave_plans() -> None:
     try:
         write_plans(_log_file.with_suffix(SUFFIX), [plan for plan in found if plan is not None])
     except OSError as error:
-        _log.warning("the plans are not in the report: %s", error)
+        _log.warning("the report lacks the plans: %s", error)
 
 
 def _wait_for_devices() -> None:
@@ -89,13 +89,13 @@ def _begin(folder: Path | None, operators: bool, kernels: int) -> None:
     try:
         _begin_in(folder, operators)
     except Exception as error:  # someone else's process: whatever it is, the job goes on
-        _log.warning("no report is written: %s", error)
+        _log.warning("the report cannot be written: %s", error)
         return
     try:
         if kernels:
             glue().watch_kernels(kernels, [str(path) for path in _cupti_folders()])
     except Exception as error:
-        _log.warning("no kernels are recorded: %s", error)
+        _log.warning("kernels cannot be recorded: %s", error)
 
 
 def _cupti_folders() -> list[Path]:

@@ -170,7 +170,7 @@ report([silent, lines])
     )
     silent, lines = lines
     size = 64 * 64 * 4
-    text = "tag 'mlp': {} of {} bytes of saved activations moved in a step"
+    text = "tag 'mlp': {} of {} bytes of saved activations were offloaded in a step"
     assert silent == [] and lines == [text.format(size, 2 * size), text.format(size // 2, size)]
 
 
