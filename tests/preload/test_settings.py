@@ -280,7 +280,7 @@ def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Pa
         "SPILLWAY_UNSUPPORTED": unsupported,
     }
     ours = done([sys.executable, "-c", code], environment(tmp_path) | settings)
-    assert ours.stderr.startswith(f"spillway: torch {version('torch')}: ") and "torch 9.99" in ours.stderr
+    assert ours.stderr.startswith(f"spillway: torch {version('torch')}") and "torch 9.99" in ours.stderr
     assert "torch 2.11 to 2.15" in ours.stderr
     assert ours.stderr.count("\n") == 1
     assert (ours.status, ours.stdout) == ((2, "") if unsupported == "error" else (0, "2.0\n"))
