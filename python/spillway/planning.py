@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a budget's plan is, what it costs, and what no plan could beat."""
+"""The plan of a budget, its cost, and the bound of any plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ LIMITS = {
 @dataclass(frozen=True)
 class PlanPoint:
     """One budget and the plan for it. Bytes; seconds from the first saved storage to the end of the backward
-    pass, predicted. ``bound`` is the least that any plan could take, and ``limit`` what decides it."""
+    pass, predicted. ``bound`` is a lower bound of any plan's time, and ``limit`` the resource that sets
+    it."""
 
     budget: int
     peak: int
@@ -40,18 +41,18 @@ class PlanPoint:
 
     @property
     def of_limit(self) -> float:
-        """The bound's share of the predicted time: 1 for a plan that none can beat."""
+        """Optimality: bound ÷ predicted time; 1 for an optimal plan."""
         return self.bound / self.seconds if self.seconds else 1.0
 
     @property
     def slowdown(self) -> float:
-        """The predicted time over that with everything kept."""
+        """Predicted time ÷ time with everything kept."""
         return self.seconds / self.compute if self.compute else 1.0
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The plan of a budget's last planned step, and the budgets around it, the smallest first."""
+    """The plan of a budget's last planned step, and a curve of other budgets, smallest first."""
 
     tag: str
     device: int
@@ -64,8 +65,7 @@ class Explanation:
 
     @property
     def of_limit(self) -> float:
-        """η: the least that any plan could take for this budget, over what a step took; predicted until one
-        has been measured."""
+        """Optimality: bound ÷ measured step time, or ÷ predicted time until a step has been measured."""
         return self.chosen.bound / self.taken if self.taken else self.chosen.of_limit
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Explanation:
 
     @property
     def of_limit_in_words(self) -> str:
-        """η, and what limits it, on one line."""
+        """The optimality and its limit, on one line."""
         quicker = self.of_limit > 1 and self.taken is not None
         bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
         return (
@@ -111,7 +111,7 @@ class Explanation:
 
     @property
     def points(self) -> list[PlanPoint]:
-        """The curve with the chosen point in it."""
+        """The curve, including the chosen point."""
         return sorted({*self.curve, self.chosen}, key=lambda point: point.budget)
 
     def _line(self, point: PlanPoint) -> str:
@@ -142,20 +142,19 @@ def _ms(seconds: float) -> str:
 
 
 def explain(tag: str = "budget", device: Any = None, points: int = 13) -> Explanation | None:
-    """The plan that the last planned step of ``spillway.offload`` followed, and what others would cost.
+    """The plan of the last planned step of ``spillway.offload``, and the predicted cost of other budgets.
 
-    ``print(spillway.explain())`` shows both. Nothing is planned before a step has been recorded, and None
-    comes where the tag has no plan yet, or its recorded step could not be timed. In a job of ``spillway run
-    --budget`` the tag is ``"job"``.
+    ``print(spillway.explain())`` shows both. Returns None if the tag has no plan yet, or if its recorded step
+    could not be timed. In a job of ``spillway run --budget`` the tag is ``"job"``.
 
     Args:
-        tag: that of the region.
+        tag: the tag of the region.
         device: which GPU; default: the current one.
-        points: how many budgets, at equal distances from the smallest that can be met to all that the step
-            would need with everything kept.
+        points: number of budgets, equally spaced from the smallest feasible one to the memory that the step
+            needs with everything kept.
 
     Raises:
-        ValueError: there is no such GPU, or fewer than two points.
+        ValueError: the GPU does not exist, or `points` is not from 2 to 1000.
     """
     if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= 1000:
         raise ValueError(f"points must be an integer from 2 to 1000, not {points!r}")

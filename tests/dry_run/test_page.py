@@ -209,13 +209,13 @@ def test_the_program_s_end_is_the_run_s(ends: str, status: int) -> None:
     result = run_dry(JOB_ENDS=ends, JOB_STEPS="1")
     assert result.returncode == status
     assert ("Dry run on" in result.stderr) == (ends == "status")
-    assert ("this dry run has no figures: it was killed" in result.stderr) == (ends == "killed")
+    assert ("this dry run has no figures" in result.stderr) == (ends == "killed")
 
 
 def test_without_a_use_of_the_gpu_one_line_says_so() -> None:
     result = spillway("dry-run", "--", "true")
     assert (result.returncode, result.stdout) == (0, "")
-    assert result.stderr.startswith("spillway: this dry run has no figures: no Python process")
+    assert result.stderr.startswith("spillway: this dry run has no figures")
     assert result.stderr.count("\n") == 1
 
 

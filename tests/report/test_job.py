@@ -176,7 +176,7 @@ def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
     ("make", "says"),
     [
         (lambda folder: None, "no such file or directory"),
-        (lambda folder: folder.mkdir(), "holds no log of a run"),
+        (lambda folder: folder.mkdir(), "contains no run log"),
         (lambda folder: folder.write_text("x"), "not a directory"),
     ],
 )
@@ -232,7 +232,9 @@ def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job,
     watched = subprocess.run([sys.executable, JOB], env=env, capture_output=True, text=True, check=False)
     assert watched.returncode == 0
     assert json.loads(watched.stdout)["losses"] == job.truth["losses"]
-    assert re.fullmatch(r"no kernels are recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr)
+    assert re.fullmatch(
+        r"kernels cannot be recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr
+    )
     assert not read(tmp_path / "out")[0].log.kernels
 
 

@@ -71,5 +71,5 @@ def test_a_damaged_file_is_one_line(folder: Path, tmp_path: Path) -> None:
 def test_a_job_without_a_budget_has_none(tmp_path: Path) -> None:
     assert run_job(tmp_path / "out", "--ratio", "0.5").returncode == 0
     result = spillway("explain", tmp_path / "out")
-    assert result.returncode == 2 and "holds no plan" in result.stderr
+    assert result.returncode == 2 and "contains no plan" in result.stderr
     assert result.stderr.count("\n") == 1

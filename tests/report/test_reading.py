@@ -167,15 +167,15 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10 is damaged"),
-        (lambda text: text + '["fly", 140, 2]\n', "line 22 is damaged"),
-        (lambda text: "\0" * 40, "is no log of a run"),
-        (lambda text: "hello\n", "is no log of a run"),
-        (lambda text: "", "is no log of a run"),
-        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "is of format 2"),
+        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10"),
+        (lambda text: text + '["fly", 140, 2]\n', "line 22"),
+        (lambda text: "\0" * 40, "is not a run log"),
+        (lambda text: "hello\n", "is not a run log"),
+        (lambda text: "", "is not a run log"),
+        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "format 2"),
     ],
 )
 def test_what_is_no_log_is_refused_in_one_line(path, change, says):

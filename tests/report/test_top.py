@@ -203,7 +203,7 @@ def test_a_copy_of_the_page_that_is_in_the_middle_of_a_write_is_not_shown(runnin
     page = tmp_path / "page"
     page.write_bytes(text)
     page.chmod(0o600)
-    with pytest.raises(reading.TopError, match="in the middle of a write"):
+    with pytest.raises(reading.TopError, match=re.escape(str(page))):
         reading.read(page)
 
 
@@ -220,11 +220,11 @@ def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, mo
 @pytest.mark.parametrize(
     ("change", "mode", "says"),
     [
-        (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 3)), 0o600, "is of layout 3"),
-        (lambda text: text.__setitem__(slice(0, 8), b"Anything"), 0o600, "is no statistics page"),
+        (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 3)), 0o600, "layout 3"),
+        (lambda text: text.__setitem__(slice(0, 8), b"Anything"), 0o600, "statistics page"),
         (lambda text: text.__delitem__(slice(100, None)), 0o600, "is damaged"),
         (lambda text: text.extend(b"more"), 0o600, "is damaged"),
-        (lambda text: text.clear(), 0o600, "is no statistics page"),
+        (lambda text: text.clear(), 0o600, "statistics page"),
         (lambda text: None, 0o644, "not trusted"),
     ],
 )
@@ -240,22 +240,19 @@ def test_a_page_that_is_not_as_it_should_be_is_one_line(running, tmp_path, chang
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        (str(2**22 + 1), "there is no such process"),
-        (str(os.getpid()), "shows no statistics"),
-        ("/nowhere", "expected a process's number"),
-    ],
+    ("target", "needed"),
+    [(str(2**22 + 1), "process"), (str(os.getpid()), "--report"), ("/nowhere", "process ID, or the folder")],
 )
-def test_what_cannot_be_watched_is_one_line_and_status_2(target, says):
+def test_what_cannot_be_watched_is_one_line_and_status_2(target, needed):
     result = spillway("top", target, "--once")
     assert result.returncode == 2
-    assert says in result.stderr and result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"spillway top: {target}: ") and result.stderr.count("\n") == 1
+    assert needed in result.stderr
 
 
 def test_another_user_s_process_is_refused(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(reading.TopError, match="another user's"):
+    with pytest.raises(reading.TopError, match=rf"{os.getpid()}: .*another user"):
         reading.find(str(os.getpid()))
 
 
@@ -280,7 +277,7 @@ def test_a_job_that_was_killed_is_not_running_and_its_page_goes(killed):
     assert not page.exists()
     by_folder = spillway("top", folder, "--once")
     assert (by_folder.returncode, by_folder.stdout) == (2, "")
-    assert by_folder.stderr == f"spillway top: {folder}: no process that writes there is running\n"
+    assert by_folder.stderr.startswith(f"spillway top: {folder}: ") and by_folder.stderr.count("\n") == 1
 
 
 def test_the_next_job_removes_what_a_killed_one_has_left(killed, tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of one process."""
+"""The contents of a report about one process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run has said at its end, as a part of the page."""
+"""The results of a dry run, as a part of the page."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 260, 76, 16, 14, 28
 
 
 def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
-    """For the user alone. Nothing where there are none. Raises OSError."""
+    """Writes a file that only the user can read; no file without plans. Raises OSError."""
     documents = [plan.as_dict() for plan in plans]
     if not documents:
         return
@@ -31,16 +31,16 @@ def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
 
 
 def plans_of(log: RunLog) -> list[Explanation]:
-    """Empty where the job had no budget, or has not ended. Raises ReportError for a file that is damaged."""
+    """Empty if the job had no budget or has not ended. Raises ReportError for a damaged file."""
     path = log.path.with_suffix(SUFFIX)
     try:
         return [_explanation(plan) for plan in parse_json(read_text(path))["plans"]]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ReportError(f"{path}: {reason_of(error)}") from None
+        raise ReportError(f"{path}: cannot be read ({reason_of(error)})") from None
     except (LookupError, TypeError, ValueError) as error:
-        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}): delete it") from None
+        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}). Delete it.") from None
 
 
 # By a field's annotation in planning.py.
@@ -61,9 +61,9 @@ def _explanation(found: dict[str, Any]) -> Explanation:
             value = getattr(record, field.name)
             allowed = _TYPES.get(str(field.type))
             if allowed and (not isinstance(value, allowed) or isinstance(value, bool)):
-                raise TypeError(f"{field.name} is no {field.type}")
+                raise TypeError(f"{field.name} must be {field.type}, not {value!r}")
             if isinstance(value, int | float) and not 0 <= value < 2**63:
-                raise ValueError(f"{field.name} is {value}")
+                raise ValueError(f"{field.name} must be from 0 to 2^63 - 1, not {value}")
     for point in (plan.chosen, *plan.curve):
         LIMITS[point.limit]
     return plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's tables, each with its heading; what has no rows says so or is left out."""
+"""The page's tables, each with its heading. An empty table is replaced by a note or left out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says in sentences: the same on the page and in the terminal."""
+"""The sentences of a report, on the page and in the terminal."""
 
 from __future__ import annotations
 
