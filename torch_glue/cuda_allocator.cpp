@@ -46,8 +46,8 @@ void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIn
   const Heap& heap = runtime.heap();
   c10::reportMemoryUsageToProfiler(at,
                                    change,
-                                   heap.live().count(),
-                                   heap.held().count(),
+                                   heap.allocated().count(),
+                                   heap.reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, device));
 }
 
@@ -164,8 +164,8 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
   const Heap& heap = runtime.heap();
   const Bytes limit = heap.limit();
   c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(size),
-                                   heap.live().count(),
-                                   heap.held().count(),
+                                   heap.allocated().count(),
+                                   heap.reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, index));
   if (history_.on()) {
     history_.record({TraceEntry::OOM, index, available, size, current_stream(index), {0, 0}},
@@ -209,7 +209,7 @@ inline bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
   const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
   const HeapBlockInfo block = runtime.heap().find(driver::DevicePtr(at));
   // The heap refuses and counts an address at which no block starts.
-  if (!block.live || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
+  if (!block.allocated || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
   if (history_.on()) tell_freed(index, block);
   if (!checkpoints_.park(block.pool, at)) runtime.free(block.at);
   if (profiled) {
@@ -296,7 +296,7 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
 void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
   if (DeviceRuntime* const runtime = owner(at)) {
     const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
-    TORCH_CHECK(block.live, "Spillway: ", at, " does not lie in a live block");
+    TORCH_CHECK(block.allocated, "Spillway: ", at, " does not lie in a live block");
     if (size != nullptr) *size = block.size.count();
     return block.at.raw();
   }
@@ -317,7 +317,7 @@ void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
   *largest = std::max(*largest, getMemoryInfo(index).first);
   for (const HeapSegmentInfo& segment : device(index).heap().segments()) {
     for (const HeapBlockInfo& block : segment.blocks) {
-      if (!block.live) *largest = std::max<size_t>(*largest, block.size.count());
+      if (!block.allocated) *largest = std::max<size_t>(*largest, block.size.count());
     }
   }
 }

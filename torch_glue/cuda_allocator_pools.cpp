@@ -134,7 +134,8 @@ std::set<void*> SpillwayAllocator::pool_blocks(DeviceRuntime& runtime, PoolId po
   for (const HeapSegmentInfo& segment : runtime.heap().segments()) {
     if (segment.pool != pool) continue;
     for (const HeapBlockInfo& block : segment.blocks) {
-      if (block.live && !checkpoints_.is_parked(pool, block.at.raw())) live.insert(block.at.raw());
+      if (block.allocated && !checkpoints_.is_parked(pool, block.at.raw()))
+        live.insert(block.at.raw());
     }
   }
   return live;

@@ -63,7 +63,7 @@ TagTotals last_step(std::string_view tag) {
     if (tag_name(stats.tag) != tag) continue;
     const TagStepStats& last = stats.last;
     totals.offloadable = last.offloadable.count();
-    totals.moved = last.moved.count();
+    totals.offloaded = last.offloaded.count();
     totals.copied = last.copied.count();
     totals.fetched = last.fetched.count();
     totals.left_to_recompute = last.left_to_recompute.count();

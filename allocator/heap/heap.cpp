@@ -194,7 +194,7 @@ bool Heap::free_anywhere(driver::DevicePtr at) {
     const LightLock lock(region->mutex);
     Block* const block = region->starting(at);
     if (block == nullptr || block->freed) return state_->refuse_free();
-    if (block->held) {
+    if (block->pinned) {
       block->freed = true;
       return true;
     }

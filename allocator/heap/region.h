@@ -237,7 +237,7 @@ class alignas(64) Region {
   void merge_and_list(Block* block) SPILLWAY_REQUIRES(mutex);
   void list(Block* block) SPILLWAY_REQUIRES(mutex);
   void unlist(Block* block) SPILLWAY_REQUIRES(mutex);
-  void turn(Block* block, Range where, BlockState state) SPILLWAY_REQUIRES(mutex);
+  void change_state(Block* block, Range where, BlockState state) SPILLWAY_REQUIRES(mutex);
 
   void open_hole(Block* hole) SPILLWAY_REQUIRES(mutex);
   void give_pieces(Block* block) SPILLWAY_REQUIRES(mutex);

@@ -115,7 +115,7 @@ void Region::join_free(bool all) {
 }
 
 /// Changes the state of the part `where` of a listed block.
-void Region::turn(Block* block, Range where, BlockState state) {
+void Region::change_state(Block* block, Range where, BlockState state) {
   unlist(block);
   Block* const part = carve(block, where);
   part->state = state;

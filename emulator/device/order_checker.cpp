@@ -71,19 +71,19 @@ void OrderChecker::access(Actor actor,
   };
   const auto first = segments_.lower_bound(range.begin);
   const auto last = segments_.lower_bound(range.end);
-  bool told = false;  // one report for one access
-  for (auto each = first; each != last && !told; ++each) {
+  bool reported = false;  // one report for one access
+  for (auto each = first; each != last && !reported; ++each) {
     const Segment& segment = each->second;
     for (const Access& before : segment.writes) {
-      if (told || !unordered_with(before, segment.range)) continue;
-      tell(write ? "write after write" : "read after write", write, now, before);
-      told = true;
+      if (reported || !unordered_with(before, segment.range)) continue;
+      report_race(write ? "write after write" : "read after write", write, now, before);
+      reported = true;
     }
     if (!write) continue;
     for (const Access& before : segment.reads) {
-      if (told || !unordered_with(before, segment.range)) continue;
-      tell("write after read", write, now, before);
-      told = true;
+      if (reported || !unordered_with(before, segment.range)) continue;
+      report_race("write after read", write, now, before);
+      reported = true;
     }
   }
   if (write && bytes.is_dense()) {  // earlier accesses are no longer relevant
@@ -175,7 +175,10 @@ void OrderChecker::fill_gaps(Range range) {
   }
 }
 
-void OrderChecker::tell(const char* kind, bool write, const Access& now, const Access& before) {
+void OrderChecker::report_race(const char* kind,
+                               bool write,
+                               const Access& now,
+                               const Access& before) {
   unordered().add();
   const bool wrote = std::string_view(kind).ends_with("write");
   const std::string place =

@@ -94,7 +94,7 @@ class OrderChecker {
   void fill_gaps(Range range);
   static void keep(std::vector<Access>& kept, const Access& now, const VectorClock& clock);
   void add(Report&& report);
-  void tell(const char* kind, bool write, const Access& now, const Access& before);
+  void report_race(const char* kind, bool write, const Access& now, const Access& before);
 
   const bool prints_;
   const std::string file_;

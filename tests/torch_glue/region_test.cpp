@@ -68,7 +68,7 @@ TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
 
   EXPECT_EQ(runs, 2);
   EXPECT_TRUE(checkpointed.grad().equal(plain.grad()));
-  EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
+  EXPECT_EQ(last(intern_tag("checkpoint")).offloaded, Bytes{4096 * sizeof(float)});
 }
 
 TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
@@ -103,12 +103,12 @@ TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   }
   end_step();
 
-  const TagTotals told = last_step("told");
-  EXPECT_EQ(told.offloadable, 4096 * sizeof(float));
-  EXPECT_EQ(told.moved, told.offloadable);
-  EXPECT_EQ(told.copied, told.offloadable);
-  EXPECT_EQ(told.fetched, told.offloadable);
-  EXPECT_EQ(told.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
+  const TagTotals totals = last_step("told");
+  EXPECT_EQ(totals.offloadable, 4096 * sizeof(float));
+  EXPECT_EQ(totals.offloaded, totals.offloadable);
+  EXPECT_EQ(totals.copied, totals.offloadable);
+  EXPECT_EQ(totals.fetched, totals.offloadable);
+  EXPECT_EQ(totals.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
   EXPECT_EQ(last_step("never").offloadable, 0U);
 }
 
@@ -153,7 +153,7 @@ TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
   torch::autograd::backward({loss}, {});
 
   EXPECT_TRUE(offloaded.grad().equal(plain.grad()));
-  EXPECT_EQ(last(intern_tag("c++")).moved, Bytes{4096 * sizeof(float)});
+  EXPECT_EQ(last(intern_tag("c++")).offloaded, Bytes{4096 * sizeof(float)});
 }
 
 /// Hands a buffer over to be saved and writes it afterwards, in its own forward pass.
@@ -199,7 +199,7 @@ TEST_F(OffloadRegionTest, WhatAnOperatorOrFunctionWritesAfterItWasSavedIsCopiedA
     });
     EXPECT_TRUE(moved.equal(plain)) << number;
     EXPECT_TRUE(checkpointed.equal(plain)) << number;
-    EXPECT_GT(last(intern_tag("late")).moved, Bytes{}) << number;
+    EXPECT_GT(last(intern_tag("late")).offloaded, Bytes{}) << number;
   }
 }
 
@@ -209,7 +209,7 @@ TEST_F(OffloadRegionTest, NothingMovesAfterItsEnd) {
   torch::autograd::backward({loss_of(input())}, {});
   end_step();
 
-  EXPECT_EQ(last(intern_tag("ended")).moved, Bytes{});
+  EXPECT_EQ(last(intern_tag("ended")).offloaded, Bytes{});
 }
 
 TEST_F(OffloadRegionTest, ARatioOutsideTheRangeThrowsAndOpensNothing) {

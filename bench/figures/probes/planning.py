@@ -135,8 +135,8 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
     explained = spillway.explain(tag)
     if explained is not None:
         found |= {
-            "of_limit": explained.of_limit,
-            "predicted_of_limit": explained.chosen.of_limit,
+            "of_limit": explained.optimality,
+            "predicted_of_limit": explained.chosen.optimality,
             "limit": explained.chosen.limit,
             "least": explained.curve[0].budget,
             "kept": explained.chosen.kept,

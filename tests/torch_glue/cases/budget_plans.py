@@ -124,9 +124,9 @@ def an_explanation_says_what_the_steps_do():
     assert len(found.curve) == 5
     assert found.curve[0].budget == least and found.curve[-1].budget == plain, found.curve
     assert found.curve[-1].moved == 0 and found.curve[-1].slowdown == 1
-    assert all(0 < point.of_limit <= 1 + 1e-9 for point in found.curve), found.curve
+    assert all(0 < point.optimality <= 1 + 1e-9 for point in found.curve), found.curve
     assert found.taken is not None and found.taken > 0, found.taken
-    assert found.of_limit == found.chosen.bound / found.taken
+    assert found.optimality == found.chosen.bound / found.taken
     text = str(found)
     assert "of the limit" in text and text.count("*") == 1, text
     quicker = str(replace(found, taken=found.chosen.bound / 2))
