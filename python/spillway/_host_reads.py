@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the emulated GPU's order checker of tensor methods that read bytes without an operator."""
+"""Reports tensor methods that read bytes without an operator to the order checker of the emulated GPU."""
 
 from __future__ import annotations
 

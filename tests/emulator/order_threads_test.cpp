@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host threads know only what they have been told: two threads use the same bytes, one after the
+// Host threads are ordered only by explicit synchronization: two threads use the same bytes, one after the
 // other, and what lies between them decides whether that is an order.
 #include "tests/emulator/emulated.h"
 

@@ -114,7 +114,7 @@ TEST_F(PauseManagerTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBef
   spillway_emulator_fault(nullptr);
   release(at);
 
-  // The order checker, and the late copy itself, would tell of memory that went too early.
+  // The order checker, and the late copy itself, would reveal memory released too early.
   EXPECT_EQ(heap_->trim_sync(), kSize.rounded_up(2_MiB));
   synchronize();
 }

@@ -89,7 +89,7 @@ TEST_F(PauseManagerTest, DiscardingWaitsForTheWorkOnTheMemoryToo) {
   fill(at, 2, side_);
   ASSERT_TRUE(heap_->record_use(at, side_));
 
-  // The order checker, and the late copy itself, would tell of memory that went too early.
+  // The order checker, and the late copy itself, would reveal memory released too early.
   ASSERT_TRUE(pause(kTag, Contents::kDiscarded).ok());
 
   EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);

@@ -92,7 +92,7 @@ TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
 TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   const at::Tensor x = input();
   {
-    const OffloadRegion region(1.0, "told", {.min_bytes = 4096 * sizeof(float)});
+    const OffloadRegion region(1.0, "totals", {.min_bytes = 4096 * sizeof(float)});
     at::Tensor loss = (x * 2).sigmoid().sum();
     {
       const KeepingRegion stays;
@@ -103,7 +103,7 @@ TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   }
   end_step();
 
-  const TagTotals totals = last_step("told");
+  const TagTotals totals = last_step("totals");
   EXPECT_EQ(totals.offloadable, 4096 * sizeof(float));
   EXPECT_EQ(totals.offloaded, totals.offloadable);
   EXPECT_EQ(totals.copied, totals.offloadable);

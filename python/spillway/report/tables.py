@@ -145,8 +145,8 @@ def stayed(each: Digest) -> str:
     offloadable, offloaded = (
         sum(sums[what] for sums in each.regions.values()) for what in ("offloadable", "moved")
     )
-    if offloadable > moved:
-        parts.append(f"<p>Of {size(offloadable)} offloadable, {size(offloaded)} were offloaded. Resident storages:</p>")
+    if offloadable > offloaded:
+        parts.append(f"<p>{size(offloaded)} of {size(offloadable)} were offloaded. Resident storages:</p>")
     if each.stayed:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))
