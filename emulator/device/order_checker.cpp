@@ -146,7 +146,7 @@ void OrderChecker::print_end() const {
                  reports_[i].count,
                  reports_[i].text.substr(sizeof "spillway-check:").c_str());
   }
-  if (file_.empty()) std::fprintf(stderr, "spillway-check: %zu reports\n", told_);
+  if (file_.empty()) std::fprintf(stderr, "spillway-check: %zu reports\n", count_);
 }
 
 void OrderChecker::split(std::uintptr_t at) {
@@ -206,9 +206,9 @@ void OrderChecker::add(Report&& report) {
     if (known->second < reports_.size()) reports_[known->second].count += report.count;
     return;
   }
-  ++told_;
+  ++count_;
   if (!file_.empty()) append_byte(file_);
-  if (prints_ && told_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
+  if (prints_ && count_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
   if (reports_.size() < kKeptReports) reports_.push_back(std::move(report));
 }
 

@@ -55,7 +55,7 @@ class OrderChecker {
   void take_reports(OrderChecker& from);
 
   /// Number of different reports, including cleared ones.
-  [[nodiscard]] std::size_t report_count() const { return told_; }
+  [[nodiscard]] std::size_t report_count() const { return count_; }
 
   void clear();
 
@@ -102,7 +102,7 @@ class OrderChecker {
   Segments segments_;
   std::deque<Report> reports_;
   std::unordered_map<std::string, std::size_t> known_;  // report's key to its index
-  std::size_t told_ = 0;
+  std::size_t count_ = 0;
 };
 
 }  // namespace spillway::emulator

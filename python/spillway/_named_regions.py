@@ -44,7 +44,7 @@ def start(ratios: Mapping[str, float]) -> None:
     def at_end() -> None:
         # Not of children, nor of a process that only helps others, as a worker of a data loader does.
         if os.getpid() == started_in and module_calls.any:
-            _tell_unfitted(regions)
+            _warn_unmatched(regions)
 
     atexit.register(at_end)
 

@@ -148,7 +148,7 @@ def summary(device: Any = None) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
+    lines.append(f"reserved: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
     lines.append(
         "waste: "
         + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))

@@ -201,7 +201,7 @@ TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersBecomesPartOfIt) {
   EXPECT_EQ(heap_->stats().reserved, 12_MiB);
 }
 
-TEST_F(HeapMemoryTest, AStepThatRepeatsComesToRest) {
+TEST_F(HeapMemoryTest, ARepeatingStepReachesASteadyState) {
   const auto step = [&] {
     const std::vector<Bytes> sizes = {4_MiB, 2_MiB, 6_MiB, 2_MiB, 8_MiB, 2_MiB};
     std::vector<driver::DevicePtr> blocks;

@@ -135,7 +135,7 @@ TEST_F(LaunchTimesTest, TheNameIsCopied) {
   EXPECT_EQ(launches[1].name, "kernel");
 }
 
-TEST_F(LaunchTimesTest, EveryLaunchFunctionTellsItsStream) {
+TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStream) {
   ASSERT_TRUE(start().ok());
 
   const std::uint64_t stream = number(stream_);

@@ -50,7 +50,7 @@ TEST_F(NvtxTest, RangesAreReportedInOrderWithTheirDepth) {
   EXPECT_EQ(reported, (Words{"+outer", "+inner", "-", "-"}));
 }
 
-TEST_F(NvtxTest, APopWithoutAPushIsNotTold) {
+TEST_F(NvtxTest, APopWithoutAPushIsNotReported) {
   EXPECT_LT(nvtxRangePop(), 0);
   EXPECT_TRUE(reported.empty());
 }

@@ -184,7 +184,7 @@ print(child)
     assert len(trace.calls) == 1 and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
+def test_a_description_of_a_copy_has_its_direction(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     python(
         f"""

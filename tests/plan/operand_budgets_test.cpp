@@ -178,7 +178,7 @@ TEST(OperandBudgetsTest, AStepThatBeginsWithLessThanPredictedIsNotCorrected) {
   EXPECT_EQ(chooser.known().at(0).recorded.most(), 1090_B);
 }
 
-/// What is missing where a planned step has needed that much, and the next one is recorded.
+/// The shortage after a planned step that needed `needed` bytes, when the next one is recorded.
 std::optional<BudgetShortage> missed_after(std::uint64_t needed) {
   BudgetChooser chooser(750_B);
   chooser.frees_at_once();

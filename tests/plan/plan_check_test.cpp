@@ -121,7 +121,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.timing.stall_out = -1e-6;
          }},
-        {"a step with more live bytes",
+        {"a step with more allocated bytes",
          [](auto& step, auto&, auto&) {
            for (std::uint64_t& peak : step.memory.peaks)
              peak += 1;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that knows nothing of Spillway, run with --report, and what its page says of it."""
+"""A job that does not use Spillway, run with --report, and what its page says of it."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ TEST_F(HostMemoryTest, KnownShapesInTurnPinNothing) {
   EXPECT_EQ(driver::counters().registrations, before);
 }
 
-TEST_F(HostMemoryTest, EverNewShapesPinMemoryOnlyToGrow) {
+TEST_F(HostMemoryTest, NewShapesPinMemoryOnlyToGrow) {
   const std::vector<Bytes> sizes = a_shape(5);
   train(1.0, times(sizes, 2));
   const std::uint64_t before = driver::counters().registrations;

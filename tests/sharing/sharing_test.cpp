@@ -336,7 +336,7 @@ TEST_F(SharingTest, WhatASharedBlockIsUnderHasNothingToGive) {
   EXPECT_EQ(heap_->reclaimable({&kTag, 1}), Bytes{});
 }
 
-TEST(OtherProcess, ItsStartTellsItFromTheOneThatGetsItsNumber) {
+TEST(OtherProcess, ItsStartDistinguishesItFromAProcessWithTheSameNumber) {
   const auto start = start_of(getpid());
   ASSERT_TRUE(start.has_value());
 

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Ways,
                                           testing::Values(1, 2, kLayers),
                                           testing::Values(1, 3)));
 
-TEST_F(OffloadModelTest, WhatMovesDoesNotDependOnTheNumberOfPieces) {
+TEST_F(OffloadModelTest, OffloadedBytesDoNotDependOnTheNumberOfPieces) {
   const auto moved = [](std::size_t pieces) {
     Net net(at::kCPU);
     OffloadModel model(net.layers(), kDevice, {.num_slices = 2, .num_microbatches = pieces});

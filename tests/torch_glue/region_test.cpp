@@ -112,8 +112,8 @@ TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   EXPECT_EQ(last_step("never").offloadable, 0U);
 }
 
-/// Ways back that have begun when the last of four storages has been used.
-std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view tag) {
+/// Fetches begun when the last of four storages has been used.
+std::uint64_t fetches_begun_after_one_use(std::uint64_t headroom, std::string_view tag) {
   const auto fetches = [] {
     const auto devices = Runtime::instance().stats().devices;
     return devices.empty() ? 0 : devices.front().residency.fetches;
@@ -136,8 +136,8 @@ std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view t
 }
 
 TEST_F(OffloadRegionTest, WithoutHeadroomNothingIsFetchedEarly) {
-  EXPECT_EQ(ways_back_after_one_use(0, "no headroom"), 1U);
-  EXPECT_EQ(ways_back_after_one_use(1ULL << 30U, "headroom"), 4U);
+  EXPECT_EQ(fetches_begun_after_one_use(0, "no headroom"), 1U);
+  EXPECT_EQ(fetches_begun_after_one_use(1ULL << 30U, "headroom"), 4U);
 }
 
 TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {

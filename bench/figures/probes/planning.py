@@ -56,7 +56,7 @@ def settled(found: list[dict[str, Any]]) -> bool:
 
 
 class Step:
-    """A training step of the model, in any region; as with a loader, its batch takes the place of the one
+    """A training step of the model, in any region; as with a loader, its batch replaces the one
     before it."""
 
     def __init__(self, model: str, batch: int | None = None) -> None:
