@@ -112,7 +112,7 @@ void SpillwayAllocator::releasePool(c10::DeviceIndex index, c10::MempoolId_t nam
   trim_providers();
   DeviceRuntime& runtime = device(index);
   runtime.heap().release_pool(pool->id);
-  if (history_.on()) tell_mapping(index, runtime, nullptr);
+  if (history_.on()) report_mapping(index, runtime, nullptr);
   for (const PoolId id : pools_.unused())
     if (pool_blocks(runtime, id).empty()) pools_.forget(id);
 }

@@ -66,7 +66,7 @@ std::string Region::check() const {
     }
     const bool free = block->state == BlockState::kFree;
     const bool gap = block->state == BlockState::kGap;
-    const bool apart = apart_ && free;  // they are merged when memory is requested
+    const bool apart = scattered_ && free;  // they are merged when memory is requested
     if (!apart && (free || gap) && before != nullptr && before->state == block->state) {
       return "two neighbours of one kind are not one";
     }

@@ -156,7 +156,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
     }
   }
   Block* block = region->any_fitting(size);
-  if (block == nullptr && region->has_pieces_apart()) {
+  if (block == nullptr && region->has_scattered_pieces()) {
     region->join_free(true);
     block = region->any_fitting(size);
   }

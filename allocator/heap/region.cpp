@@ -184,7 +184,7 @@ void Region::promise_fences(Block* block) {
 }
 
 Bytes Region::trim() {
-  if (apart_) join_free(true);
+  if (scattered_) join_free(true);
   std::vector<std::pair<Block*, driver::DevicePtr>> empty;
   for (Block* const block : free_.all()) {
     if (block->size < backing_.granularity()) continue;

@@ -37,8 +37,8 @@ class Exchange {
         most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
     room_.follow(best.actions);
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
-      const bool is_away = best.actions[storage] != Action::kKeep;
-      if (is_away && profile.storages[storage].recompute && is_expensive(profile, storage))
+      const bool is_released = best.actions[storage] != Action::kKeep;
+      if (is_released && profile.storages[storage].recompute && is_expensive(profile, storage))
         expensive_.push_back(storage);
     }
     const double thousands = static_cast<double>(best.actions.size()) / 1000;

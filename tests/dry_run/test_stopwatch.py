@@ -93,7 +93,7 @@ def printed(program: str) -> tuple[Any, str]:
     return json.loads(result.stdout), result.stderr
 
 
-def test_a_stopwatch_goes_by_the_modelled_time() -> None:
+def test_a_stopwatch_reads_the_modelled_time() -> None:
     found, _ = printed(STOPWATCH)
     assert found["events"] >= 100 * PRODUCT
     for name in ("perf_counter", "time", "perf_counter_ns"):

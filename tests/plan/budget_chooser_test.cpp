@@ -71,7 +71,7 @@ BudgetChooser recorded_chooser() {
   return chooser;
 }
 
-/// The next one of that kind has taken so long, and another one follows.
+/// Reports the duration of the last step and runs another one.
 void measure(BudgetChooser& chooser, double seconds) {
   chooser.time(marked_times(3, seconds));
   step(chooser, {100, 100, 100}, 1000);

@@ -18,7 +18,7 @@ import pytest
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,900")
 
-# Before the page's own script, so that it hears of its mistakes.
+# Before the page's own script, to catch its errors.
 WATCH = """<script>window.problems = []; addEventListener("error", e => problems.push(String(e.message)));
 addEventListener("securitypolicyviolation", e => problems.push(e.blockedURI));</script>"""
 

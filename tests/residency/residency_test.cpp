@@ -106,7 +106,7 @@ TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
+TEST_F(ResidencyTest, BytesAreOffloadedFromTheStashToTheFetch) {
   Stash saved = stash(allocate(kSize, main_), main_);
   EXPECT_EQ(offloaded_.load(), kSize.count());
 
@@ -116,7 +116,7 @@ TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, AFetchedCopyThatLeftTheDeviceIsAwayAgain) {
+TEST_F(ResidencyTest, AReleasedFetchedCopyIsOffloadedAgain) {
   Stash saved = stash(allocate(kSize, main_), main_);
   fetch(saved, allocate(kSize, main_), main_);
 
@@ -220,7 +220,7 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, ThePeakOfTheHeapKnowsWhatWasAway) {
+TEST_F(ResidencyTest, ThePeakOfTheHeapRecordsTheOffloadedBytes) {
   Stash saved = stash(allocate(kSize, main_), main_);
   heap_->reset_peaks();
 

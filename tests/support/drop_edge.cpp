@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded before the emulated GPU, this library wraps its driver lookup and omits one
-// kind of wait between streams, as a Spillway without it would. Nothing of Spillway knows of it.
+// kind of wait between streams, as a Spillway without it would. Spillway itself is unchanged.
 //
 //   DROP_EDGE=producer     the copy out does not wait for the stream that made the tensor
 //            source        the stream that gets the source's block does not wait for the copy out

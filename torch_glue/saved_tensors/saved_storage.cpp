@@ -340,8 +340,9 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
                        allocator,
                        /*resizable=*/true);
   if (site_.watched) {
-    const Bytes lacking = size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
-    device_.curve().present(site_.step, site_.index, lacking);
+    const Bytes still_offloaded =
+        size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
+    device_.curve().present(site_.step, site_.index, still_offloaded);
     device_.curve().watch(site_.step, address_of(storage), site_.index);
   }
   if (number_ != 0) {

@@ -43,7 +43,7 @@ def notices(each: Digest) -> list[str]:
         found.append(
             f"Single events were written for the first {span(each.log.detailed_until)} of the run only: "
             "copies, stalls, pictures, and memory by tag are of that time. The peak of device memory, pinned "
-            "memory, what moved by region, and what stayed are of all of the run."
+            "memory, offloaded bytes by region, and resident storages are of all of the run."
         )
     if each.log.about.get("allocator") != "spillway":
         found.append(
