@@ -20,8 +20,10 @@ _REAL: dict[str, Callable[..., float]] = {name: getattr(_time, name) for name in
 
 
 def start() -> None:
-    """Installs the functions below in the module `time`, and in the main program's imports from it: `time.perf_counter`, `time.time` and their siblings in nanoseconds return the host's time of
-    the virtual clock, which does not advance while Python computes; `time.sleep` advances it.
+    """Installs the functions below in the module `time`, and in the main program's imports from it.
+
+    `time.perf_counter`, `time.time` and their siblings in nanoseconds return the host's time of the virtual
+    clock, which does not advance while Python computes; `time.sleep` advances it.
 
     Threads that Python has made, and forked children, have the real time: they wait for real things. So has
     `time.monotonic` in all of them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of Spillway beside others comes from a result."""
+"""Claims about Spillway beside others come from a recorded result."""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> 
     assert "step    no optimizer ended a step\n" in page
 
 
-def test_the_largest_things_have_the_lines_that_made_them(answered: tuple[dict[str, Any], str, str]) -> None:
+def test_the_largest_storages_have_the_lines_that_made_them(
+    answered: tuple[dict[str, Any], str, str],
+) -> None:
     lines = JOB.read_text().splitlines()
     at = next(number for number, line in enumerate(lines, 1) if ".sin()" in line)
     largest = device_of(answered[0])["largest_at_peak"]

@@ -151,7 +151,9 @@ driver.cuMemcpy2DUnaligned_v2(box)
 driver.cuMemFree_v2(at)
 """
     python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
-    reported = [(call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls]
+    reported = [
+        (call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls
+    ]
     assert reported == [
         ("cuMemAlloc_v2", 4096, 512, 0),
         ("cuLaunchKernel", 7, 0, 5),

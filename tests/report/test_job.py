@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that does not use Spillway, run with --report, and what its page says of it."""
+"""A job that does not use Spillway, run with --report, and the contents of its page."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def test_the_page_states_the_peak_with_and_without(job, words):
 
 def test_the_page_states_the_largest_offloaded_storage_with_source_and_cost(job, words):
     found = re.search(
-        r"The largest offloaded storage: .*? \((\d+) bytes\), tag (\S+), made by (\w+), saved at (\S+) in (\w+)\. "
-        r"It was offloaded (\d+) times and cost (.*?) of copies out, (.*?) of copies in and (.*?) of stalls\.",
+        r"The largest offloaded storage: .*? \((\d+) bytes\), tag (\S+), made by (\w+), saved at (\S+) "
+        r"in (\w+)\. It was offloaded (\d+) times and cost (.*?) of copies out, (.*?) of copies in and "
+        r"(.*?) of stalls\.",
         words,
     )
     assert found is not None
@@ -183,8 +184,8 @@ def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
 def test_a_folder_that_shows_nothing_is_one_line_and_status_2(tmp_path, make, says):
     folder = tmp_path / "out"
     make(folder)
-    for command in ("report", "top"):
-        result = spillway(command, folder)
+    for name in ("report", "top"):
+        result = spillway(name, folder)
         assert result.returncode == 2
         assert result.stderr.count("\n") == 1
     assert says in spillway("report", folder).stderr
@@ -205,7 +206,10 @@ def test_what_is_being_done_is_reported_to_a_terminal_alone(job, report, tmp_pat
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=screen) as process:
         os.close(screen)
         seen = b""
-        with open(terminal_end, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # as a closed one ends
+        with (
+            open(terminal_end, "rb", buffering=0) as terminal,
+            contextlib.suppress(OSError),
+        ):  # as a closed one ends
             while True:
                 seen += terminal.read(4096)
     assert process.returncode == 0

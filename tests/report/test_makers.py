@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator that a report names as maker of an offloaded storage: the one that computed the bytes, through views."""
+"""The operator that a report names as maker of an offloaded storage: it computed the bytes, through views."""
 
 from __future__ import annotations
 

@@ -144,8 +144,8 @@ def test_a_peak_after_the_detailed_steps_is_stated_with_its_source(tmp_path):
     sentences = stated(tmp_path, full_log({"0": 9000}, {"0": 9500}, {"0": 6000}))
     assert sentences == [
         "Peak of device memory: 9.3 KiB (9500 bytes), by the statistics of later steps; in the first 250 ns "
-        "it was 3.9 KiB. Without offload it would have been at least 9.3 KiB (9500 bytes): offloaded bytes are "
-        "known only in the first 250 ns."
+        "it was 3.9 KiB. Without offload it would have been at least 9.3 KiB (9500 bytes): offloaded bytes "
+        "are known only in the first 250 ns."
     ]
     text = page([digest(read_log(tmp_path / "7-1.spillway"))])
     assert "<b>9.3 KiB</b><span>peak of device memory" in text

@@ -65,7 +65,11 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
         spans[name]["tid"] for name in ("to the host", "to the device", "wait for a copy back", "step 0")
     ]
     assert len(set(lanes)) == 4
-    offloaded = [event["args"]["offloaded"] for event in document["traceEvents"] if event["name"] == "GPU 0 bytes offloaded"]
+    offloaded = [
+        event["args"]["offloaded"]
+        for event in document["traceEvents"]
+        if event["name"] == "GPU 0 bytes offloaded"
+    ]
     assert max(offloaded) == 4000
     calls = [event for event in document["traceEvents"] if event.get("cat") == "operator"]
     assert [(call["name"], call["dur"], call["args"]["tag"]) for call in calls] == [

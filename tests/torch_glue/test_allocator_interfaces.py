@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same programs under PyTorch's own allocator and Spillway's interfaces; what PyTorch refuses under one."""
+"""The same programs under PyTorch's own allocator and Spillway's interfaces; PyTorch's refusals under one."""
 
 import pytest
 from conftest import EMULATED, run
@@ -158,7 +158,9 @@ report([losses, [p.detach().double().sum().item() for p in model.parameters()]])
 @pytest.mark.parametrize("interface", ["subclass", "pluggable"])
 def test_a_captured_step_has_the_bits_of_the_native_allocator(interface):
     settings = {"SPILLWAY_EMULATE_SCHEDULE": "late", "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
-    assert run(INTERFACES[interface] + CAPTURED, **settings) == run(INTERFACES["native"] + CAPTURED, **settings)
+    assert run(INTERFACES[interface] + CAPTURED, **settings) == run(
+        INTERFACES["native"] + CAPTURED, **settings
+    )
 
 
 SURFACE = """

@@ -66,7 +66,9 @@ def memory_chart(each: Digest, usage: Usage) -> str:
         below = above
     without = _stairs(samples, [sample[1] + sample[2] for sample in samples], x, y)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in without)
-    parts.append(f'<polyline class="without" points="{points}"><title>with offloaded bytes</title></polyline>')
+    parts.append(
+        f'<polyline class="without" points="{points}"><title>with offloaded bytes</title></polyline>'
+    )
     for moment, kind, count in (
         (usage.peak, "peak", usage.peak.device),
         (usage.peak_without, "peakwithout", usage.peak_without.without),

@@ -85,7 +85,7 @@ def sites(each: Digest) -> str:
     ]
     more = len(each.sites) - len(rows)
     rest = f"<p class='none'>and {more} kinds of smaller ones</p>" if more > 0 else ""
-    return f"<h2>The largest things moved</h2>{table(header, rows, 5)}{rest}"
+    return f"<h2>The largest offloaded storages</h2>{table(header, rows, 5)}{rest}"
 
 
 def operators(each: Digest) -> str:
