@@ -26,7 +26,7 @@ class Alternative:
 def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
     """The alternatives of "plain,checkpoint,ratio=0.5" for a program with this environment. Raises
     LaunchError."""
-    for setting in _IN_THE_WAY:
+    for setting in _CONFLICTING:
         if env.get(setting.variable):
             given = f"{setting.flag} ({setting.variable}={env[setting.variable]})"
             instead = f", or compare {setting.option}=VALUE" if setting.option in _MOVING else ""
