@@ -44,7 +44,7 @@ def start(ratios: Mapping[str, float]) -> None:
     def at_end() -> None:
         # Not of children, nor of a process that only helps others, as a worker of a data loader does.
         if os.getpid() == started_in and module_calls.any:
-            _tell_unfitted(regions)
+            _warn_unmatched(regions)
 
     atexit.register(at_end)
 
@@ -54,7 +54,7 @@ def _tag_of(pattern: str) -> str:
     return re.sub(r"[*?]+", "-", pattern).strip("/") or "-"
 
 
-def _tell_unfitted(regions: _Regions) -> None:
+def _warn_unmatched(regions: _Regions) -> None:
     """Prints one line for patterns that fitted nothing. Of several ranks only rank 0 prints."""
     rank = os.environ.get("RANK", "")
     if not regions.unfitted or (rank.isdecimal() and int(rank) > 0):

@@ -34,15 +34,15 @@ def by_tag(device: Any = None) -> dict[str, Any]:
         ``libspillway.so`` (a plain ``CUDAPluggableAllocator``: after its first allocation). With another
         allocator ``tags`` is empty, and ``total`` has what that one reports; unknown values are None.
     ``tags``
-        by tag ("" for none): ``allocated`` (live on the device, as rounded), ``away`` (its memory was
-        released by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
+        by tag ("" for none): ``allocated`` (on the device, rounded), ``away`` (paused: memory released by
+        ``pause``, addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
     ``cached``
-        free bytes that are held from the driver, by pool and stream: a list of ``pool``, ``stream``,
+        free reserved bytes, by pool and stream: a list of ``pool``, ``stream``,
         ``bytes``. Free memory has no tag: the next allocation may get it.
     ``total``
-        ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
-        ``held`` (from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
-        ``stranded`` (free, in chunks that hold live blocks too) and ``pending`` (free, but a copy or
+        ``allocated``, ``cached``, ``away`` (paused memory and offloaded storages),
+        ``held`` (reserved from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
+        ``stranded`` (free, in chunks with allocated blocks) and ``pending`` (free, but a copy or
         another stream may still use it).
 
     Args:
@@ -148,7 +148,7 @@ def summary(device: Any = None) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
+    lines.append(f"reserved: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
     lines.append(
         "waste: "
         + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))

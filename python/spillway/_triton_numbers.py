@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-# What moves bits, whatever they stand for, or converts them itself.
+# Operations that move bits of any type, or convert them.
 # fmt: off
 _MOVES = {
     "load", "store", "masked_load", "masked_store", "tensor_pointer_load", "tensor_pointer_store",

@@ -250,8 +250,7 @@ def _call(_module: Any, forward: Callable[..., _Result], /, *args: Any, **kwargs
 class _StatisticsSetAside(Scope):
     """Batch norm layers write their running statistics to copies that are dropped.
 
-    What operators write is put back anyway, wherever the layers are. A compiled graph runs none that could
-    be told from others.
+    Buffers written by operators are restored anyway. A compiled graph has no distinguishable layers.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -116,7 +116,7 @@ def _log_limit(tag: str, totals: tuple[int, int]) -> None:
     if found is None or found.taken is None:
         return
     _logged_limits[tag] = totals
-    _log.debug("tag %r on GPU %d: %s", tag, found.device, found.of_limit_in_words)
+    _log.debug("tag %r on GPU %d: %s", tag, found.device, found.optimality_in_words)
 
 
 def _ratio(value: float) -> float:

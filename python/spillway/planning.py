@@ -40,7 +40,7 @@ class PlanPoint:
     limit: str
 
     @property
-    def of_limit(self) -> float:
+    def optimality(self) -> float:
         """Optimality: bound ÷ predicted time; 1 for an optimal plan."""
         return self.bound / self.seconds if self.seconds else 1.0
 
@@ -64,12 +64,12 @@ class Explanation:
     taken: float | None  # seconds that steps with this plan take (median of the last 9); none until one has
 
     @property
-    def of_limit(self) -> float:
+    def optimality(self) -> float:
         """Optimality: bound ÷ measured step time, or ÷ predicted time until a step has been measured."""
-        return self.chosen.bound / self.taken if self.taken else self.chosen.of_limit
+        return self.chosen.bound / self.taken if self.taken else self.chosen.optimality
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "of_limit": self.of_limit}
+        return {**asdict(self), "optimality": self.optimality}
 
     @staticmethod
     def from_dict(found: dict[str, Any]) -> Explanation:
@@ -90,23 +90,23 @@ class Explanation:
         took = f"took {_ms(self.taken)}" if self.taken else "with this plan have not been timed yet"
         return [
             title,
-            f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
+            f"peak {size(chosen.peak)} within {size(chosen.budget)}; resident {size(chosen.kept)}, offloaded "
             f"{size(chosen.moved)}, recomputed {size(chosen.recomputed)}",
-            f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, recomputing "
-            f"{_ms(chosen.recompute)}, waiting for the way out {_ms(chosen.stall_out)}, in "
+            f"predicted {_ms(chosen.seconds)}: compute {_ms(chosen.compute)}, recomputation "
+            f"{_ms(chosen.recompute)}, waiting for copies out {_ms(chosen.stall_out)}, for copies in "
             f"{_ms(chosen.stall_in)}; the last steps {took}",
-            self.of_limit_in_words,
+            self.optimality_in_words,
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
 
     @property
-    def of_limit_in_words(self) -> str:
+    def optimality_in_words(self) -> str:
         """The optimality and its limit, on one line."""
-        quicker = self.of_limit > 1 and self.taken is not None
-        bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
+        faster = self.optimality > 1 and self.taken is not None
+        bound = "by the recorded times no plan could take" if faster else "no plan could take"
         return (
-            f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(self.chosen.bound)}, because of "
-            f"{LIMITS[self.chosen.limit]}{'; the last steps were quicker than they are' if quicker else ''}"
+            f"optimality {self.optimality:.1%}: {bound} less than {_ms(self.chosen.bound)}, because of "
+            f"{LIMITS[self.chosen.limit]}{'; the last steps were faster than recorded' if faster else ''}"
         )
 
     @property
@@ -122,14 +122,14 @@ class Explanation:
             size(point.recomputed),
             _ms(point.seconds),
             f"{point.slowdown:.3f}",
-            f"{point.of_limit:.1%}",
+            f"{point.optimality:.1%}",
             LIMITS[point.limit],
         ]
         return _row(cells)
 
 
-_TITLES = ["budget  ", "kept", "moved", "again", "step", "relative", "of limit", "limited by"]
-_WIDTHS = (13, 10, 10, 10, 10, 9, 9)
+_TITLES = ["budget  ", "resident", "offloaded", "recomputed", "step", "relative", "optimality", "limited by"]
+_WIDTHS = (13, 10, 10, 10, 10, 9, 10)
 
 
 def _row(cells: list[str]) -> str:

@@ -26,7 +26,7 @@ def test_same_text_every_time() -> None:
     assert data.standard_library(100_000) == data.standard_library(100_000)
 
 
-def test_text_is_cut_at_its_most_bytes() -> None:
+def test_text_is_cut_at_the_byte_limit() -> None:
     assert len(data.standard_library(12_345)) == 12_345
 
 

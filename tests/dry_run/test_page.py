@@ -71,7 +71,9 @@ def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> 
     assert "step    no optimizer ended a step\n" in page
 
 
-def test_the_largest_things_have_the_lines_that_made_them(answered: tuple[dict[str, Any], str, str]) -> None:
+def test_the_largest_storages_have_the_lines_that_made_them(
+    answered: tuple[dict[str, Any], str, str],
+) -> None:
     lines = JOB.read_text().splitlines()
     at = next(number for number, line in enumerate(lines, 1) if ".sin()" in line)
     largest = device_of(answered[0])["largest_at_peak"]
@@ -242,9 +244,9 @@ def test_a_program_can_be_ended_after_some_steps() -> None:
 def test_a_report_has_it_too(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     document, _, page = asked(tmp_path, "--report", folder, "--samples-per-step", "8")
-    told = spillway("report", folder)
-    assert told.returncode == 0
-    assert "A dry run: nothing was computed" in " ".join(told.stdout.split())
+    reported = spillway("report", folder)
+    assert reported.returncode == 0
+    assert "A dry run: nothing was computed" in " ".join(reported.stdout.split())
     html = (folder / "report.html").read_text()
     # The steps after the first, though nothing moved: the device's own ends, to the last.
     step = document["runs"][0]["processes"][0]["steps"]

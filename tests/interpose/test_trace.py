@@ -49,8 +49,8 @@ def test_calls_are_reported_with_kind_size_stream_thread_and_result(tmp_path: Pa
     path = tmp_path / "trace"
     stream = int(python(WORK, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))
     trace = read_preload_trace(path)
-    told = [(call.function, call.kind, call.bytes, call.result) for call in trace.calls]
-    assert told == [
+    reported = [(call.function, call.kind, call.bytes, call.result) for call in trace.calls]
+    assert reported == [
         ("cudaMalloc", "allocate", 1 << 20, 0),
         ("cudaStreamCreate", "stream_create", 0, 0),
         ("cudaHostAlloc", "host_allocate", 4096, 0),
@@ -151,8 +151,10 @@ driver.cuMemcpy2DUnaligned_v2(box)
 driver.cuMemFree_v2(at)
 """
     python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
-    told = [(call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls]
-    assert told == [
+    reported = [
+        (call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls
+    ]
+    assert reported == [
         ("cuMemAlloc_v2", 4096, 512, 0),
         ("cuLaunchKernel", 7, 0, 5),
         ("cuMemsetD32_v2", 4096, 64, 0),
@@ -184,7 +186,7 @@ print(child)
     assert len(trace.calls) == 1 and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
+def test_a_description_of_a_copy_has_its_direction(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     python(
         f"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the settings of a job do in a script that knows nothing of Spillway, and what is refused."""
+"""What the settings of a job do in a script that does not use Spillway, and what is refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_pattern_that_fits_nothing_is_reported_at_the_end(tmp_path: Path) -> N
     assert ours.stdout == under_spillway("compiled", tmp_path).stdout
 
 
-def test_of_several_ranks_the_first_tells_what_fits_nothing(tmp_path: Path) -> None:
+def test_of_several_ranks_the_first_reports_patterns_without_a_match(tmp_path: Path) -> None:
     ours = under_spillway("ddp", tmp_path, "--tag-ratio", "nosuch=1")
     assert ours.status == 0
     said = [line for line in ours.stderr.splitlines() if line.startswith("spillway: ")]
@@ -89,7 +89,7 @@ os.wait()
 """,
     ],
 )
-def test_a_process_that_runs_no_modules_has_nothing_to_tell(code: str, tmp_path: Path) -> None:
+def test_a_process_without_modules_reports_nothing(code: str, tmp_path: Path) -> None:
     ours = directly(tmp_path, sys.executable, "-c", code, SPILLWAY_TAG_RATIO="nosuch=1")
     assert (ours.status, ours.stderr) == (0, "")
 

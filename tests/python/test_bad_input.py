@@ -83,8 +83,8 @@ def test_it_is_one_line_and_nothing_is_left(case: str, tmp_path: Path) -> None:
         text=True,
     )
     stdout, stderr = process.communicate(timeout=120)
-    told = [line for line in stderr.splitlines() if not line.startswith("ERROR: ld.so:")]  # of LD_PRELOAD
-    assert (process.returncode, stdout, len(told)) == (2, "", 1), stderr
-    assert told[0].startswith(said)
+    messages = [line for line in stderr.splitlines() if not line.startswith("ERROR: ld.so:")]  # of LD_PRELOAD
+    assert (process.returncode, stdout, len(messages)) == (2, "", 1), stderr
+    assert messages[0].startswith(said)
     assert sorted(tmp_path.rglob("*")) == there
     assert not [name for name in os.listdir(pages.FOLDER) if f"-{process.pid}-" in name]

@@ -108,9 +108,7 @@ def test_a_budget_of_a_mebibyte_is_one() -> None:
         ([], {"SPILLWAY_EMULATE_LATENCY": "3us"}, "SPILLWAY_EMULATE_LATENCY=3us: needs the virtual clock"),
     ],
 )
-def test_a_variable_that_is_in_the_way_is_named(
-    options: list[str], inherited: dict[str, str], said: str
-) -> None:
+def test_a_conflicting_variable_is_named(options: list[str], inherited: dict[str, str], said: str) -> None:
     result = spillway("emulate", *options, "--", "true", **inherited)
     assert_refused(result, f"spillway emulate: {said}")
 

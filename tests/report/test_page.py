@@ -114,7 +114,7 @@ def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
     said = "Over all steps 2.9 KiB of what was saved for backward passes stayed on the device; the main "
     said += 'reason, for 2.9 KiB, is "parameters and their views: on the device anyway".'
     assert words.facts(each)[-1] == said
-    assert "Of 6.8 KiB that could move, 3.9 KiB did." in page_of([each])
+    assert "3.9 KiB of 6.8 KiB were offloaded." in page_of([each])
 
 
 def test_stalls_that_belong_to_no_region_are_in_the_terminal_s_table_too(tmp_path):

@@ -88,10 +88,10 @@ def test_speeds_are_bytes_over_the_time_between_two_looks(monkeypatch):
     first = reading_at(10, out=10**9, back=2 * 10**9, stalled=10**8)
     then = reading_at(12, out=7 * 10**9, back=3 * 10**9, stalled=6 * 10**8)
     assert shown(then, first) == [
-        "process 7, 3 steps, 3.0 MiB of 4.0 MiB moved in the last",
-        "GPU capacity device peak held away now pinned to host to device",
+        "process 7, 3 steps, 3.0 MiB of 4.0 MiB offloaded in the last",
+        "GPU capacity allocated peak reserved offloaded pinned to host to device",
         "1 80.0 GiB 1.0 MiB 2.0 MiB 3.0 MiB 4.0 MiB 5.0 MiB 3.00 GB/s 0.50 GB/s",
-        "region moved in a step of what could stalls stalled lately",
+        "region offloaded share stalls stalled recently",
         "mlp 3.0 MiB 75.0 % 9 600.0 ms 25.0 %",
         "(no tag) 0 B – 0 0 ns 0.0 %",
     ]
@@ -100,13 +100,13 @@ def test_speeds_are_bytes_over_the_time_between_two_looks(monkeypatch):
 def test_without_an_earlier_look_there_are_no_speeds(monkeypatch):
     monkeypatch.setattr(view.time, "time_ns", lambda: 20_000_000_000)
     only = reading_at(12, out=10**9, back=10**9, stalled=10**8, steps=1, emulated=True, ours=False)
-    told = [
-        "process 7, 1 step, 3.0 MiB of 4.0 MiB moved in the last, emulated GPU, no news for 8.00 s",
+    expected = [
+        "process 7, 1 step, 3.0 MiB of 4.0 MiB offloaded in the last, emulated GPU, no news for 8.00 s",
         "1 80.0 GiB 1.0 MiB 2.0 MiB – 4.0 MiB 5.0 MiB – –",
         "mlp 3.0 MiB 75.0 % 9 100.0 ms –",
     ]
-    assert [line for line in shown(only, None) if line in told] == told
-    assert told[1] in shown(only, only)  # nor where no time has passed between them
+    assert [line for line in shown(only, None) if line in expected] == expected
+    assert expected[1] in shown(only, only)  # nor where no time has passed between them
 
 
 def test_a_page_without_capacity_shows_none():

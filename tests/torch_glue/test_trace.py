@@ -96,7 +96,7 @@ def test_an_optimizers_step_ends_a_step(loop):
     assert {life["birth"]["step"] for life in loop["lifetimes"]} == {0, 1, 2}
 
 
-def test_live_bytes_by_tag_are_the_heaps(loop):
+def test_allocated_bytes_by_tag_are_the_heaps(loop):
     live = {}
     for life in loop["lifetimes"]:
         if life["death"] is None:

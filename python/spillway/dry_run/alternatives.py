@@ -13,7 +13,7 @@ __all__ = ["Alternative", "parse"]
 _PLAIN = ("plain", "checkpoint", "recompute")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
 # What would hold for all of them, or be written by all of them to one place.
-_IN_THE_WAY = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
+_CONFLICTING = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Alternative:
 def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
     """The alternatives of "plain,checkpoint,ratio=0.5" for a program with this environment. Raises
     LaunchError."""
-    for setting in _IN_THE_WAY:
+    for setting in _CONFLICTING:
         if env.get(setting.variable):
             given = f"{setting.flag} ({setting.variable}={env[setting.variable]})"
             instead = f", or compare {setting.option}=VALUE" if setting.option in _MOVING else ""

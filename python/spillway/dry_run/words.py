@@ -159,7 +159,7 @@ def blocks(each: dict[str, Any]) -> str:
 
 
 def makers(all_of_them: Sequence[dict[str, Any]]) -> list[str]:
-    """Each by as many lines as tell it from the others, if any do."""
+    """Each by the fewest lines that distinguish it from the others, if any do."""
     return [
         next(
             (text for text in texts if sum(text in _by_lines(other) for other in all_of_them) == 1),

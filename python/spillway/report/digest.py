@@ -36,7 +36,7 @@ REFUSERS = {
 
 @dataclass
 class Step:
-    """Times are the device's, nanoseconds. The first one has no length where nothing tells when it began."""
+    """Times are the device's, nanoseconds. The first step has no length if its begin is unknown."""
 
     number: int
     begin: int

@@ -75,9 +75,9 @@ def facts(plan: Explanation) -> str:
     took = f"a step took {plan.taken * 1e3:.4g} ms" if plan.taken else "no step with it was timed"
     return (
         f"Within a budget of {size(chosen.budget)}{f' on GPU {plan.device}' if plan.device else ''}, region "
-        f"{plan.tag!r}: kept {size(chosen.kept)}, moved {size(chosen.moved)}, recomputed "
-        f"{size(chosen.recomputed)}; {took}, {percent(plan.of_limit)} of what any plan could reach, which is "
-        f"limited by {LIMITS[chosen.limit]}."
+        f"{plan.tag!r}: resident {size(chosen.kept)}, offloaded {size(chosen.moved)}, recomputed "
+        f"{size(chosen.recomputed)}; {took}; optimality {percent(plan.optimality)}, limited by "
+        f"{LIMITS[chosen.limit]}."
     )
 
 
@@ -97,7 +97,7 @@ def section(log: RunLog) -> str:
 def _table(plan: Explanation) -> str:
     from spillway.report.tables import table
 
-    header = ("budget", "kept", "moved", "recomputed", "step", "relative", "of the limit", "limited by")
+    header = ("budget", "resident", "offloaded", "recomputed", "step", "relative", "optimality", "limited by")
     rows = [
         (
             size(point.budget) + (" (this run)" if point == plan.chosen else ""),
@@ -106,7 +106,7 @@ def _table(plan: Explanation) -> str:
             size(point.recomputed),
             f"{point.seconds * 1e3:.4g} ms",
             f"{point.slowdown:.3f}",
-            percent(point.of_limit),
+            percent(point.optimality),
             LIMITS[point.limit],
         )
         for point in plan.points
@@ -115,7 +115,7 @@ def _table(plan: Explanation) -> str:
 
 
 def _chart(plan: Explanation) -> str:
-    """Budget against predicted time, relative to everything kept."""
+    """Budget against predicted time, relative to everything resident."""
     points = plan.points
     begin, end = points[0].budget, max(points[-1].budget, points[0].budget + 1)
     top = max(2 * (max(point.slowdown for point in points) - 1) * 0.55, 0.05)

@@ -14,9 +14,9 @@ from spillway.report.log import SUFFIX, ReportError, RunLog, read_log
 __all__ = ["read_folder", "runs_of"]
 
 
-def read_folder(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[RunLog]:
+def read_folder(folder: Path, notify: Callable[[str], object] = lambda _: None) -> list[RunLog]:
     """The logs of a folder's newest run, by rank and process; the first log has the earlier runs. Calls
-    `tell` with the progress. Raises ReportError if there is no log, or if one cannot be read."""
+    `notify` with the progress. Raises ReportError if there is no log, or if one cannot be read."""
     try:
         files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
@@ -29,7 +29,7 @@ def read_folder(folder: Path, tell: Callable[[str], object] = lambda _: None) ->
         )
     read = []
     for number, path in enumerate(files, 1):
-        tell(f"reading log {number} of {len(files)}")
+        notify(f"reading log {number} of {len(files)}")
         read.append(read_log(path))
     *earlier, logs = runs_of(read)
     written = {log.about["spillway"] for log in logs}
